@@ -1,0 +1,60 @@
+# `make demo` and `make test` are all a fresh clone needs: Python 3.11 or newer, git and make.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Stable-Baselines3 (a peer that the tests compare with) needs torch. Installed first and on its own, at the release
+# that comes as a CPU build; left to pip's choice it would be the newest one, with several GB of GPU libraries.
+TORCH ?= torch==2.13.0
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Every worker process of a test is a process too: two test workers keep two cores busy.
+PYTEST_ARGS ?= -n 2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format docs mutants soak install clean
+
+help:  ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: $(VENV)/.demo  ## eight real Pongs under a random policy: examples/pong.yaml
+	$(BIN)/vecwrap run examples/pong.yaml
+
+test: $(VENV)/.test  ## the whole suite
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.test  ## style, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.test  ## put the code into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(VENV)/.test  ## write the generated pages again
+	$(BIN)/python docs/generate.py
+
+mutants: $(VENV)/.test  ## bring back one known bug at a time; the tests must notice each
+	$(BIN)/python tests/mutants/run.py --jobs 2
+
+soak: $(VENV)/.test  ## the long runs
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m soak
+
+install: $(VENV)/.test  ## only install what the tests need
+
+clean:  ## remove what make made
+	rm -rf $(VENV) .venv-lowest runs examples/runs build dist
+
+$(BIN)/python:
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo 'vecwrap needs Python 3.11 or newer: make PYTHON=/path/to/python3.11'; exit 1; }
+	"$(PYTHON)" -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml | $(BIN)/python
+	$(PIP) install --quiet --editable '.[atari,cli]'
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(BIN)/python
+	$(PIP) install --quiet '$(TORCH)'
+	$(PIP) install --quiet --editable '.[test]'
+	@touch $@ $(VENV)/.demo

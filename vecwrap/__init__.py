@@ -1,0 +1,77 @@
+"""Vectorised reinforcement-learning environments: pluggable backends under a chain of composable wrappers.
+
+Every worker process imports this module, so it stays light: names are looked up when they are first used, and nothing
+heavier than the name table below is imported before.
+
+Example:
+    >>> import vecwrap
+    >>> env = vecwrap.build("CartPole-v1", n=2, wrappers=["framestack:4"], backend="dummy")
+    >>> observations, infos = env.reset(seed=1)
+    >>> observations.shape
+    (2, 4, 4)
+    >>> env.close()
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vecwrap.build import build as build
+    from vecwrap.build import load as load
+    from vecwrap.contract import StepResult as StepResult
+    from vecwrap.errors import BackendError as BackendError
+    from vecwrap.errors import PlanError as PlanError
+    from vecwrap.errors import SpecError as SpecError
+    from vecwrap.errors import SubEnvError as SubEnvError
+    from vecwrap.errors import VecwrapError as VecwrapError
+    from vecwrap.registry import register_wrapper as register_wrapper
+    from vecwrap.spec import PipelineSpec as PipelineSpec
+    from vecwrap.vec_env import VecEnv as VecEnv
+    from vecwrap.wrapper import MapObservations as MapObservations
+    from vecwrap.wrapper import VecEnvWrapper as VecEnvWrapper
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "build": "vecwrap.build",
+    "load": "vecwrap.build",
+    "PipelineSpec": "vecwrap.spec",
+    "VecEnv": "vecwrap.vec_env",
+    "VecEnvWrapper": "vecwrap.wrapper",
+    "MapObservations": "vecwrap.wrapper",
+    "StepResult": "vecwrap.contract",
+    "VecwrapError": "vecwrap.errors",
+    "SpecError": "vecwrap.errors",
+    "PlanError": "vecwrap.errors",
+    "SubEnvError": "vecwrap.errors",
+    "BackendError": "vecwrap.errors",
+    "register_wrapper": "vecwrap.registry",
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'vecwrap' has no attribute {name!r}")
+    value = getattr(import_module(_PUBLIC[name]), name)
+    globals()[name] = value  # the next use costs nothing
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+class _Package(ModuleType):
+    """Keeps `vecwrap.build` the function: importing the module of that name would put the module in its place."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "build" and isinstance(value, ModuleType):
+            value = value.build
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
