@@ -1,0 +1,69 @@
+"""What `import vecwrap` costs, in modules rather than in time; and what its public names are."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("cv2", "ruamel", "msgspec", "typer", "rich", "imageio", "ale_py", "torch", "stable_baselines3")
+
+
+def modules_after(code):
+    """The names in sys.modules of a fresh interpreter that ran the code."""
+    program = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    return set(json.loads(result.stdout.splitlines()[-1]))
+
+
+@pytest.fixture(scope="module")
+def base():
+    return modules_after("import gymnasium, numpy")
+
+
+def test_importing_vecwrap_adds_nothing_but_itself(base):
+    added = modules_after("import gymnasium, numpy\nimport vecwrap") - base
+    assert added == {"vecwrap"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import vecwrap",
+        "import vecwrap; vecwrap.VecEnv; vecwrap.VecEnvWrapper; vecwrap.StepResult; vecwrap.SubEnvError",
+    ],
+)
+def test_heavy_libraries_wait_until_they_are_needed(code):
+    loaded = {name.partition(".")[0] for name in modules_after(code)}
+    assert loaded.isdisjoint(HEAVY)
+
+
+def test_building_and_stepping_a_pipeline_in_python_needs_no_terminal_and_no_yaml_library():
+    code = (
+        "import vecwrap\n"
+        "env = vecwrap.build('CartPole-v1', n=2, backend='dummy', wrappers=['framestack:2'])\n"
+        "env.reset(seed=1); env.step(env.action_space.sample()); env.close()"
+    )
+    loaded = {name.partition(".")[0] for name in modules_after(code)}
+    assert loaded.isdisjoint({"ruamel", "typer", "rich", "imageio", "cv2"})
+
+
+def test_every_public_name_is_there_and_no_other():
+    import vecwrap
+
+    for name in vecwrap.__all__:
+        assert getattr(vecwrap, name) is not None
+    assert dir(vecwrap) == sorted(vecwrap.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'biuld'"):
+        vecwrap.biuld  # noqa: B018
+
+
+def test_build_stays_the_function_when_its_module_is_imported():
+    import importlib
+
+    import vecwrap
+
+    importlib.import_module("vecwrap.build")
+    assert callable(vecwrap.build)
+    program = "import vecwrap.build\nimport vecwrap\nassert callable(vecwrap.build), vecwrap.build"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
