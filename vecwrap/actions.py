@@ -1,0 +1,103 @@
+"""Actions as users write them, brought into the one form that every backend takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from vecwrap.batch import Batch, object_array, row
+from vecwrap.errors import ArgumentError
+
+__all__ = ["conform_actions", "refuse_outside"]
+
+_ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
+
+
+def conform_actions(space: spaces.Space[Any], actions: Any, num_rows: int, path: str = "actions") -> Batch:
+    """Bring a batch of actions into the space's form: arrays of its dtype with a leading axis of ``num_rows``.
+
+    Args:
+        space: the space of a single action.
+        actions: an array, a list of ``num_rows`` actions, or for Dict and Tuple spaces also their batched form.
+        num_rows: how many actions there must be.
+        path: where this stands, for errors.
+
+    Raises:
+        ArgumentError: for a wrong number, shape or kind, with both.
+
+    >>> conform_actions(spaces.Discrete(2), [0, 1, 1], 3)
+    array([0, 1, 1])
+    """
+    if isinstance(space, spaces.Dict):
+        members = _members(actions, num_rows, path, dict.fromkeys(space.spaces))
+        return {key: conform_actions(space[key], members[key], num_rows, f"{path}[{key!r}]") for key in space.spaces}
+    if isinstance(space, spaces.Tuple):
+        if isinstance(actions, tuple) and len(actions) == len(space.spaces):
+            parts: Sequence[Any] = actions
+        else:
+            parts = list(_members(actions, num_rows, path, dict.fromkeys(range(len(space.spaces)))).values())
+        return tuple(
+            conform_actions(member, part, num_rows, f"{path}[{i}]")
+            for i, (member, part) in enumerate(zip(space.spaces, parts, strict=True))
+        )
+    if type(space) in _ARRAY_SPACES:
+        return _conform_array(space, actions, num_rows, path)
+    if not isinstance(actions, (Sequence, np.ndarray)) or isinstance(actions, str) or len(actions) != num_rows:
+        raise ArgumentError(f"{path}: expected a sequence of {num_rows} actions of {space}, got {_form(actions)}")
+    return object_array(actions)
+
+
+def _conform_array(space: spaces.Space[Any], actions: Any, num_rows: int, path: str) -> np.ndarray[Any, Any]:
+    assert space.shape is not None
+    shape = (num_rows, *space.shape)
+    if type(actions) is np.ndarray and actions.dtype == space.dtype and actions.shape == shape:
+        return actions
+    try:
+        array = np.asarray(actions)
+    except ValueError:
+        array = np.asarray(actions, dtype=object)
+    if array.shape != shape:
+        raise ArgumentError(
+            f"{path}: expected shape {shape}, one action of {space} for each of {num_rows} sub-environments, "
+            f"got {_form(actions, array)}"
+        )
+    if not np.can_cast(array.dtype, space.dtype, "same_kind") and not (
+        array.dtype.kind in "iu" and np.dtype(space.dtype).kind in "iu"
+    ):
+        raise ArgumentError(f"{path}: expected dtype {space.dtype} for {space}, got {array.dtype}")
+    return array.astype(space.dtype)
+
+
+def _members(actions: Any, num_rows: int, path: str, keys: dict[Any, None]) -> dict[Any, Any]:
+    """For a Dict or Tuple space: the batched form as it is, a list of rows turned into it."""
+    if isinstance(actions, Mapping) and all(key in actions for key in keys):
+        return {key: actions[key] for key in keys}
+    if isinstance(actions, (Sequence, np.ndarray)) and not isinstance(actions, str) and len(actions) == num_rows:
+        try:
+            return {key: [action[key] for action in actions] for key in keys}
+        except (KeyError, IndexError, TypeError):
+            pass
+    raise ArgumentError(
+        f"{path}: expected {num_rows} actions with the members {list(keys)}, batched or as a list, got {_form(actions)}"
+    )
+
+
+def _form(actions: Any, array: np.ndarray[Any, Any] | None = None) -> str:
+    if array is not None and array.dtype != object:
+        return f"shape {array.shape}"
+    if isinstance(actions, Mapping):
+        return f"a dict with the keys {list(actions)}"
+    if isinstance(actions, Sequence) and not isinstance(actions, str):
+        return f"a {type(actions).__name__} of {len(actions)}"
+    return repr(actions)
+
+
+def refuse_outside(space: spaces.Space[Any], actions: Batch, env_ids: Any) -> None:
+    """Raise ArgumentError for the first action that is no element of the space (what ``debug=True`` does)."""
+    for position, i in enumerate(env_ids.tolist()):
+        action = row(actions, position)
+        if not space.contains(action):
+            raise ArgumentError(f"actions[{position}], for sub-environment {i}: expected an element of {space}, got {action!r}")

@@ -1,0 +1,404 @@
+"""What every backend shares: the books. Which rows are out, which need a reset, which call is pending, whose seed is what.
+
+A backend adds how sub-environments are made, asked and closed: ``_start``, ``_send_rows``, ``_reset_rows``, ``_poll``,
+``_ask``, ``_answers`` and ``_stop``. Stepping itself is in ``vecwrap.sub_env`` and nowhere else.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
+from gymnasium.vector import AutoresetMode
+
+from vecwrap.actions import conform_actions
+from vecwrap.batch import Batch
+from vecwrap.contract import Autoreset, IntArray, StepResult
+from vecwrap.errors import ArgumentError, BackendError, PlanError, ResetNeededError
+from vecwrap.slots import Slots
+from vecwrap.sub_env import Failure
+from vecwrap.vec_env import VecEnv
+
+__all__ = ["Backend", "Description", "Factory"]
+
+Factory = Callable[[], gymnasium.Env[Any, Any]]
+
+
+@dataclass
+class Description:
+    """What a sub-environment says of itself when it has been made; comes back in the start-up handshake.
+
+    Attributes:
+        observation_space, action_space: its spaces.
+        metadata: its metadata.
+        render_mode: its render mode.
+        spec: Gymnasium's EnvSpec, or None.
+        name: its class's name.
+    """
+
+    observation_space: Any
+    action_space: Any
+    metadata: dict[str, Any]
+    render_mode: str | None
+    spec: Any
+    name: str
+
+    @classmethod
+    def of(cls, env: gymnasium.Env[Any, Any]) -> Description:
+        """Describe an environment."""
+        return cls(
+            getattr(env, "observation_space", None),
+            getattr(env, "action_space", None),
+            dict(env.metadata or {}),
+            env.render_mode,
+            env.spec,
+            type(env.unwrapped).__name__,
+        )
+
+    def check(self, index: int) -> None:
+        """Raise BackendError where a space is missing."""
+        for what in ("observation_space", "action_space"):
+            space = getattr(self, what)
+            if not isinstance(space, spaces.Space):
+                raise BackendError(
+                    f"sub-environment {index} ({self.name}): expected {what} to be a gymnasium.spaces.Space, got "
+                    f"{space!r}; set self.{what} in the environment's __init__",
+                    env_ids=(index,),
+                )
+
+
+class Backend(VecEnv):
+    """The innermost vector environment: it holds the sub-environments, or the workers that hold them.
+
+    Args:
+        factories: one callable for each sub-environment, which gives a ``gymnasium.Env``.
+        autoreset: ``"same_step"``, ``"next_step"``, ``"disabled"`` or ``"episodic"``.
+        copy: give fresh arrays with each result; False gives views that the next step overwrites.
+        batch_size: how many rows ``recv`` waits for; None waits for all that are out.
+        start_index: added to the index of each sub-environment in seeds (for parts of a larger vector).
+        seed: used by the first reset that is given none.
+        debug: check each action and observation against its space.
+    """
+
+    name: ClassVar[str] = "backend"
+    workers: int = 0
+
+    def __init__(
+        self,
+        factories: Sequence[Factory],
+        *,
+        autoreset: Autoreset | AutoresetMode | str = Autoreset.SAME_STEP,
+        copy: bool = True,
+        batch_size: int | None = None,
+        start_index: int = 0,
+        seed: int | None = None,
+        debug: bool = False,
+    ) -> None:
+        self.closed = True  # until something has been opened
+        self.num_envs = len(factories)
+        if not factories:
+            raise PlanError("n: expected at least one sub-environment, got 0 factories")
+        if batch_size is not None and not 1 <= batch_size <= self.num_envs:
+            raise PlanError(f"batch_size: expected 1 to n={self.num_envs}, got {batch_size}")
+        self.autoreset = Autoreset.parse(autoreset)
+        self.copy = copy
+        self.batch_size = batch_size
+        self.start_index = start_index
+        self.debug = debug
+        self.all_ids: IntArray = np.arange(self.num_envs)
+        self.all_ids.flags.writeable = False
+        self._root = self
+        self._build_seed = seed
+        self._pending: str | None = None
+        self._out = np.zeros(self.num_envs, dtype=np.bool_)
+        self._num_out = 0
+        self._ready: list[int] = []
+        self._failed: list[Failure] = []
+        self._ended = np.ones(self.num_envs, dtype=np.bool_)  # rows that must not be stepped before a reset
+        self._any_ended = True
+        self._never_reset = np.ones(self.num_envs, dtype=np.bool_)
+        self._asked: list[int] = []
+        self._latest: Batch = None
+        self.slots: Slots
+        self.closed = False
+        try:
+            self._adopt(self._start(factories))
+        except BaseException:
+            self.close(terminate=True)
+            raise
+
+    # -- what a backend adds --------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _start(self, factories: Sequence[Factory]) -> Description:
+        """Make all sub-environments, refuse unequal spaces, set ``slots``; give the first one's description."""
+
+    @abstractmethod
+    def _send_rows(self, actions: Batch, env_ids: IntArray) -> None:
+        """Let these sub-environments step."""
+
+    @abstractmethod
+    def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        """Let these sub-environments reset."""
+
+    @abstractmethod
+    def _poll(self, deadline: float | None) -> None:
+        """Bring at least one row home, into ``slots`` and ``_arrived``; TimeoutError past the deadline."""
+
+    @abstractmethod
+    def _ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+        """Let sub-environments run a method of ``SubEnv``, each with its arguments."""
+
+    @abstractmethod
+    def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
+        """Wait for what ``_ask`` asked for: values by index, and failures."""
+
+    @abstractmethod
+    def _stop(self, timeout: float, terminate: bool) -> None:
+        """Close all that was opened, whatever state it is in."""
+
+    def _frames_wanted(self, env_ids: IntArray) -> None:
+        """Say whose frames are wanted from now on."""
+        wanted = set(env_ids.tolist())
+        self._call_now("request_frame", [(i in wanted,) for i in range(self.num_envs)], self.all_ids.tolist())
+
+    # -- rows -----------------------------------------------------------------------------------------------------------
+
+    def _send(self, actions: Batch, env_ids: IntArray) -> None:
+        self._mark_out(env_ids)
+        try:
+            self._send_rows(conform_actions(self.single_action_space, actions, len(env_ids)), env_ids)
+        except BaseException:
+            self._mark_home(env_ids)
+            raise
+
+    def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        self._mark_out(env_ids)
+        try:
+            self._reset_rows(env_ids, seeds, options)
+        except BaseException:
+            self._mark_home(env_ids)
+            raise
+
+    def _receive(self, count: int, timeout: float | None) -> StepResult:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while len(self._ready) + len(self._failed) < count:
+            self._poll(deadline)
+        failures = tuple(failure.error() for failure in self._failed)
+        taken = self._ready[: max(count - len(failures), 0)]
+        env_ids = self.all_ids if len(taken) == self.num_envs else np.array(sorted(taken), dtype=np.int64)
+        for failure in self._failed:
+            self._ended[failure.index] = self._any_ended = True
+            self._mark_home(np.array([failure.index]))
+        del self._ready[: len(taken)]
+        self._failed = []
+        step = self.slots.collect(env_ids, copy=self.copy)
+        step.failures = failures
+        self._mark_home(env_ids)
+        self._note_ends(step)
+        self._latest = step.observations
+        return step
+
+    def _arrived(self, rows: Sequence[int], failures: Sequence[Failure]) -> None:
+        """Book rows that came home and rows that failed."""
+        self._ready.extend(rows)
+        self._failed.extend(failures)
+
+    def _note_ends(self, step: StepResult) -> None:
+        if self._any_ended:
+            opened = step.env_ids[step.first]
+            self._ended[opened] = self._never_reset[opened] = False
+            self._any_ended = bool(self._ended.any())
+        if self.autoreset is Autoreset.DISABLED:
+            ended = step.env_ids[step.dones]
+            if len(ended):
+                self._ended[ended] = self._any_ended = True
+
+    def _mark_out(self, env_ids: IntArray) -> None:
+        self._out[env_ids] = True
+        self._num_out += len(env_ids)
+
+    def _mark_home(self, env_ids: IntArray) -> None:
+        self._out[env_ids] = False
+        self._num_out -= len(env_ids)
+
+    # -- what may be called when ----------------------------------------------------------------------------------------
+
+    def _refuse_closed(self, name: str) -> None:
+        if self.closed:
+            raise ClosedEnvironmentError(f"Trying to operate on {self!r}, after a call to `close()`: `{name}`.")
+
+    def _refuse_pending(self, name: str, allow: str | None = None) -> None:
+        self._refuse_closed(name)
+        if self._pending is not None and self._pending != allow:
+            raise AlreadyPendingCallError(
+                f"Calling `{name}` while waiting for a pending call to `{self._pending}` to complete.", self._pending
+            )
+
+    def _refuse_ended(self, env_ids: IntArray) -> None:
+        if not self._any_ended:
+            return
+        ended = env_ids[self._ended[env_ids]]
+        if not len(ended):
+            return
+        if self._never_reset.any():
+            raise ResetNeededError(f"{self!r} has not been reset yet; call reset() before the first step")
+        raise ResetNeededError(
+            f"sub-environments {ended.tolist()} have ended or failed and were not reset; reset them with "
+            'reset(options={"reset_mask": mask}), or leave them out with send(actions, env_ids=live)'
+        )
+
+    def _idle_ids(self, env_ids: Any) -> IntArray:
+        if env_ids is None:
+            return np.flatnonzero(~self._out)
+        ids = self._indices(env_ids)
+        if len(np.unique(ids)) != len(ids):
+            raise ArgumentError(f"env_ids: expected each index once, got {ids.tolist()}")
+        if self._out[ids].any():
+            raise ArgumentError(f"env_ids: sub-environments {ids[self._out[ids]].tolist()} are out already; recv them first")
+        return ids
+
+    def _indices(self, indices: Any, what: str = "env_ids") -> IntArray:
+        """Read indices of sub-environments: None means all; negative ones are refused."""
+        if indices is None:
+            return self.all_ids
+        ids = np.atleast_1d(np.asarray(indices))
+        if ids.dtype.kind not in "iu" and ids.size:
+            raise ArgumentError(f"{what}: expected integers, got {indices!r}")
+        if ids.ndim != 1 or (ids < 0).any() or (ids >= self.num_envs).any():
+            raise ArgumentError(f"{what}: expected indices from 0 to {self.num_envs - 1}, got {indices!r}")
+        return ids.astype(np.int64)
+
+    # -- seeds ----------------------------------------------------------------------------------------------------------
+
+    def _seeds(self, seed: Any, env_ids: IntArray) -> list[int | None]:
+        """Give the seed of each of these rows: ``seed + start_index + i``, or the list's, or None."""
+        if seed is None:
+            seed, self._build_seed = self._build_seed, None
+        if seed is None:
+            return [None] * len(env_ids)
+        if isinstance(seed, (int, np.integer)) and not isinstance(seed, (bool, np.bool_)):
+            return [_seed(int(seed) + self.start_index + i) for i in env_ids.tolist()]
+        try:
+            seeds = list(seed)
+        except TypeError:
+            raise ArgumentError(f"seed: expected an int, a sequence of {self.num_envs} or None, got {seed!r}") from None
+        if len(seeds) != self.num_envs:
+            raise ArgumentError(f"seed: expected {self.num_envs} seeds, one for each sub-environment, got {len(seeds)}")
+        return [None if seeds[i] is None else _seed(seeds[i]) for i in env_ids.tolist()]
+
+    # -- calls ----------------------------------------------------------------------------------------------------------
+
+    def _call_async(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], indices: Any) -> None:
+        self._refuse_pending("call_async")
+        if name in ("reset", "step", "close"):
+            raise ArgumentError(f"call({name!r}): use {name}() of the vector environment, which keeps its books")
+        ids = self._indices(indices, "indices").tolist()
+        self._ask("call", ids, [(name, args, kwargs)] * len(ids))
+        self._asked, self._pending = ids, "call"
+
+    def _call_wait(self, timeout: float | None) -> tuple[Any, ...]:
+        self._refuse_closed("call_wait")
+        if self._pending != "call":
+            raise NoAsyncCallError("Calling `call_wait` without any prior call to `call_async`.", "call")
+        values, failures = self._answers(None if timeout is None else time.monotonic() + timeout)
+        self._pending = None
+        _raise_first(failures)
+        return tuple(values[i] for i in self._asked)
+
+    def _get_attr(self, name: str, indices: Any) -> tuple[Any, ...]:
+        self._refuse_pending("get_attr")
+        ids = self._indices(indices, "indices").tolist()
+        return self._call_now("get_attr", [(name,)] * len(ids), ids)
+
+    def _set_attr(self, name: str, values: Any, indices: Any) -> None:
+        self._refuse_pending("set_attr")
+        ids = self._indices(indices, "indices").tolist()
+        each = values if isinstance(values, (list, tuple)) else [values] * len(ids)
+        if len(each) != len(ids):
+            raise ArgumentError(f"set_attr({name!r}): expected one value or {len(ids)} values, got {len(each)}")
+        self._call_now("set_attr", [(name, value) for value in each], ids)
+
+    def _request_frames(self, env_ids: IntArray) -> None:
+        self._refuse_pending("request_frames")
+        self._frames_wanted(self._indices(env_ids))
+
+    def _call_now(self, method: str, arguments: Sequence[tuple[Any, ...]], ids: Sequence[int]) -> tuple[Any, ...]:
+        self._ask(method, ids, arguments)
+        values, failures = self._answers(None)
+        _raise_first(failures)
+        return tuple(values[i] for i in ids)
+
+    # -- the face's spaces, and the end ---------------------------------------------------------------------------------
+
+    def _adopt(self, description: Description) -> None:
+        self.metadata = {**description.metadata, "autoreset_mode": self.autoreset.gymnasium}
+        self.render_mode = description.render_mode
+        self.spec = description.spec
+        self.env_name = description.name
+        self._set_observation_space(description.observation_space)
+        self._set_action_space(description.action_space)
+
+    def close(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """Close every sub-environment and worker; may be called again, in any state.
+
+        Args:
+            timeout: seconds to wait for the workers before they are killed; None means 5.
+            terminate: do not ask, kill.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        self._pending = None
+        self._stop(5.0 if timeout is None else timeout, terminate)
+
+    def __del__(self) -> None:
+        if not getattr(self, "closed", True):
+            self.close(terminate=True)
+
+    @property
+    def np_random(self) -> Any:  # type: ignore[override]
+        """A tuple of the sub-environments' generators (copies, where they live in other processes)."""
+        return self._get_attr("np_random", None)
+
+    @property
+    def np_random_seed(self) -> Any:  # type: ignore[override]
+        """A tuple of the sub-environments' seeds."""
+        return self._get_attr("np_random_seed", None)
+
+
+def _seed(seed: Any) -> int:
+    if not isinstance(seed, (int, np.integer)) or isinstance(seed, (bool, np.bool_)):
+        raise ArgumentError(f"seed: expected an int, got {seed!r}")
+    if seed < 0:
+        raise ArgumentError(f"seed: expected an int of at least 0, got {seed}")
+    return int(seed)
+
+
+def _raise_first(failures: Sequence[Failure]) -> None:
+    if failures:
+        errors = tuple(failure.error() for failure in failures)
+        errors[0].failures = errors
+        raise errors[0]
+
+
+def refuse_unequal(descriptions: Sequence[tuple[int, Description]]) -> None:
+    """Raise BackendError where sub-environments differ in a space, with the first two that do."""
+    first_index, first = descriptions[0]
+    for index, other in descriptions:
+        other.check(index)
+        for what in ("observation_space", "action_space"):
+            if getattr(other, what) != getattr(first, what):
+                raise BackendError(
+                    f"all sub-environments need the same {what}: sub-environment {first_index} has "
+                    f"{getattr(first, what)}, sub-environment {index} has {getattr(other, what)}; "
+                    "wrap them so that they agree, or build a vector of each",
+                    env_ids=(first_index, index),
+                )

@@ -1,0 +1,98 @@
+"""Batches: an array with a leading axis of m rows, or a dict or tuple of such, nested to any depth.
+
+These few functions are all that layers, backends and the face need; none of them looks at a space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+__all__ = ["Batch", "copy", "num_bytes", "row", "scatter", "take", "tree_map", "where"]
+
+Batch: TypeAlias = Any
+"""np.ndarray, or dict[str, Batch], or tuple[Batch, ...]."""
+
+
+def tree_map(function: Callable[..., Any], batch: Batch, *others: Batch) -> Batch:
+    """Apply ``function`` to each array of a batch, and to the matching arrays of ``others``.
+
+    >>> tree_map(np.add, {"a": np.ones(2)}, {"a": np.ones(2)})
+    {'a': array([2., 2.])}
+    """
+    if isinstance(batch, dict):
+        return {key: tree_map(function, value, *(other[key] for other in others)) for key, value in batch.items()}
+    if isinstance(batch, tuple):
+        return tuple(tree_map(function, *values) for values in zip(batch, *others, strict=True))
+    return function(batch, *others)
+
+
+def copy(batch: Batch) -> Batch:
+    """Give a batch of fresh arrays with the same values."""
+    if isinstance(batch, np.ndarray):
+        return batch.copy()
+    return tree_map(np.copy, batch)
+
+
+def take(batch: Batch, index: Any) -> Batch:
+    """Give the rows of a mask, a slice or an index array: ``batch[index]`` for each array."""
+    if isinstance(batch, np.ndarray):
+        return batch[index]
+    return tree_map(lambda array: array[index], batch)
+
+
+def row(batch: Batch, i: int) -> Any:
+    """Give one row as a sub-environment would give it; arrays are fresh copies."""
+
+    def one(array: np.ndarray[Any, Any]) -> Any:
+        value = array[i]
+        return value.copy() if isinstance(value, np.ndarray) and array.dtype != object else value
+
+    return tree_map(one, batch)
+
+
+def where(mask: np.ndarray[Any, Any], yes: Batch, no: Batch) -> Batch:
+    """Choose row by row: (m,) ``mask`` True takes the row of ``yes``; a fresh batch of ``yes``'s dtypes."""
+
+    def choose(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        out = second.astype(first.dtype, copy=True)
+        out[mask] = first[mask]
+        return out
+
+    return tree_map(choose, yes, no)
+
+
+def scatter(target: Batch, index: Any, source: Batch) -> None:
+    """Write the rows of ``source`` into ``target`` at ``index``, in place."""
+
+    def put(to: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> None:
+        to[index] = values
+
+    tree_map(put, target, source)
+
+
+def empty_like(batch: Batch, num_rows: int) -> Batch:
+    """Give a batch of ``num_rows`` zero rows with the row shapes and dtypes of ``batch``."""
+    return tree_map(lambda array: np.zeros((num_rows, *array.shape[1:]), array.dtype), batch)
+
+
+def num_bytes(batch: Batch) -> int:
+    """Sum of the bytes of all arrays."""
+    total = 0
+
+    def add(array: np.ndarray[Any, Any]) -> None:
+        nonlocal total
+        total += array.nbytes
+
+    tree_map(add, batch)
+    return total
+
+
+def object_array(values: Sequence[Any]) -> np.ndarray[Any, Any]:
+    """Give a one-dimensional object array, whatever the values are (NumPy alone would unpack sequences)."""
+    out = np.empty(len(values), dtype=object)
+    for i, value in enumerate(values):
+        out[i] = value
+    return out

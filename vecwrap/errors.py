@@ -1,0 +1,121 @@
+"""The errors vecwrap raises: each says where, what was expected, what came, and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+import gymnasium.error
+
+__all__ = [
+    "ArgumentError",
+    "BackendError",
+    "PlanError",
+    "ResetNeededError",
+    "SpecError",
+    "SubEnvError",
+    "VecwrapError",
+    "did_you_mean",
+]
+
+
+class VecwrapError(Exception):
+    """The root of every error that vecwrap raises by itself."""
+
+
+class SpecError(VecwrapError, ValueError):
+    """A pipeline that cannot be read: a bad line, a duplicate key, an unknown name, a wrong type."""
+
+
+class PlanError(VecwrapError, ValueError):
+    """A pipeline that can be read but not built: a wrong order, an argument that the backend has no use for."""
+
+
+class ArgumentError(VecwrapError, ValueError):
+    """An argument of a call that does not fit: actions, seeds, a reset mask, indices."""
+
+
+class ResetNeededError(VecwrapError, gymnasium.error.ResetNeeded):
+    """A row was stepped that has no running episode."""
+
+
+class BackendError(VecwrapError, RuntimeError):
+    """A worker that could not be started, died, or cannot be talked to.
+
+    Attributes:
+        worker: the worker's number, or None where no single worker is meant.
+        env_ids: the sub-environments that it held.
+        exitcode: as ``subprocess.Popen.returncode``: negative for a signal; None while unknown.
+    """
+
+    def __init__(
+        self, message: str, *, worker: int | None = None, env_ids: tuple[int, ...] = (), exitcode: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.worker = worker
+        self.env_ids = env_ids
+        self.exitcode = exitcode
+
+
+class RemoteTraceback(Exception):
+    """The traceback of another process, as text, to stand as the cause of an error in this one."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"\n{self.text}"
+
+
+class SubEnvError(VecwrapError, RuntimeError):
+    """A sub-environment raised; the others are unharmed.
+
+    The row needs a reset (a masked one will do); every other row goes on from where it is. ``__cause__`` holds the
+    sub-environment's own exception (dummy) or its traceback as text (the other backends).
+
+    Attributes:
+        index: which sub-environment.
+        seed: the seed of its last seeded reset, or None.
+        episode: how many episodes it had begun, the present one included.
+        step: how many agent steps of the present episode it had done.
+        action: the action that led there, or None.
+        during: what was asked of it: ``"step"``, ``"reset"``, ``"render"``, ``"call"``, ``"set_attr"`` or ``"make"``.
+        others: what the healthy rows gave in the same call, the five-tuple of ``recv`` (with ``infos["env_id"]``) or
+            None where there is nothing: the call raises, but their transitions are not lost.
+        failures: every sub-environment that failed in this call, this one first.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        index: int,
+        seed: int | None = None,
+        episode: int = 0,
+        step: int = 0,
+        action: Any = None,
+        during: str = "step",
+    ) -> None:
+        super().__init__(message)
+        self.index = index
+        self.seed = seed
+        self.episode = episode
+        self.step = step
+        self.action = action
+        self.during = during
+        self.others: tuple[Any, ...] | None = None
+        self.failures: tuple[SubEnvError, ...] = (self,)
+
+
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
+    """Give ``' Did you mean "framestack"?'`` where a candidate is near to ``name``, else ``""``.
+
+    >>> did_you_mean("framestak", ["framestack", "monitor"])
+    ' Did you mean "framestack"?'
+    >>> did_you_mean("xyz", ["framestack", "monitor"])
+    ''
+    """
+    near = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.6)
+    return f' Did you mean "{near[0]}"?' if near else ""

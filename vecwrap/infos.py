@@ -1,0 +1,109 @@
+"""Infos: from one dict per row to one dict of columns with masks, as Gymnasium lays them out, and copies that last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+
+from vecwrap.batch import object_array
+
+__all__ = ["columns", "scatter_columns", "snapshot"]
+
+_ATOMS = frozenset({int, float, bool, str, bytes, complex, type(None), np.float64, np.float32, np.int64, np.int32, np.bool_})
+_DTYPES = {int: np.dtype(np.int64), float: np.dtype(np.float64), bool: np.dtype(np.bool_)}
+_EMPTY: dict[str, Any] = {}
+
+
+def snapshot(info: dict[str, Any]) -> dict[str, Any]:
+    """Copy an info so that the sub-environment cannot change it afterwards; what cannot be copied is kept as it is."""
+    if not info:
+        return _EMPTY
+    return {key: value if type(value) in _ATOMS else _snapshot_value(value) for key, value in info.items()}
+
+
+def _snapshot_value(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return value.copy()
+    try:
+        return deepcopy(value)
+    except Exception:  # a lock, a socket, an emulator: the reference is all there is
+        return value
+
+
+def columns(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Turn m infos into columns; each key has a mask ``_key`` of the rows that have it.
+
+    A column is a pure function of these rows' values: numbers give NumPy's ``result_type`` over the rows present (so 1
+    beside 2.7 stays 2.7), equal-shaped arrays are stacked, dicts are columns again, and all else is an object array.
+    Where a row lacks the key, a number is 0 and an object None.
+
+    >>> columns([{"lives": 3}, {}])
+    {'lives': array([3, 0]), '_lives': array([ True, False])}
+    """
+    if not any(rows):
+        return {}
+    out: dict[str, Any] = {}
+    keys = dict.fromkeys(key for row in rows for key in row)
+    for key in keys:
+        present = [i for i, row in enumerate(rows) if key in row]
+        mask = np.zeros(len(rows), dtype=np.bool_)
+        mask[present] = True
+        out[key] = _column([rows[i][key] for i in present], present, len(rows))
+        out[f"_{key}"] = mask
+    return out
+
+
+def _column(values: list[Any], present: list[int], num_rows: int) -> Any:
+    if all(isinstance(value, dict) for value in values):
+        rows: list[dict[str, Any]] = [_EMPTY] * num_rows
+        for i, value in zip(present, values, strict=True):
+            rows[i] = value
+        return columns(rows)
+    dtype, shape = _common_form(values)
+    if dtype is None:
+        column: np.ndarray[Any, Any] = np.full(num_rows, None, dtype=object)
+        column[present] = object_array(values)
+        return column
+    column = np.zeros((num_rows, *shape), dtype=dtype)
+    for i, value in zip(present, values, strict=True):
+        column[i] = value
+    return column
+
+
+def _common_form(values: list[Any]) -> tuple[np.dtype[Any] | None, tuple[int, ...]]:
+    """The dtype and row shape that hold all values as numbers, or (None, ()) where only objects do."""
+    kinds = {type(value) for value in values}
+    if len(kinds) == 1 and (kind := kinds.pop()) in _DTYPES and kind is not int:
+        return _DTYPES[kind], ()
+    dtypes = []
+    shapes = set()
+    for value in values:
+        if not isinstance(value, (int, float, complex, np.number, np.bool_, np.ndarray)):
+            return None, ()
+        array = np.asarray(value)
+        if array.dtype.kind not in "biufc":
+            return None, ()
+        dtypes.append(array.dtype)
+        shapes.add(array.shape)
+    if len(shapes) != 1:
+        return None, ()
+    return np.result_type(*dtypes), shapes.pop()
+
+
+def scatter_columns(infos: dict[str, Any], env_ids: np.ndarray[Any, Any], num_envs: int) -> dict[str, Any]:
+    """Spread columns of m rows over ``num_envs`` rows: absent numbers are 0, absent objects None, masks False."""
+
+    def spread(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: spread(item) for key, item in value.items()}
+        if not isinstance(value, np.ndarray):
+            return value
+        fill = None if value.dtype == object else 0
+        out = np.full((num_envs, *value.shape[1:]), fill, dtype=value.dtype)
+        out[env_ids] = value
+        return out
+
+    return {key: spread(value) for key, value in infos.items()}

@@ -1,0 +1,372 @@
+"""One sub-environment: the only code that steps, autoresets and renders one. Every backend uses it.
+
+The order within a step is fixed: step, frame, terminal observation, autoreset, ``first``. What comes out is written into
+the sub-environment's row of the slots at once, so an environment that returns the same buffer again and again does no
+harm, and the terminal observation is copied before the reset overwrites it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from vecwrap.contract import Autoreset
+from vecwrap.errors import RemoteTraceback, SubEnvError
+from vecwrap.infos import snapshot
+from vecwrap.slots import Slots
+
+__all__ = ["Failure", "SubEnv", "SubEnvFactory", "Tap", "make_failure"]
+
+Env = gymnasium.Env[Any, Any]
+_NOT_CALLABLE = ("reset", "step", "close")
+
+
+@dataclass(frozen=True)
+class SubEnvFactory:
+    """How to make one sub-environment: the environment itself, then the layers around it, inner first.
+
+    Attributes:
+        make: gives a ``gymnasium.Env``.
+        layers: callables that take an environment and give the wrapped one.
+    """
+
+    make: Callable[[], Env]
+    layers: tuple[Callable[[Env], Env], ...] = ()
+
+    def __call__(self) -> Env:
+        env = self.make()
+        if not isinstance(env, gymnasium.Env):
+            raise TypeError(f"the factory {self.make!r} gave {type(env).__name__}, expected a gymnasium.Env")
+        if self.layers:
+            env = Tap(env)
+        try:
+            for layer in self.layers:
+                wrapped = layer(env)
+                if not isinstance(wrapped, gymnasium.Env):
+                    raise TypeError(f"the layer {layer!r} gave {type(wrapped).__name__}, expected a gymnasium.Env")
+                env = wrapped
+        except BaseException:
+            env.close()
+            raise
+        return env
+
+
+class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Sits between the environment and the layers, and notes what the environment itself paid and reported.
+
+    One agent step may be many steps of the environment (frame skip), and one reset may be several resets and steps
+    (no-ops, a lost life). Nothing that the environment pays is lost: what it pays during a reset counts towards the
+    game's next agent step, or, where the game ends within the reset, towards the row of that reset.
+    """
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self._reward = 0.0
+        self._done = False
+        self._first = False
+        self._closed: float | None = None  # what a game that ended within a reset had still paid
+
+    def step(self, action: Any) -> Any:
+        """Step, and note the reward and whether the environment says that it ended."""
+        result = self.env.step(action)
+        self.record(result[1], bool(result[2]) or bool(result[3]))
+        return result
+
+    def reset(self, **kwargs: Any) -> Any:
+        """Reset, and note that a new game begins."""
+        result = self.env.reset(**kwargs)
+        self.record_reset()
+        return result
+
+    def record(self, reward: Any, done: bool) -> None:
+        """Note one step of the environment; a layer that drives the emulator past ``step`` calls this."""
+        self._reward += float_reward(reward)
+        self._done = self._done or done
+
+    def record_reset(self) -> None:
+        """Note a new game; a layer that drives the emulator past ``reset`` calls this."""
+        if self._done and not self._first:
+            self._closed = self._reward
+        self._reward, self._done, self._first = 0.0, False, True
+
+    def after_step(self) -> tuple[float, bool]:
+        """What the environment paid since it was last asked, and whether its episode ended."""
+        reward, done = self._reward, self._done
+        self._reward, self._first, self._closed = 0.0, False, None
+        if done:
+            self._done = False
+        return reward, done
+
+    def after_reset(self) -> tuple[float, bool, bool]:
+        """What a game that ended within the reset still paid, whether one did, and whether a new game began."""
+        closed, first = self._closed, self._first
+        self._closed, self._first = None, False
+        return closed or 0.0, closed is not None, first
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception of a sub-environment in a form that can be sent: the error's fields, and the traceback as text."""
+
+    index: int
+    seed: int | None
+    episode: int
+    step: int
+    action: Any
+    during: str
+    kind: str
+    message: str
+    traceback: str
+    cause: BaseException | None = field(default=None, compare=False)
+
+    def error(self) -> SubEnvError:
+        """Give the SubEnvError that says all this."""
+        place = f" of its episode {self.episode}, after {self.step} steps" if self.episode else ""
+        remedy = "\nThe others are unharmed; reset this one before it is stepped again." if self.during == "step" else ""
+        action = f" on action {self.action!r}" if self.during == "step" else ""
+        seed = "unseeded" if self.seed is None else f"seed {self.seed}"
+        error = SubEnvError(
+            f"sub-environment {self.index} ({seed}) raised {self.kind} in {self.during}{place}{action}: {self.message}"
+            f"{remedy}",
+            index=self.index,
+            seed=self.seed,
+            episode=self.episode,
+            step=self.step,
+            action=self.action,
+            during=self.during,
+        )
+        error.__cause__ = self.cause or RemoteTraceback(self.traceback)
+        return error
+
+    def without_cause(self) -> Failure:
+        """Give the form that travels: exceptions of an environment need not survive pickling."""
+        return Failure(
+            self.index, self.seed, self.episode, self.step, self.action, self.during, self.kind, self.message,
+            self.traceback,
+        )  # fmt: skip
+
+
+def float_reward(reward: Any) -> float:
+    """Give a reward as a float: Python and NumPy numbers, and arrays of one element.
+
+    Raises:
+        ValueError: for an array of any other size.
+        TypeError: for what is no number.
+    """
+    if type(reward) is float:
+        return reward
+    array = np.asarray(reward)
+    if array.size != 1:
+        raise ValueError(f"reward: expected one number, got shape {array.shape}")
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"reward: expected a number, got {reward!r}")
+    return float(array.reshape(()))
+
+
+class SubEnv:
+    """One sub-environment and its row of the slots.
+
+    Args:
+        index: its number in the vector.
+        env: the environment, wrapped in its layers.
+        mode: when an ended episode is followed by the next.
+        debug: check each observation against its space (actions are checked before they are sent).
+    """
+
+    def __init__(self, index: int, env: Env, mode: Autoreset, *, debug: bool = False) -> None:
+        self.index = index
+        self.env = env
+        self.want_frame = False
+        self._mode = mode
+        self._debug = debug
+        self._slots: Slots
+        self._row = 0
+        self._over = True  # no running episode
+        self._seed: int | None = None
+        self._episode = 0
+        self._steps = 0
+        chain = list(_chain(env))
+        self._tap = next((layer for layer in chain if isinstance(layer, Tap)), None)
+        self._goes_on = [layer for layer in chain if hasattr(type(layer), "game_goes_on")]
+
+    def attach(self, slots: Slots, row: int) -> None:
+        """Say where the results go."""
+        self._slots, self._row = slots, row
+
+    # -- what a backend asks ------------------------------------------------------------------------------------------
+
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
+        """Begin an episode and write its first row.
+
+        Args:
+            seed: as ``gymnasium.Env.reset``.
+            options: likewise; each sub-environment gets a copy of its own.
+        """
+        if seed is not None:
+            self._seed = seed
+        self._over = True
+        slots, row = self._slots, self._row
+        self._begin(seed, deepcopy(options))
+        slots.rewards[row] = 0.0
+        slots.terminations[row] = slots.truncations[row] = slots.acted[row] = False
+        slots.first[row] = True
+        slots.raw_rewards[row], slots.raw_dones[row], slots.raw_first[row] = self._raw_of_reset()
+        slots.final_frames[row] = None
+
+    def step(self, action: Any) -> None:
+        """Take one action and write the row."""
+        if self._over:
+            self._step_after_end()
+            return
+        slots, row = self._slots, self._row
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._steps += 1
+        terminated, truncated = bool(terminated), bool(truncated)
+        done = terminated or truncated
+        slots.rewards[row] = reward = float_reward(reward)
+        slots.terminations[row] = terminated
+        slots.truncations[row] = truncated
+        slots.acted[row] = True
+        slots.first[row] = slots.raw_first[row] = False
+        if self._tap is None:
+            slots.raw_rewards[row], slots.raw_dones[row] = reward, done
+        else:
+            paid, over = self._tap.after_step()
+            slots.raw_rewards[row] = paid
+            slots.raw_dones[row] = over or (done and not any(layer.game_goes_on for layer in self._goes_on))
+        if done and self._mode is Autoreset.SAME_STEP:
+            self._end_and_begin(observation, info)
+            return
+        self._over = done
+        self._write(observation, info)
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a method of the outermost layer that has it, or give the attribute where it is no method."""
+        if name in _NOT_CALLABLE:
+            raise ValueError(f"call({name!r}): use {name}() of the vector environment, which keeps its books")
+        if name == "render":
+            return self.render()
+        attribute = self.env.get_wrapper_attr(name)
+        return attribute(*args, **kwargs) if callable(attribute) else attribute
+
+    def get_attr(self, name: str) -> Any:
+        """Give an attribute of the outermost layer that has it."""
+        return self.env.get_wrapper_attr(name)
+
+    def set_attr(self, name: str, value: Any) -> None:
+        """Set an attribute on the outermost layer where it lives; a new one on the environment itself."""
+        for layer in _chain(self.env):
+            if _lives_on(layer, name):
+                setattr(layer, name, value)
+                return
+        setattr(self.env.unwrapped, name, value)
+
+    def request_frame(self, wanted: bool) -> None:
+        """Say whether each result is to bring a frame along, until told otherwise."""
+        self.want_frame = wanted
+
+    def render(self) -> Any:
+        """Give what the environment renders, as an array of the caller's own."""
+        frame = self.env.render()
+        return frame.copy() if isinstance(frame, np.ndarray) else frame
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+    def failure(self, error: BaseException, during: str, action: Any = None) -> Failure:
+        """Say that the sub-environment raised; until its next reset it has no running episode."""
+        if during in ("step", "reset"):
+            self._over = True
+        return Failure(
+            index=self.index,
+            seed=self._seed,
+            episode=self._episode,
+            step=self._steps,
+            action=action,
+            during=during,
+            kind=type(error).__name__,
+            message=str(error),
+            traceback="".join(traceback.format_exception(error)),
+            cause=error,
+        )
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    def _begin(self, seed: int | None, options: dict[str, Any] | None) -> None:
+        """Reset the environment; write observation, info and frame."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._over = False
+        self._episode += 1
+        self._steps = 0
+        self._write(observation, info)
+
+    def _write(self, observation: Any, info: dict[str, Any]) -> None:
+        slots, row = self._slots, self._row
+        if self._debug and not self.env.observation_space.contains(observation):
+            raise ValueError(f"observation: expected an element of {self.env.observation_space}, got {observation!r}")
+        slots.observations.put(row, observation)
+        slots.infos[row] = snapshot(info)
+        slots.frames[row] = self.render() if self.want_frame else None
+
+    def _end_and_begin(self, observation: Any, info: dict[str, Any]) -> None:
+        """Same-step mode: keep all that belongs to the ended episode, then reset; a fresh row follows."""
+        slots, row = self._slots, self._row
+        slots.final_observations.put(row, observation)
+        slots.final_infos[row] = snapshot(info)
+        slots.final_frames[row] = self.render() if self.want_frame else None
+        self._over = True
+        self._begin(None, None)
+        slots.first[row] = True
+        paid, ended, slots.raw_first[row] = self._raw_of_reset()
+        slots.raw_rewards[row] += paid
+        slots.raw_dones[row] |= ended
+
+    def _step_after_end(self) -> None:
+        if self._mode is Autoreset.NEXT_STEP:
+            self.reset(None, None)
+            return
+        assert self._mode is Autoreset.EPISODIC, "the backend refuses to step an ended row"
+        slots, row = self._slots, self._row  # the row rests: observation and done flags stay as they are
+        slots.rewards[row] = slots.raw_rewards[row] = 0.0
+        slots.acted[row] = slots.first[row] = slots.raw_dones[row] = slots.raw_first[row] = False
+        slots.infos[row] = {}
+        slots.frames[row] = None
+
+    def _raw_of_reset(self) -> tuple[float, bool, bool]:
+        """What the environment itself paid, whether its episode ended, and whether a new one began in a reset."""
+        if self._tap is None:
+            return 0.0, False, True
+        return self._tap.after_reset()
+
+
+def _chain(env: Env) -> Any:
+    """The environment's layers, outermost first, down to the environment itself."""
+    while isinstance(env, gymnasium.Wrapper):
+        yield env
+        env = env.env
+    yield env
+
+
+def _lives_on(layer: Env, name: str) -> bool:
+    """Whether an attribute lives on this layer, and is not only forwarded by Gymnasium's base class."""
+    found = inspect.getattr_static(layer, name, _MISSING)
+    if found is _MISSING:
+        return False
+    return not (isinstance(layer, gymnasium.Wrapper) and found is inspect.getattr_static(gymnasium.Wrapper, name, None))
+
+
+_MISSING = object()
+
+
+def make_failure(index: int, error: BaseException) -> Failure:
+    """Say that a factory raised."""
+    text = "".join(traceback.format_exception(error))
+    return Failure(index, None, 0, 0, None, "make", type(error).__name__, str(error), text, error)

@@ -1,0 +1,453 @@
+"""The face that users see, and the private row protocol below it.
+
+Layers talk by rows: ``_send`` takes actions down, ``_send_reset`` takes resets down, ``_receive`` brings a StepResult up.
+Only the outermost environment, the one that the user calls, makes Gymnasium's five-tuple of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import NoAsyncCallError
+
+from vecwrap import batch as batches
+from vecwrap.actions import conform_actions, refuse_outside
+from vecwrap.batch import Batch
+from vecwrap.contract import BoolArray, FloatArray, IntArray, StepResult
+from vecwrap.errors import ArgumentError, ResetNeededError
+from vecwrap.infos import scatter_columns
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from vecwrap.backends.base import Backend
+
+__all__ = ["FiveTuple", "VecEnv"]
+
+FiveTuple = tuple[Any, FloatArray, BoolArray, BoolArray, dict[str, Any]]
+Layer = TypeVar("Layer")
+
+
+class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
+    """n sub-environments stepped together: a ``gymnasium.vector.VectorEnv`` with everything that vecwrap adds.
+
+    What is shared by all backends and layers is here; a backend derives from ``vecwrap.backends.base.Backend``, a layer
+    from ``vecwrap.VecEnvWrapper``.
+
+    Attributes:
+        num_envs: n.
+        single_observation_space, single_action_space: of one sub-environment.
+        observation_space, action_space: batched.
+        metadata: the environment's, with ``autoreset_mode`` (episodic mode declares DISABLED).
+        render_mode: the sub-environments'.
+        spec: Gymnasium's EnvSpec of the environment, or None.
+        pipeline: what it was built from (a ``PipelineSpec``), or None where it was put together by hand.
+    """
+
+    pipeline: Any = None
+
+    _root: Backend
+    _shown: Batch = None  # what the user was last shown, where the backend cannot give it again
+    _object_leaves: bool
+
+    # -- the private row protocol ---------------------------------------------------------------------------------------
+
+    def _send(self, actions: Batch, env_ids: IntArray) -> None:
+        """Take actions for these rows down; returns at once where the backend can."""
+        raise NotImplementedError
+
+    def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        """Ask for resets of these rows."""
+        raise NotImplementedError
+
+    def _receive(self, count: int, timeout: float | None) -> StepResult:
+        """Bring ``count`` rows up, as soon as they are there."""
+        raise NotImplementedError
+
+    # -- reset ----------------------------------------------------------------------------------------------------------
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode in every sub-environment, or in those of a mask.
+
+        Args:
+            seed: sub-environment i gets ``seed + start_index + i``; or a sequence of n seeds or Nones.
+            options: passed to each sub-environment, without ``options["reset_mask"]``: (n,) bool, which rows to reset;
+                seeds of other rows are ignored. Neither is changed.
+
+        Returns:
+            The batched observations, n rows (where a mask left a row alone: what it last showed), and the infos.
+
+        Raises:
+            ArgumentError: a mask or seeds of the wrong form.
+            AlreadyPendingCallError: rows are still out.
+            SubEnvError: a sub-environment raised.
+        """
+        self.reset_async(seed=seed, options=options)
+        return self.reset_wait()
+
+    def reset_async(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> None:
+        """Ask for what ``reset`` does; ``reset_wait`` brings it."""
+        root = self._root
+        root._refuse_pending("reset_async")
+        env_ids, options = _split_mask(options, root)
+        self._send_reset(env_ids, root._seeds(seed, env_ids), options)
+        root._pending = "reset"
+
+    def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
+        """Wait for what ``reset_async`` asked for.
+
+        Args:
+            timeout: seconds; None waits for ever.
+
+        Raises:
+            NoAsyncCallError: nothing was asked for.
+            TimeoutError: not there yet; the call stays pending and can be made again.
+        """
+        step = self._wait("reset", "reset_wait", timeout)
+        observations, *_, infos = self._five_tuple(step)
+        if len(step.env_ids) == self.num_envs:
+            return observations, infos
+        return self._gymnasium_form(self._all_observations()), scatter_columns(infos, step.env_ids, self.num_envs)
+
+    # -- step -----------------------------------------------------------------------------------------------------------
+
+    def step(self, actions: Any) -> FiveTuple:
+        """Take one action in every sub-environment.
+
+        Args:
+            actions: n actions: an array, a list, or for Dict and Tuple spaces their batched form.
+
+        Returns:
+            ``(observations, rewards, terminations, truncations, infos)``: n rows of the observation space, (n,) float64,
+            (n,) bool, (n,) bool, and a dict of columns. All arrays are yours to keep, unless built with ``copy=False``.
+
+        Raises:
+            ArgumentError: actions of a wrong number, shape or kind.
+            ResetNeededError: a row has no running episode, and the autoreset mode begins none.
+            SubEnvError: a sub-environment raised.
+        """
+        self.step_async(actions)
+        return self.step_wait()
+
+    def step_async(self, actions: Any) -> None:
+        """Send the actions off; ``step_wait`` brings the results."""
+        root = self._root
+        root._refuse_pending("step_async")
+        self._dispatch(actions, root.all_ids)
+        root._pending = "step"
+
+    def step_wait(self, timeout: float | None = None) -> FiveTuple:
+        """Wait for what ``step_async`` sent off.
+
+        Args:
+            timeout: seconds; None waits for ever.
+
+        Raises:
+            NoAsyncCallError: nothing was sent.
+            TimeoutError: not there yet; the call stays pending, nothing is lost, and it can be made again.
+        """
+        return self._five_tuple(self._wait("step", "step_wait", timeout))
+
+    def send(self, actions: Any, env_ids: Sequence[int] | IntArray | None = None) -> None:
+        """Send actions to some sub-environments, without waiting.
+
+        Args:
+            actions: one action for each of ``env_ids``, in their order.
+            env_ids: which sub-environments; None means all those that are not out, in ascending order.
+
+        Raises:
+            ArgumentError: an index twice, out of range, or out already.
+        """
+        root = self._root
+        root._refuse_pending("send", allow="send")
+        ids = root._idle_ids(env_ids)
+        order = np.argsort(ids, kind="stable")
+        self._dispatch(actions, ids[order], order)
+        root._pending = "send"
+
+    def recv(self, timeout: float | None = None) -> FiveTuple:
+        """Receive the first ``batch_size`` rows that are ready (all that are out, without a ``batch_size``).
+
+        Args:
+            timeout: seconds; None waits for ever.
+
+        Returns:
+            The five-tuple with m rows; ``infos["env_id"]``: (m,) int64, ascending, says which.
+
+        Raises:
+            NoAsyncCallError: no row is out.
+            TimeoutError: too few are ready; nothing is lost, and it can be called again.
+        """
+        root = self._root
+        step = self._wait("send", "recv", timeout)
+        if not root._num_out:
+            root._pending = None
+        return self._with_env_ids(self._five_tuple(step), step)
+
+    def _dispatch(self, actions: Any, env_ids: IntArray, order: IntArray | None = None) -> None:
+        root = self._root
+        rows = conform_actions(self.single_action_space, actions, len(env_ids))
+        if order is not None:
+            rows = batches.take(rows, order)
+        if root.debug:
+            refuse_outside(self.single_action_space, rows, env_ids)
+        root._refuse_ended(env_ids)
+        self._send(rows, env_ids)
+
+    def _wait(self, kind: str, name: str, timeout: float | None) -> StepResult:
+        root = self._root
+        root._refuse_closed(name)
+        if root._pending != kind:
+            prior = {"step": "step_async", "reset": "reset_async", "send": "send"}[kind]
+            raise NoAsyncCallError(f"Calling `{name}` without any prior call to `{prior}`.", kind)
+        count = root._num_out
+        if kind == "send" and root.batch_size is not None:
+            count = min(count, root.batch_size)
+        step = self._receive(count, timeout)
+        if kind != "send":
+            root._pending = None
+        return step
+
+    # -- what the user is shown -----------------------------------------------------------------------------------------
+
+    def _five_tuple(self, step: StepResult) -> FiveTuple:
+        """Gymnasium's five-tuple of m rows; the only place that makes it."""
+        self._remember(step)
+        infos = step.infos
+        if step.final_obs is not None:
+            ended = step.first & step.dones
+            final_obs = np.full(len(step.env_ids), None, dtype=object)
+            for i in np.flatnonzero(ended).tolist():
+                final_obs[i] = batches.row(step.final_obs, i)
+            infos = {
+                **infos,
+                "final_obs": final_obs,
+                "_final_obs": ended,
+                "final_info": step.final_infos or {},
+                "_final_info": ended.copy(),
+            }
+        result = (
+            self._gymnasium_form(step.observations),
+            step.rewards,
+            step.terminations,
+            step.truncations,
+            infos,
+        )
+        if step.failures:
+            error = step.failures[0]
+            error.failures = step.failures
+            error.others = self._with_env_ids(result, step) if len(step.env_ids) else None
+            self._root._pending = "send" if self._root._num_out else None
+            raise error
+        return result
+
+    @staticmethod
+    def _with_env_ids(result: FiveTuple, step: StepResult) -> FiveTuple:
+        return (*result[:4], {**result[4], "env_id": step.env_ids.copy()})
+
+    def _remember(self, step: StepResult) -> None:
+        """Keep what is shown, so that a masked reset can show the other rows again; free where no layer changed it."""
+        if not len(step.env_ids):
+            return
+        if self._shown is None:
+            if step.observations is self._root._latest:
+                return
+            self._shown = batches.empty_like(step.observations, self.num_envs)
+        batches.scatter(self._shown, step.rows, step.observations)
+
+    def _all_observations(self) -> Batch:
+        """All n rows as they were last shown, as fresh arrays."""
+        return batches.copy(self._root.slots.observations.batch() if self._shown is None else self._shown)
+
+    def _gymnasium_form(self, observations: Batch) -> Any:
+        return _tuples_of_objects(observations) if self._object_leaves else observations
+
+    # -- calls to the sub-environments ----------------------------------------------------------------------------------
+
+    def call(self, name: str, *args: Any, indices: Sequence[int] | int | None = None, **kwargs: Any) -> tuple[Any, ...]:
+        """Call a method of each sub-environment (its outermost layer that has it); an attribute is simply given.
+
+        Args:
+            name: the method.
+            *args: its arguments.
+            indices: which sub-environments, in that order; None means all.
+            **kwargs: its keyword arguments.
+
+        Returns:
+            One value for each.
+
+        Raises:
+            ValueError: for ``reset``, ``step`` and ``close``, which the vector environment must know of.
+            SubEnvError: a sub-environment raised.
+        """
+        self.call_async(name, *args, indices=indices, **kwargs)
+        return self.call_wait()
+
+    env_method = call
+
+    def call_async(self, name: str, *args: Any, indices: Sequence[int] | int | None = None, **kwargs: Any) -> None:
+        """Ask for what ``call`` does; ``call_wait`` brings it."""
+        self._root._call_async(name, args, kwargs, indices)
+
+    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
+        """Wait for what ``call_async`` asked for; ``timeout`` in seconds as for ``step_wait``."""
+        return self._root._call_wait(timeout)
+
+    def get_attr(self, name: str, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
+        """Give an attribute of each sub-environment, from its outermost layer that has it."""
+        return self._root._get_attr(name, indices)
+
+    def set_attr(self, name: str, values: Any, indices: Sequence[int] | int | None = None) -> None:
+        """Set an attribute of each sub-environment, where it lives; a new one on the environment itself.
+
+        Args:
+            name: the attribute.
+            values: a list or tuple gives one value for each sub-environment; anything else is set on all.
+            indices: which sub-environments; None means all.
+
+        Raises:
+            ArgumentError: a list of another length.
+        """
+        self._root._set_attr(name, values, indices)
+
+    def render(self) -> tuple[Any, ...]:
+        """Give what each sub-environment renders, as its ``render_mode`` says.
+
+        Raises:
+            ArgumentError: it was built without a render mode.
+        """
+        if self.render_mode is None:
+            raise ArgumentError(
+                'render: the environment was built without a render mode; expected e.g. build(..., render_mode="rgb_array")'
+            )
+        return self.call("render")
+
+    def get_images(self, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
+        """Give an (height, width, 3) uint8 image of each sub-environment.
+
+        Raises:
+            ArgumentError: it was built without ``render_mode="rgb_array"``.
+        """
+        if self.render_mode != "rgb_array":
+            raise ArgumentError(
+                f'get_images: expected an environment built with render_mode="rgb_array", got {self.render_mode!r}'
+            )
+        return self.call("render", indices=indices)
+
+    def request_frames(self, env_ids: Sequence[int] | IntArray) -> None:
+        """Ask for frames of these sub-environments with every following result, until asked otherwise.
+
+        They are rendered where the sub-environment lives, before the autoreset, and travel with the result:
+        ``StepResult.frames`` and ``final_frames``. For recorders.
+        """
+        self._root._request_frames(np.asarray(env_ids, dtype=np.int64))
+
+    # -- structure ------------------------------------------------------------------------------------------------------
+
+    @property
+    def layers(self) -> tuple[VecEnv, ...]:
+        """The vector layers from the outermost in, the backend last."""
+        return (self,)
+
+    def find(self, kind: type[Layer]) -> Layer:
+        """Give the outermost layer of a class.
+
+        Raises:
+            LookupError: there is none.
+        """
+        for layer in self.layers:
+            if isinstance(layer, kind):
+                return layer
+        raise LookupError(f"{self!r} has no layer {kind.__name__}")
+
+    @property
+    def backend(self) -> str:
+        """The backend's name."""
+        return self._root.name
+
+    @property
+    def num_workers(self) -> int:
+        """How many worker processes there are; 0 where everything runs in this process."""
+        return self._root.workers
+
+    def close(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
+        """Close every sub-environment, worker and file; may be called again.
+
+        Args:
+            timeout: seconds to wait for the workers before they are killed; None means 5.
+            terminate: do not ask, kill.
+        """
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _set_observation_space(self, single: spaces.Space[Any]) -> None:
+        """Set the space of one observation and, with it, the batched one."""
+        self.single_observation_space = single
+        self.observation_space = gymnasium.vector.utils.batch_space(single, self.num_envs)
+        self._object_leaves = _has_object_leaves(single)
+
+    def _set_action_space(self, single: spaces.Space[Any]) -> None:
+        """Set the space of one action and, with it, the batched one."""
+        self.single_action_space = single
+        self.action_space = gymnasium.vector.utils.batch_space(single, self.num_envs)
+
+    def __repr__(self) -> str:
+        root = self._root
+        if self.pipeline is not None:
+            name, layers = self.pipeline.env_name, self.pipeline.layer_names
+        else:
+            name = root.spec.id if root.spec is not None else root.env_name
+            layers = tuple(type(layer).__name__ for layer in reversed(self.layers[:-1]))
+        workers = f", {root.workers} worker{'s' * (root.workers != 1)}" if root.workers else ""
+        chain = f", layers {' > '.join(layers)}" if layers else ""
+        return f"<VecEnv {name}, n={self.num_envs}, {root.name}{workers}, {root.autoreset.value}{chain}>"
+
+
+def _split_mask(options: dict[str, Any] | None, root: Backend) -> tuple[IntArray, dict[str, Any] | None]:
+    """Take ``reset_mask`` out of a copy of the options; None left where nothing else is in them."""
+    if options is None or "reset_mask" not in options:
+        return root.all_ids, options
+    mask = options["reset_mask"]
+    num_envs = root.num_envs
+    expected = f'options["reset_mask"]: expected a NumPy array of shape ({num_envs},) and dtype bool'
+    if not isinstance(mask, np.ndarray):
+        raise ArgumentError(f"{expected}, got {type(mask).__name__}; np.array(mask, dtype=bool) makes one")
+    if mask.shape != (num_envs,):
+        raise ArgumentError(f"{expected}, got shape {mask.shape}")
+    if mask.dtype != np.bool_:
+        raise ArgumentError(f"{expected}, got dtype {mask.dtype}; mask.astype(bool) makes one")
+    if not mask.any():
+        raise ArgumentError(f"{expected} with at least one True, got none; leave the call out instead")
+    never = root._never_reset & ~mask
+    if never.any():
+        raise ResetNeededError(
+            f"a masked reset shows all {num_envs} rows, but sub-environments {np.flatnonzero(never).tolist()} have "
+            "never been reset; call reset() without a mask first"
+        )
+    rest = {key: value for key, value in options.items() if key != "reset_mask"}
+    return np.flatnonzero(mask), rest
+
+
+def _has_object_leaves(space: spaces.Space[Any]) -> bool:
+    if isinstance(space, spaces.Dict):
+        return any(_has_object_leaves(member) for member in space.spaces.values())
+    if isinstance(space, spaces.Tuple):
+        return any(_has_object_leaves(member) for member in space.spaces)
+    return type(space) not in (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
+
+
+def _tuples_of_objects(batch: Batch) -> Any:
+    return batches.tree_map(lambda array: tuple(array) if array.dtype == object else array, batch)

@@ -1,0 +1,148 @@
+"""Vector layers: two hooks, and everything else is forwarded by name.
+
+A layer overrides ``on_actions`` and/or ``on_step``. One hook serves reset, masked reset, step and recv in every autoreset
+mode, because each of them brings a StepResult; per-sub-environment state is indexed by ``step.rows``.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
+
+from gymnasium import spaces
+
+from vecwrap.batch import Batch
+from vecwrap.contract import IntArray, StepResult
+from vecwrap.vec_env import VecEnv
+
+__all__ = ["MapObservations", "VecEnvWrapper"]
+
+
+class VecEnvWrapper(VecEnv):
+    """A layer around a vector environment.
+
+    Args:
+        env: what it wraps.
+
+    A counter of the actions that really happened, in full:
+
+    >>> class CountSteps(VecEnvWrapper):
+    ...     def __init__(self, env):
+    ...         super().__init__(env)
+    ...         self.steps = np.zeros(env.num_envs, dtype=np.int64)
+    ...
+    ...     def on_step(self, step):
+    ...         self.steps[step.rows] += step.acted
+    """
+
+    def __init__(self, env: VecEnv) -> None:
+        if not isinstance(env, VecEnv):
+            raise TypeError(
+                f"{type(self).__name__}: expected a vecwrap.VecEnv to wrap, got {type(env).__name__}; "
+                "vecwrap.build makes one"
+            )
+        self.env = env
+        self.num_envs = env.num_envs
+        self.single_observation_space = env.single_observation_space
+        self.observation_space = env.observation_space
+        self.single_action_space = env.single_action_space
+        self.action_space = env.action_space
+        self.metadata = dict(env.metadata)
+        self.render_mode = env.render_mode
+        self.spec = env.spec
+        self._root = env._root
+        self._object_leaves = env._object_leaves
+
+    # -- the two hooks --------------------------------------------------------------------------------------------------
+
+    def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
+        """Change the actions on their way down.
+
+        Args:
+            actions: m rows of the action space, in batched form; not to be written into.
+            env_ids: (m,) int64, whose they are.
+
+        Returns:
+            The actions for the layer below.
+        """
+        return actions
+
+    def on_step(self, step: StepResult) -> None:
+        """Change a result on its way up: assign fields of ``step``; never write into its arrays."""
+
+    def on_close(self) -> None:
+        """Close what this layer opened; called once, before what it wraps is closed."""
+
+    # -- forwarding -----------------------------------------------------------------------------------------------------
+
+    def _send(self, actions: Batch, env_ids: IntArray) -> None:
+        self.env._send(self.on_actions(actions, env_ids), env_ids)
+
+    def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        self.env._send_reset(env_ids, seeds, options)
+
+    def _receive(self, count: int, timeout: float | None) -> StepResult:
+        step = self.env._receive(count, timeout)
+        if len(step.env_ids):
+            self.on_step(step)
+        return step
+
+    def close(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """Close this layer, then what it wraps; may be called again."""
+        try:
+            if not self.closed:
+                self.on_close()
+        finally:
+            self.env.close(timeout=timeout, terminate=terminate)
+
+    @property
+    def closed(self) -> bool:  # type: ignore[override]
+        """Whether the backend is closed."""
+        return self._root.closed
+
+    @property
+    def layers(self) -> tuple[VecEnv, ...]:
+        """The vector layers from this one in, the backend last."""
+        return (self, *self.env.layers)
+
+    @property
+    def unwrapped(self) -> VecEnv:  # type: ignore[override]
+        """The backend."""
+        return self._root
+
+    @property
+    def np_random(self) -> Any:  # type: ignore[override]
+        """A tuple of the sub-environments' generators (copies, where they live in other processes)."""
+        return self._root.np_random
+
+    @property
+    def np_random_seed(self) -> Any:  # type: ignore[override]
+        """A tuple of the sub-environments' seeds."""
+        return self._root.np_random_seed
+
+
+class MapObservations(VecEnvWrapper):
+    """A pure change of observations: one function and the new space.
+
+    The function is applied to ``observations`` and to ``final_obs``, so terminal observations are right by construction.
+
+    Args:
+        env: what it wraps.
+        single_observation_space: the space of one observation after the change; it is copied.
+    """
+
+    def __init__(self, env: VecEnv, single_observation_space: spaces.Space[Any]) -> None:
+        super().__init__(env)
+        self._set_observation_space(deepcopy(single_observation_space))
+
+    @abstractmethod
+    def map(self, observations: Batch) -> Batch:
+        """Change a batch of m observations, row by row independent; the argument is not to be written into."""
+
+    def on_step(self, step: StepResult) -> None:
+        """Apply ``map`` to both observations."""
+        step.observations = self.map(step.observations)
+        if step.final_obs is not None:
+            step.final_obs = self.map(step.final_obs)
