@@ -1,0 +1,90 @@
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.commands.policies import find_policy
+from vecwrap.errors import SpecError, VecwrapError
+from vecwrap.sub_env import SubEnvFactory
+
+
+class Idle(gymnasium.Env):
+    observation_space = spaces.Discrete(2)
+
+    def __init__(self, action_space):
+        self.action_space = action_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        return 0, 0.0, False, False, {}
+
+
+def idle(space, n=2):
+    return DummyBackend([SubEnvFactory(lambda: Idle(space))] * n)
+
+
+SPACES = {
+    "discrete": spaces.Discrete(3),
+    "discrete with a start": spaces.Discrete(3, start=2),
+    "discrete below zero": spaces.Discrete(2, start=-5),
+    "box": spaces.Box(-1, 1, (2,)),
+    "box without zero": spaces.Box(np.float32(0.5), np.float32(1), (2,)),
+    "multi-discrete": spaces.MultiDiscrete([3, 4], start=[1, -9]),
+    "multi-binary": spaces.MultiBinary(3),
+    "nested": spaces.Dict(a=spaces.Tuple((spaces.Discrete(2, start=1), spaces.Box(1, 2, (2, 2))))),
+}
+
+
+@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
+@pytest.mark.parametrize("name", ["random", "zeros"])
+def test_actions_are_in_the_space(name, space):
+    with idle(space) as env:
+        observations, _ = env.reset()
+        policy = find_policy(name, env)
+        for _ in range(3):
+            env.step(policy(observations))
+
+
+def test_zeros_is_the_action_nearest_to_zero():
+    with idle(spaces.MultiDiscrete([3, 4], start=[1, -9])) as env:
+        assert find_policy("zeros", env)(None).tolist() == [[1, -6]] * 2
+
+
+def test_zeros_of_a_space_without_numbers_is_refused():
+    with idle(spaces.Text(4)) as env, pytest.raises(SpecError, match="no zero .* Take --policy random"):
+        find_policy("zeros", env)
+
+
+def test_an_imported_policy_is_found_in_the_working_directory(tmp_path, monkeypatch):
+    (tmp_path / "my_bots.py").write_text(
+        "class Bots:\n    @staticmethod\n    def ones(o):\n        return [1] * len(o)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", list(__import__("sys").path))
+    with idle(spaces.Discrete(2)) as env:
+        assert find_policy("my_bots:Bots.ones", env)([0, 0]) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("randm", "expected random, zeros or module:callable, got 'randm'. Did you mean \"random\""),
+        ("no_such_module:act", "there is no module 'no_such_module'"),
+        ("math:no_such", "no_such"),
+        ("math:pi", "expected a callable, got float"),
+    ],
+)
+def test_a_policy_that_leads_nowhere_is_refused(name, message):
+    with idle(spaces.Discrete(2)) as env, pytest.raises(SpecError, match="--policy") as error:
+        find_policy(name, env)
+    assert message in str(error.value)
+
+
+def test_an_error_inside_a_policy_names_the_policy():
+    with idle(spaces.Discrete(2)) as env, pytest.raises(VecwrapError, match=r"--policy math:sqrt raised TypeError"):
+        find_policy("math:sqrt", env)("four")

@@ -1,0 +1,1 @@
+"""What the command ``vecwrap`` does. Only this package uses terminal libraries."""

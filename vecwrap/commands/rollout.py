@@ -1,0 +1,129 @@
+"""Steps a vector environment under a policy and keeps count; it knows nothing of terminals."""
+
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from vecwrap.commands.policies import Policy
+from vecwrap.vec_env import VecEnv
+
+__all__ = ["Interrupt", "Tally", "interruptible", "rollout"]
+
+
+@dataclass
+class Tally:
+    """What happened so far.
+
+    Attributes:
+        steps: agent steps over all sub-environments.
+        scores, lengths: of every ended episode: sum of rewards, agent steps.
+        seconds: since the first reset began.
+    """
+
+    steps: int = 0
+    scores: list[float] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+    _recent: deque[tuple[float, int]] = field(default_factory=lambda: deque([(0.0, 0)], maxlen=64), repr=False)
+
+    @property
+    def episodes(self) -> int:
+        """How many episodes ended."""
+        return len(self.scores)
+
+    @property
+    def rate(self) -> float:
+        """Agent steps a second, from the start."""
+        return self.steps / self.seconds if self.seconds else 0.0
+
+    @property
+    def recent_rate(self) -> float:
+        """Agent steps a second over the last vector steps, for a live display."""
+        then, steps = self._recent[0]
+        return (self.steps - steps) / (self.seconds - then) if self.seconds > then else 0.0
+
+    @property
+    def mean_score(self) -> float | None:
+        """Over all ended episodes; None where none has ended."""
+        return float(np.mean(self.scores)) if self.scores else None
+
+    def add(self, acted: int, infos: dict[str, Any], seconds: float) -> None:
+        """Count one vector step."""
+        self.steps += acted
+        self.seconds = seconds
+        self._recent.append((seconds, self.steps))
+        if "episode" in infos:
+            mask = infos["_episode"]
+            self.scores.extend(infos["episode"]["r"][mask].tolist())
+            self.lengths.extend(infos["episode"]["l"][mask].tolist())
+
+
+@dataclass
+class Interrupt:
+    """Whether the user wants to stop."""
+
+    asked: bool = False
+
+
+@contextmanager
+def interruptible() -> Iterator[Interrupt]:
+    """Make the first Ctrl-C a wish, so that the step in flight finishes; the second stops at once, as ever."""
+    interrupt = Interrupt()
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
+        yield interrupt
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        interrupt.asked = True
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, ask)
+    try:
+        yield interrupt
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def rollout(
+    env: VecEnv, policy: Policy, tally: Tally, *, steps: int | None, episodes: int | None, interrupt: Interrupt
+) -> Iterator[None]:
+    """Reset, then step until enough steps or episodes are done or the user asks to stop.
+
+    Args:
+        env: with a monitor among its layers, whose ``infos["episode"]`` is what counts as an episode.
+        policy: from observations to actions.
+        tally: what is counted goes in here.
+        steps: agent steps over all sub-environments, rounded up to a whole vector step; None for no limit.
+        episodes: None for no limit.
+        interrupt: looked at between steps.
+
+    Yields:
+        After each vector step.
+    """
+    start = time.perf_counter()
+    mode = env.metadata["autoreset_mode"]
+    observations, _ = env.reset()
+    resetting = np.zeros(env.num_envs, bool)
+    while not (
+        interrupt.asked
+        or (steps is not None and tally.steps >= steps)
+        or (episodes is not None and tally.episodes >= episodes)
+    ):
+        observations, _, terminations, truncations, infos = env.step(policy(observations))
+        tally.add(int((~resetting).sum()), infos, time.perf_counter() - start)
+        dones = terminations | truncations
+        if mode == AutoresetMode.NEXT_STEP:
+            resetting = dones
+        elif mode == AutoresetMode.DISABLED and dones.any():
+            observations, _ = env.reset(options={"reset_mask": dones})
+        yield
