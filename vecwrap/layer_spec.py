@@ -1,0 +1,259 @@
+"""One layer of a pipeline as it was written, and the forms it may be written in."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from vecwrap.errors import SpecError
+from vecwrap.scalars import write_scalar
+from vecwrap.values import (
+    Settings,
+    Source,
+    canonical,
+    copied,
+    fail,
+    fail_where,
+    import_path,
+    is_scalar,
+    plain,
+    scalar,
+    shown,
+    split,
+)
+
+__all__ = ["LayerSpec", "read_layer_text", "read_layers"]
+
+_NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_NOWHERE = Source(steps=("layer",))
+_POSITIONAL = "*"  # the key for positional arguments in a mapping that has keywords too
+
+
+@dataclass(frozen=True, eq=False)
+class LayerSpec:
+    """One layer as it was written: what, and with which arguments.
+
+    Attributes:
+        target: a registered name, an import path ``"module:attr"``, or in Python a class or any callable that wraps.
+        args: positional arguments, after the environment.
+        kwargs: keyword arguments.
+        source: where it was written.
+        not_hashed: the arguments that do not change the stream (paths); None until a plan has resolved the layer.
+    """
+
+    target: str | Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=Settings)
+    source: Source = field(default=_NOWHERE, repr=False)
+    not_hashed: frozenset[str] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "args", tuple(map(copied, self.args)))
+        object.__setattr__(self, "kwargs", Settings(self.kwargs))
+
+    @classmethod
+    def parse(cls, layer: Any, source: Source = _NOWHERE) -> LayerSpec:
+        """Read a layer in any of its forms.
+
+        Args:
+            layer: ``"name"``, ``"name:arg,key=value"``, ``"module:attr"``, ``{name: arguments}``, a class, a partial, a
+                callable, or a LayerSpec.
+            source: where it was written.
+
+        Raises:
+            SpecError: where it has none of these forms.
+
+        >>> LayerSpec.parse("framestack:4,padding=first")
+        LayerSpec(target='framestack', args=(4,), kwargs={'padding': 'first'})
+        >>> LayerSpec.parse({"monitor": {"dir": "runs/pong"}}).format()
+        'monitor:dir=runs/pong'
+        """
+        if isinstance(layer, LayerSpec):
+            return layer
+        if isinstance(layer, str):
+            return cls(*read_layer_text(layer, source), source=source)
+        if isinstance(layer, Mapping):
+            return cls(*_read_layer_mapping(layer, source), source=source)
+        if callable(layer):
+            return cls(*_read_layer_object(layer, source), source=source)
+        return fail(source, f"expected a layer (a name, a mapping of one key, or a callable), got {shown(layer)}")
+
+    @property
+    def name(self) -> str:
+        """The registered name or import path, or what the object calls itself."""
+        return self.target if isinstance(self.target, str) else shown(self.target)
+
+    @property
+    def where(self) -> str:
+        """``'pong.yaml:7: wrappers[1] "framestack"'``."""
+        return f'{self.source} "{self.name}"'
+
+    def where_argument(self, key: str | int) -> str:
+        """``'pong.yaml:8: wrappers[1] "framestack", argument k'``; positional ones by number, from 0."""
+        steps = (key,) if not isinstance(key, int) else (_POSITIONAL, key) if self.kwargs else (key,)
+        place = self.source.at(self.name, *steps).prefix()
+        which = f"argument {key}" if isinstance(key, str) else f"argument number {key + 1}"
+        return f'{place}{self.source.label()} "{self.name}", {which}'
+
+    def format(self) -> str:
+        """Write the layer as a string.
+
+        Raises:
+            SpecError: where an argument is no scalar, or the layer is an object that no import path finds.
+        """
+        for value in (*self.args, *self.kwargs.values()):
+            if not is_scalar(value):
+                fail_where(self.where, f"{shown(value)} cannot be written in a line; write the pipeline as YAML")
+        arguments = [write_scalar(value) for value in self.args]
+        arguments += [f"{key}={write_scalar(value)}" for key, value in self.kwargs.items()]
+        target = self._written_target()
+        is_path_without_dot = ":" in target and "." not in target.partition(":")[0]
+        return target + (":" if arguments or is_path_without_dot else "") + ",".join(arguments)
+
+    def to_data(self) -> Any:
+        """Give the layer as plain data, in the shortest form: a string, or a mapping of one key."""
+        target = self._written_target()
+        args, kwargs = [plain(value, self.where) for value in self.args], plain(self.kwargs, self.where)
+        if kwargs:
+            return {target: {_POSITIONAL: args, **kwargs} if args else kwargs}
+        if len(args) == 1 and args[0] is not None and is_scalar(args[0]):
+            return {target: args[0]}
+        return {target: args} if args else self.format()
+
+    def _written_target(self) -> str:
+        if isinstance(self.target, str):
+            return self.target
+        return fail_where(
+            self.where,
+            "an object of this process cannot be written down; move it into a module and give its import path",
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LayerSpec) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def _identity(self) -> tuple[Any, ...]:
+        return self.target, canonical(self.args), canonical(self.kwargs)
+
+    def __str__(self) -> str:
+        """The string that ``format`` writes; objects of this process are shown by name."""
+        try:
+            return self.format()
+        except SpecError:
+            arguments = [shown(value) for value in self.args]
+            arguments += [f"{key}={shown(value)}" for key, value in self.kwargs.items()]
+            return self.name + (":" if arguments else "") + ",".join(arguments)
+
+
+_Parts: TypeAlias = tuple[str | Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
+
+
+def read_layer_text(text: str, source: Source) -> _Parts:
+    """``name``, ``name:arguments``, ``pkg.mod:attr``, ``pkg.mod:attr:arguments``.
+
+    An import path has a dot before its first colon, or a second colon; nothing else is one.
+    """
+    first, *rest = split(text.strip(), ":", source)
+    if "." not in first and len(rest) < 2:
+        if not _NAME.fullmatch(first):
+            fail(source, f"expected the name of a layer, got {shown(text)}")
+        if not rest:
+            return first, (), {}
+        if not rest[0].strip():
+            fail_where(f'{source} "{first}"', "nothing follows the colon; leave it out or give an argument")
+        return first, *_read_arguments(rest[0], f'{source} "{first}"', source)
+    if not rest:
+        module, _, attr = first.rpartition(".")
+        fail(source, f'got {shown(text)}. An import path has a colon before its last part: "{module}:{attr}"')
+    target = _checked_path(f"{first}:{rest[0]}", source)
+    if len(rest) > 2:
+        fail_where(f'{source} "{target}"', "text that holds a colon needs quotes")
+    return target, *(
+        _read_arguments(rest[1], f'{source} "{target}"', source) if rest[1:] and rest[1].strip() else ((), {})
+    )
+
+
+def _checked_path(path: str, source: Source) -> str:
+    module, _, attr = path.partition(":")
+    if not (_DOTTED.fullmatch(module) and _DOTTED.fullmatch(attr)):
+        fail(source, f'expected an import path "module:attr", got {shown(path)}. Text that holds a colon needs quotes')
+    return path
+
+
+def _read_arguments(text: str, where: str, source: Source) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for piece in split(text, ",", source):
+        key, equals, value = piece.partition("=")
+        if equals and key.strip().isidentifier():
+            if key.strip() in kwargs:
+                fail_where(where, f"argument {key.strip()} is given twice")
+            kwargs[key.strip()] = scalar(value, source)
+        elif not piece.strip():
+            fail_where(where, f'an argument is missing in "{text}"')
+        elif kwargs:
+            fail_where(
+                where, f"{piece.strip()} stands after {next(iter(kwargs))}=; arguments without a name come first"
+            )
+        else:
+            if equals and piece.strip()[0] not in "\"'":
+                fail_where(where, f"{key.strip()} is no name of an argument. Text that holds = needs quotes")
+            if ":" in piece and piece.strip()[0] not in "\"'":
+                fail_where(where, "text that holds a colon needs quotes")
+            args.append(scalar(piece, source))
+    return tuple(args), kwargs
+
+
+def _read_layer_mapping(layer: Mapping[Any, Any], source: Source) -> _Parts:
+    """``{name: arg}``, ``{name: [args]}``, ``{name: {key: value}}``; a key with a colon is an import path."""
+    if len(layer) != 1:
+        keys = ", ".join(map(str, layer))
+        remedy = "Settings of a layer go one level deeper: {name: {key: value}}"
+        fail(source, f"expected a mapping of one key, the layer's name, got {len(layer)} keys ({keys}). {remedy}")
+    ((name, given),) = layer.items()
+    if not isinstance(name, str):
+        fail(source, f"expected the name of a layer, got {shown(name)}")
+    if ":" in name:
+        _checked_path(name, source)
+    elif not _NAME.fullmatch(name):
+        fail(source, f"expected the name of a layer, got {shown(name)}")
+    if given is None:
+        return name, (), {}
+    if isinstance(given, Mapping):
+        kwargs = dict(given)
+        args = kwargs.pop(_POSITIONAL, ())
+        for key in kwargs:
+            if not isinstance(key, str) or not key.isidentifier():
+                fail_where(f'{source} "{name}"', f"expected the name of an argument, got {shown(key)}")
+        if not isinstance(args, (list, tuple)):
+            fail_where(f'{source} "{name}"', f'expected a list under "*" (arguments without a name), got {shown(args)}')
+        return name, tuple(args), kwargs
+    return name, tuple(given) if isinstance(given, (list, tuple)) else (given,), {}
+
+
+def _read_layer_object(layer: Callable[..., Any], source: Source) -> _Parts:
+    if not isinstance(layer, functools.partial):
+        return import_path(layer) or layer, (), {}
+    if layer.args:
+        fail_where(
+            f'{source} "{shown(layer.func)}"',
+            f"the partial binds {shown(layer.args[0])} where the environment goes. Bind by keyword",
+        )
+    return import_path(layer.func) or layer.func, (), dict(layer.keywords)
+
+
+def read_layers(layers: Any, source: Source) -> tuple[LayerSpec, ...]:
+    """Read a list of layers, or one text with bars between them."""
+    if isinstance(layers, str):
+        layers = [part.strip() for part in split(layers, "|", source)]
+    if layers is None:
+        return ()
+    if not isinstance(layers, Sequence):
+        fail(source, f"expected a list of layers, got {shown(layers)}")
+    return tuple(LayerSpec.parse(layer, source.at(index)) for index, layer in enumerate(layers))

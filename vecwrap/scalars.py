@@ -1,0 +1,172 @@
+"""Plain values as text, and back: what a spec string and a pipeline file agree on. Nothing is ever evaluated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TypeAlias
+
+__all__ = ["Scalar", "pieces", "quoted", "read_scalar", "read_yaml_scalar", "write_scalar", "write_yaml_scalar"]
+
+Scalar: TypeAlias = bool | int | float | str | None
+
+_INT = re.compile(r"[-+]?[0-9]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_RADIX = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
+_INFINITY = re.compile(r"[-+]?\.(inf|Inf|INF)")
+_NOT_A_NUMBER = re.compile(r"\.(nan|NaN|NAN)")
+_YAML_WORDS: dict[str, bool | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_PYTHON_WORDS: dict[str, float | None] = {
+    **dict.fromkeys(("none", "None"), None),
+    "inf": float("inf"),
+    "+inf": float("inf"),
+    "-inf": float("-inf"),
+    "nan": float("nan"),
+}
+# What may stand without quotes in a spec string; and in YAML, which is the stricter one.
+_BARE = re.compile(r"[^\s\"'=,:|\x00-\x20\x7f-\xa0]+")
+_BARE_YAML = re.compile(r"[A-Za-z_/][\w./+-]*(:[\w./+-]+)*", re.ASCII)
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+
+
+def read_scalar(text: str) -> Scalar:
+    """Read one argument of a spec string: YAML 1.2's scalars, Python's ``None``, ``inf`` and ``nan``, quoted text.
+
+    Raises:
+        ValueError: for a quote that does not end, an unknown escape, or a number too long to read.
+
+    >>> [read_scalar(text) for text in ("4", "1e-8", "true", "none", "zero", '"4, 5"', "'it''s'")]
+    [4, 1e-08, True, None, 'zero', '4, 5', "it's"]
+    """
+    text = text.strip()
+    if text[:1] in ('"', "'"):
+        return _unquoted(text)
+    if text in _PYTHON_WORDS:
+        return _PYTHON_WORDS[text]
+    return read_yaml_scalar(text)
+
+
+def read_yaml_scalar(text: str) -> Scalar:
+    """Read a plain scalar as YAML 1.2's core schema does: ``1e-8`` is a number, ``no`` and ``1_000`` are text.
+
+    Raises:
+        ValueError: for a number too long to read.
+    """
+    if text in _YAML_WORDS:
+        return _YAML_WORDS[text]
+    if _INT.fullmatch(text):
+        return int(text)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    if _RADIX.fullmatch(text):
+        return int(text, 0)
+    if _INFINITY.fullmatch(text):
+        return float("-inf") if text[0] == "-" else float("inf")
+    if _NOT_A_NUMBER.fullmatch(text):
+        return float("nan")
+    return text
+
+
+def write_scalar(value: Scalar) -> str:
+    """Write one argument of a spec string, so that ``read_scalar`` gives it back.
+
+    >>> [write_scalar(value) for value in (4, 1e-8, True, None, "zero", "4", "a,b")]
+    ['4', '1e-08', 'true', 'null', 'zero', '"4"', '"a,b"']
+    """
+    if not isinstance(value, str):
+        return _write_plain(value)
+    return value if _BARE.fullmatch(value) and read_scalar(value) == value else quoted(value)
+
+
+def write_yaml_scalar(value: Scalar) -> str:
+    """Write one scalar so that every YAML 1.2 reader gives it back."""
+    if not isinstance(value, str):
+        return _write_plain(value)
+    # `on`, `yes` and the like are text in YAML 1.2, yet quoted for the sake of older readers.
+    bare = _BARE_YAML.fullmatch(value) and value.lower() not in ("yes", "no", "on", "off")
+    return value if bare and read_yaml_scalar(value) == value else quoted(value)
+
+
+def _write_plain(value: bool | float | None) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = repr(value)
+    return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}.get(text, text)
+
+
+def quoted(text: str) -> str:
+    """Write text between double quotes, with the escapes that YAML and spec strings share."""
+
+    def written(char: str) -> str:
+        if char in '"\\':
+            return "\\" + char
+        if char.isprintable() and char != "\ufeff":
+            return char
+        code = ord(char)
+        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+    return '"' + "".join(map(written, text)) + '"'
+
+
+def _unquoted(text: str) -> str:
+    quote, inside = text[0], text[1:-1]
+    if len(text) < 2 or text[-1] != quote or _end_of_quote(text, 0) != len(text):
+        raise ValueError(f"a quote that does not end where the text ends: {text}")
+    if quote == "'":
+        return inside.replace("''", "'")
+
+    def read(match: re.Match[str]) -> str:
+        code, char = match[1] or match[2] or match[3], match[4]
+        if code is not None:
+            return chr(int(code, 16))
+        if char not in _ESCAPES:
+            raise ValueError(f'unknown escape "\\{char}" in {text}')
+        return _ESCAPES[char]
+
+    return _ESCAPE.sub(read, inside)
+
+
+def pieces(text: str, separators: str) -> Iterator[tuple[str, str]]:
+    """Split at separators outside quotes; give each piece with the separator that ends it (``""`` at the end).
+
+    A quote opens only where a value may begin: at the start, or after a space, a separator or an equals sign.
+
+    Raises:
+        ValueError: for a quote that does not end.
+
+    >>> list(pieces('a,b="c,d"', ","))
+    [('a', ','), ('b="c,d"', '')]
+    """
+    start = at = 0
+    while at < len(text):
+        char = text[at]
+        if char in "\"'" and (at == 0 or text[at - 1].isspace() or text[at - 1] in "=:,|"):
+            at = _end_of_quote(text, at)
+        elif char in separators:
+            yield text[start:at], char
+            start = at = at + 1
+        else:
+            at += 1
+    yield text[start:], ""
+
+
+def _end_of_quote(text: str, at: int) -> int:
+    """The place after the quote that opens at ``at``."""
+    quote, place = text[at], at + 1
+    while place < len(text):
+        if quote == '"' and text[place] == "\\":
+            place += 2
+        elif text[place] != quote:
+            place += 1
+        elif quote == "'" and text[place + 1 : place + 2] == "'":
+            place += 2
+        else:
+            return place + 1
+    raise ValueError(f"a quote that does not end: {text[at:]}")
