@@ -47,11 +47,12 @@ def conform_actions(space: spaces.Space[Any], actions: Any, num_rows: int, path:
         return _conform_array(space, actions, num_rows, path)
     if not isinstance(actions, (Sequence, np.ndarray)) or isinstance(actions, str) or len(actions) != num_rows:
         raise ArgumentError(f"{path}: expected a sequence of {num_rows} actions of {space}, got {_form(actions)}")
-    return object_array(actions)
+    return object_array(list(actions))
 
 
 def _conform_array(space: spaces.Space[Any], actions: Any, num_rows: int, path: str) -> np.ndarray[Any, Any]:
     assert space.shape is not None
+    assert space.dtype is not None
     shape = (num_rows, *space.shape)
     if type(actions) is np.ndarray and actions.dtype == space.dtype and actions.shape == shape:
         return actions
@@ -100,4 +101,6 @@ def refuse_outside(space: spaces.Space[Any], actions: Batch, env_ids: Any) -> No
     for position, i in enumerate(env_ids.tolist()):
         action = row(actions, position)
         if not space.contains(action):
-            raise ArgumentError(f"actions[{position}], for sub-environment {i}: expected an element of {space}, got {action!r}")
+            raise ArgumentError(
+                f"actions[{position}], for sub-environment {i}: expected an element of {space}, got {action!r}"
+            )

@@ -1,8 +1,8 @@
 """What passes between layers: the autoreset modes and the one record that every layer receives.
 
 A batch is m <= n rows and every row carries the index of its sub-environment. Inside the chain a batch of observations
-is an array with leading axis m, or a dict or tuple of such; values that have no array form (Text, Graph, Sequence, OneOf
-and custom spaces) are one-dimensional object arrays. Only the face turns those into Gymnasium's tuples.
+is an array with leading axis m, or a dict or tuple of such; values that have no array form (Text, Graph, Sequence,
+OneOf and custom spaces) are one-dimensional object arrays. Only the face turns those into Gymnasium's tuples.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ _GYMNASIUM_MODES = {
 class StepResult:
     """m rows that come up through the chain, after a step, a reset, a masked reset or a ``recv``.
 
-    Layers *assign* fields and never write into the arrays, which may be shared with what the user was given. A reset is a
-    StepResult too: ``first`` True, ``acted`` False, rewards 0; so no layer asks which mode it is in.
+    Layers *assign* fields and never write into the arrays, which may be shared with what the user was given. A reset is
+    a StepResult too: ``first`` True, ``acted`` False, rewards 0; so no layer asks which mode it is in.
 
     Attributes:
         env_ids: (m,) int64. Which sub-environment each row is; ascending, each at most once.
@@ -93,8 +93,8 @@ class StepResult:
         terminations: (m,) bool. As Gymnasium.
         truncations: (m,) bool. As Gymnasium.
         first: (m,) bool. This observation opens an episode.
-        acted: (m,) bool. An action really happened in this row: not on a reset, not on the reset step of next-step mode,
-            not while a row rests.
+        acted: (m,) bool. An action really happened in this row: not on a reset, not on the reset step of next-step
+            mode, not while a row rests.
         raw_rewards: (m,) float64. What the environment itself paid, before any layer clipped or scaled it.
         raw_dones: (m,) bool. The environment's own episode ended in this row (a lost life is no end).
         raw_first: (m,) bool. This observation opens an episode of the environment itself: a new game.

@@ -11,6 +11,7 @@ import gymnasium.error
 __all__ = [
     "ArgumentError",
     "BackendError",
+    "CastWarning",
     "PlanError",
     "ResetNeededError",
     "SpecError",
@@ -107,6 +108,10 @@ class SubEnvError(VecwrapError, RuntimeError):
         self.during = during
         self.others: tuple[Any, ...] | None = None
         self.failures: tuple[SubEnvError, ...] = (self,)
+
+
+class CastWarning(UserWarning):
+    """An environment's observations have another dtype than its space says, of the same kind; they are cast."""
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:

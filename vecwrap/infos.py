@@ -12,7 +12,9 @@ from vecwrap.batch import object_array
 
 __all__ = ["columns", "scatter_columns", "snapshot"]
 
-_ATOMS = frozenset({int, float, bool, str, bytes, complex, type(None), np.float64, np.float32, np.int64, np.int32, np.bool_})
+_ATOMS = frozenset(
+    {int, float, bool, str, bytes, complex, type(None), np.float64, np.float32, np.int64, np.int32, np.bool_}
+)
 _DTYPES = {int: np.dtype(np.int64), float: np.dtype(np.float64), bool: np.dtype(np.bool_)}
 _EMPTY: dict[str, Any] = {}
 

@@ -18,6 +18,7 @@ from gymnasium import spaces
 from vecwrap.batch import Batch, object_array, scatter, take
 from vecwrap.batch import copy as copy_batch
 from vecwrap.contract import IntArray, StepResult
+from vecwrap.errors import CastWarning
 from vecwrap.infos import columns
 
 __all__ = ["Allocate", "Arena", "Slots", "make_column"]
@@ -39,6 +40,7 @@ class Arena:
         self.num_bytes = 0
 
     def __call__(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+        """Give the next array, zeroed where the buffer is."""
         dtype = np.dtype(dtype)
         start = self.num_bytes
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
@@ -53,6 +55,9 @@ class Column(Protocol):
 
     def put(self, i: int, value: Any) -> None:
         """Copy one value into row i; cast within a kind, refuse another shape or kind."""
+
+    def fill(self, rows: Any, batch: Batch) -> None:
+        """Copy a batch of values, already in this column's form, into rows."""
 
     def batch(self) -> Batch:
         """All rows, as a batch; for arrays these are the rows themselves, not a copy."""
@@ -97,9 +102,13 @@ class ArrayColumn:
             self._warned = True
             warnings.warn(
                 f"{self._path}: the space says {self._dtype}, the value is {array.dtype}; it is cast on every step",
+                CastWarning,
                 stacklevel=2,
             )
         return array
+
+    def fill(self, rows: Any, batch: Batch) -> None:
+        self._array[rows] = batch
 
     def batch(self) -> Batch:
         return self._array
@@ -130,6 +139,10 @@ class TextColumn:
         self._points[i, : len(value)] = [ord(character) for character in value]
         self._lengths[i] = len(value)
 
+    def fill(self, rows: Any, batch: Batch) -> None:
+        for row, value in zip(rows, batch, strict=True):
+            self.put(row, value)
+
     def batch(self) -> Batch:
         lengths = self._lengths.tolist()
         return object_array(
@@ -152,6 +165,9 @@ class ObjectColumn:
 
     def put(self, i: int, value: Any) -> None:
         self._objects[i] = deepcopy(value)
+
+    def fill(self, rows: Any, batch: Batch) -> None:
+        self._objects[rows] = batch
 
     def batch(self) -> Batch:
         return self._objects
@@ -176,6 +192,10 @@ class DictColumn:
             raise ValueError(f"{self._path}: expected a dict with keys {list(self._members)}, got {got}")
         for key, column in self._members.items():
             column.put(i, value[key])
+
+    def fill(self, rows: Any, batch: Batch) -> None:
+        for key, column in self._members.items():
+            column.fill(rows, batch[key])
 
     def batch(self) -> Batch:
         return {key: column.batch() for key, column in self._members.items()}
@@ -202,6 +222,10 @@ class TupleColumn:
             raise ValueError(f"{self._path}: expected a tuple of {len(self._members)} members, got {got}")
         for column, part in zip(self._members, value, strict=True):
             column.put(i, part)
+
+    def fill(self, rows: Any, batch: Batch) -> None:
+        for column, part in zip(self._members, batch, strict=True):
+            column.fill(rows, part)
 
     def batch(self) -> Batch:
         return tuple(column.batch() for column in self._members)

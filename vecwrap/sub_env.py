@@ -1,8 +1,8 @@
 """One sub-environment: the only code that steps, autoresets and renders one. Every backend uses it.
 
-The order within a step is fixed: step, frame, terminal observation, autoreset, ``first``. What comes out is written into
-the sub-environment's row of the slots at once, so an environment that returns the same buffer again and again does no
-harm, and the terminal observation is copied before the reset overwrites it.
+The order within a step is fixed: step, frame, terminal observation, autoreset, ``first``. What comes out is written
+into the sub-environment's row of the slots at once, so an environment that returns the same buffer again and again does
+no harm, and the terminal observation is copied before the reset overwrites it.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class SubEnvFactory:
     layers: tuple[Callable[[Env], Env], ...] = ()
 
     def __call__(self) -> Env:
+        """Make the environment and wrap it; what was made is closed again where a layer fails."""
         env = self.make()
         if not isinstance(env, gymnasium.Env):
             raise TypeError(f"the factory {self.make!r} gave {type(env).__name__}, expected a gymnasium.Env")
@@ -129,7 +130,9 @@ class Failure:
     def error(self) -> SubEnvError:
         """Give the SubEnvError that says all this."""
         place = f" of its episode {self.episode}, after {self.step} steps" if self.episode else ""
-        remedy = "\nThe others are unharmed; reset this one before it is stepped again." if self.during == "step" else ""
+        remedy = (
+            "\nThe others are unharmed; reset this one before it is stepped again." if self.during == "step" else ""
+        )
         action = f" on action {self.action!r}" if self.during == "step" else ""
         seed = "unseeded" if self.seed is None else f"seed {self.seed}"
         error = SubEnvError(
@@ -200,7 +203,7 @@ class SubEnv:
         """Say where the results go."""
         self._slots, self._row = slots, row
 
-    # -- what a backend asks ------------------------------------------------------------------------------------------
+    # -- what a backend asks -------------------------------------------------------------------------------------------
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
         """Begin an episode and write its first row.
@@ -298,7 +301,7 @@ class SubEnv:
             cause=error,
         )
 
-    # -- parts --------------------------------------------------------------------------------------------------------
+    # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> None:
         """Reset the environment; write observation, info and frame."""

@@ -1,7 +1,7 @@
 """The face that users see, and the private row protocol below it.
 
-Layers talk by rows: ``_send`` takes actions down, ``_send_reset`` takes resets down, ``_receive`` brings a StepResult up.
-Only the outermost environment, the one that the user calls, makes Gymnasium's five-tuple of it.
+Layers talk by rows: ``_send`` takes actions down, ``_send_reset`` takes resets down, ``_receive`` brings a StepResult
+up. Only the outermost environment, the one that the user calls, makes Gymnasium's five-tuple of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vecwrap.errors import ArgumentError, ResetNeededError
 from vecwrap.infos import scatter_columns
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
     from vecwrap.backends.base import Backend
 
@@ -54,7 +54,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     _shown: Batch = None  # what the user was last shown, where the backend cannot give it again
     _object_leaves: bool
 
-    # -- the private row protocol ---------------------------------------------------------------------------------------
+    # -- the private row protocol --------------------------------------------------------------------------------------
 
     def _send(self, actions: Batch, env_ids: IntArray) -> None:
         """Take actions for these rows down; returns at once where the backend can."""
@@ -68,7 +68,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Bring ``count`` rows up, as soon as they are there."""
         raise NotImplementedError
 
-    # -- reset ----------------------------------------------------------------------------------------------------------
+    # -- reset ---------------------------------------------------------------------------------------------------------
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -117,7 +117,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             return observations, infos
         return self._gymnasium_form(self._all_observations()), scatter_columns(infos, step.env_ids, self.num_envs)
 
-    # -- step -----------------------------------------------------------------------------------------------------------
+    # -- step ----------------------------------------------------------------------------------------------------------
 
     def step(self, actions: Any) -> FiveTuple:
         """Take one action in every sub-environment.
@@ -126,8 +126,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             actions: n actions: an array, a list, or for Dict and Tuple spaces their batched form.
 
         Returns:
-            ``(observations, rewards, terminations, truncations, infos)``: n rows of the observation space, (n,) float64,
-            (n,) bool, (n,) bool, and a dict of columns. All arrays are yours to keep, unless built with ``copy=False``.
+            ``(observations, rewards, terminations, truncations, infos)``: n rows of the observation space, (n,)
+            float64, (n,) bool, (n,) bool, and a dict of columns. All arrays are yours to keep, unless built with
+            ``copy=False``.
 
         Raises:
             ArgumentError: actions of a wrong number, shape or kind.
@@ -216,7 +217,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             root._pending = None
         return step
 
-    # -- what the user is shown -----------------------------------------------------------------------------------------
+    # -- what the user is shown ----------------------------------------------------------------------------------------
 
     def _five_tuple(self, step: StepResult) -> FiveTuple:
         """Gymnasium's five-tuple of m rows; the only place that makes it."""
@@ -270,7 +271,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def _gymnasium_form(self, observations: Batch) -> Any:
         return _tuples_of_objects(observations) if self._object_leaves else observations
 
-    # -- calls to the sub-environments ----------------------------------------------------------------------------------
+    # -- calls to the sub-environments ---------------------------------------------------------------------------------
 
     def call(self, name: str, *args: Any, indices: Sequence[int] | int | None = None, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of each sub-environment (its outermost layer that has it); an attribute is simply given.
@@ -326,7 +327,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """
         if self.render_mode is None:
             raise ArgumentError(
-                'render: the environment was built without a render mode; expected e.g. build(..., render_mode="rgb_array")'
+                'render: built without a render mode; expected for example build(..., render_mode="rgb_array")'
             )
         return self.call("render")
 
@@ -350,7 +351,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """
         self._root._request_frames(np.asarray(env_ids, dtype=np.int64))
 
-    # -- structure ------------------------------------------------------------------------------------------------------
+    # -- structure -----------------------------------------------------------------------------------------------------
 
     @property
     def layers(self) -> tuple[VecEnv, ...]:

@@ -1,7 +1,7 @@
 """Vector layers: two hooks, and everything else is forwarded by name.
 
-A layer overrides ``on_actions`` and/or ``on_step``. One hook serves reset, masked reset, step and recv in every autoreset
-mode, because each of them brings a StepResult; per-sub-environment state is indexed by ``step.rows``.
+A layer overrides ``on_actions`` and/or ``on_step``. One hook serves reset, masked reset, step and recv in every
+autoreset mode, because each of them brings a StepResult; per-sub-environment state is indexed by ``step.rows``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class VecEnvWrapper(VecEnv):
         self._root = env._root
         self._object_leaves = env._object_leaves
 
-    # -- the two hooks --------------------------------------------------------------------------------------------------
+    # -- the two hooks -------------------------------------------------------------------------------------------------
 
     def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
         """Change the actions on their way down.
@@ -75,7 +75,7 @@ class VecEnvWrapper(VecEnv):
     def on_close(self) -> None:
         """Close what this layer opened; called once, before what it wraps is closed."""
 
-    # -- forwarding -----------------------------------------------------------------------------------------------------
+    # -- forwarding ----------------------------------------------------------------------------------------------------
 
     def _send(self, actions: Batch, env_ids: IntArray) -> None:
         self.env._send(self.on_actions(actions, env_ids), env_ids)
@@ -89,7 +89,7 @@ class VecEnvWrapper(VecEnv):
             self.on_step(step)
         return step
 
-    def close(self, timeout: float | None = None, terminate: bool = False) -> None:
+    def close(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
         """Close this layer, then what it wraps; may be called again."""
         try:
             if not self.closed:
@@ -112,13 +112,13 @@ class VecEnvWrapper(VecEnv):
         """The backend."""
         return self._root
 
-    @property
-    def np_random(self) -> Any:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def np_random(self) -> Any:
         """A tuple of the sub-environments' generators (copies, where they live in other processes)."""
         return self._root.np_random
 
     @property
-    def np_random_seed(self) -> Any:  # type: ignore[override]
+    def np_random_seed(self) -> Any:
         """A tuple of the sub-environments' seeds."""
         return self._root.np_random_seed
 
@@ -126,7 +126,7 @@ class VecEnvWrapper(VecEnv):
 class MapObservations(VecEnvWrapper):
     """A pure change of observations: one function and the new space.
 
-    The function is applied to ``observations`` and to ``final_obs``, so terminal observations are right by construction.
+    The function is applied to ``observations`` and ``final_obs``, so terminal observations are right by construction.
 
     Args:
         env: what it wraps.

@@ -1,4 +1,4 @@
-"""What every backend shares: the books. Which rows are out, which need a reset, which call is pending, whose seed is what.
+"""What every backend shares, the books: which rows are out, which need a reset, which call is pending, whose seed is what.
 
 A backend adds how sub-environments are made, asked and closed: ``_start``, ``_send_rows``, ``_reset_rows``, ``_poll``,
 ``_ask``, ``_answers`` and ``_stop``. Stepping itself is in ``vecwrap.sub_env`` and nowhere else.
@@ -134,7 +134,7 @@ class Backend(VecEnv):
             self.close(terminate=True)
             raise
 
-    # -- what a backend adds --------------------------------------------------------------------------------------------
+    # -- what a backend adds -------------------------------------------------------------------------------------------
 
     @abstractmethod
     def _start(self, factories: Sequence[Factory]) -> Description:
@@ -169,7 +169,7 @@ class Backend(VecEnv):
         wanted = set(env_ids.tolist())
         self._call_now("request_frame", [(i in wanted,) for i in range(self.num_envs)], self.all_ids.tolist())
 
-    # -- rows -----------------------------------------------------------------------------------------------------------
+    # -- rows ----------------------------------------------------------------------------------------------------------
 
     def _send(self, actions: Batch, env_ids: IntArray) -> None:
         self._mark_out(env_ids)
@@ -229,7 +229,7 @@ class Backend(VecEnv):
         self._out[env_ids] = False
         self._num_out -= len(env_ids)
 
-    # -- what may be called when ----------------------------------------------------------------------------------------
+    # -- what may be called when ---------------------------------------------------------------------------------------
 
     def _refuse_closed(self, name: str) -> None:
         if self.closed:
@@ -262,7 +262,9 @@ class Backend(VecEnv):
         if len(np.unique(ids)) != len(ids):
             raise ArgumentError(f"env_ids: expected each index once, got {ids.tolist()}")
         if self._out[ids].any():
-            raise ArgumentError(f"env_ids: sub-environments {ids[self._out[ids]].tolist()} are out already; recv them first")
+            raise ArgumentError(
+                f"env_ids: sub-environments {ids[self._out[ids]].tolist()} are out already; recv them first"
+            )
         return ids
 
     def _indices(self, indices: Any, what: str = "env_ids") -> IntArray:
@@ -276,7 +278,7 @@ class Backend(VecEnv):
             raise ArgumentError(f"{what}: expected indices from 0 to {self.num_envs - 1}, got {indices!r}")
         return ids.astype(np.int64)
 
-    # -- seeds ----------------------------------------------------------------------------------------------------------
+    # -- seeds ---------------------------------------------------------------------------------------------------------
 
     def _seeds(self, seed: Any, env_ids: IntArray) -> list[int | None]:
         """Give the seed of each of these rows: ``seed + start_index + i``, or the list's, or None."""
@@ -294,7 +296,7 @@ class Backend(VecEnv):
             raise ArgumentError(f"seed: expected {self.num_envs} seeds, one for each sub-environment, got {len(seeds)}")
         return [None if seeds[i] is None else _seed(seeds[i]) for i in env_ids.tolist()]
 
-    # -- calls ----------------------------------------------------------------------------------------------------------
+    # -- calls ---------------------------------------------------------------------------------------------------------
 
     def _call_async(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], indices: Any) -> None:
         self._refuse_pending("call_async")
@@ -336,7 +338,7 @@ class Backend(VecEnv):
         _raise_first(failures)
         return tuple(values[i] for i in ids)
 
-    # -- the face's spaces, and the end ---------------------------------------------------------------------------------
+    # -- the face's spaces, and the end --------------------------------------------------------------------------------
 
     def _adopt(self, description: Description) -> None:
         self.metadata = {**description.metadata, "autoreset_mode": self.autoreset.gymnasium}
@@ -346,7 +348,7 @@ class Backend(VecEnv):
         self._set_observation_space(description.observation_space)
         self._set_action_space(description.action_space)
 
-    def close(self, timeout: float | None = None, terminate: bool = False) -> None:
+    def close(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
         """Close every sub-environment and worker; may be called again, in any state.
 
         Args:
@@ -363,13 +365,13 @@ class Backend(VecEnv):
         if not getattr(self, "closed", True):
             self.close(terminate=True)
 
-    @property
-    def np_random(self) -> Any:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def np_random(self) -> Any:
         """A tuple of the sub-environments' generators (copies, where they live in other processes)."""
         return self._get_attr("np_random", None)
 
     @property
-    def np_random_seed(self) -> Any:  # type: ignore[override]
+    def np_random_seed(self) -> Any:
         """A tuple of the sub-environments' seeds."""
         return self._get_attr("np_random_seed", None)
 

@@ -1,0 +1,280 @@
+"""What runs in a worker process: make the sub-environments, then answer one message after the other.
+
+Messages are pickled tuples over the inherited connection. ``("step", rows, payload)`` and ``("reset", rows, seeds,
+options)`` are answered by ``("rows", rows, payload, failures)``: one answer for all rows, or one for each where the
+parent said ``each``. ``("ask", method, rows, arguments)`` is answered by ``("values", values, failures)``. ``("close",)``
+ends it, and so does the parent's end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from vecwrap.backends.base import Description, Factory
+from vecwrap.backends.memory import SharedBlock
+from vecwrap.batch import row as row_of
+from vecwrap.contract import Autoreset
+from vecwrap.errors import CastWarning
+from vecwrap.slots import Arena, Slots
+from vecwrap.sub_env import Failure, SubEnv, make_failure
+
+__all__ = ["WorkerInit", "decode", "encode", "serve"]
+
+_GRACE = 1.0  # seconds for an orderly end after the parent has gone
+
+
+@dataclass
+class WorkerInit:
+    """What a worker is told first.
+
+    Attributes:
+        env_ids: the sub-environments that it holds, consecutive.
+        num_envs: how many there are in all.
+        factories: how to make its own.
+        autoreset: the mode.
+        debug: check observations.
+        shared: whether slots are in shared memory.
+        each: answer row by row.
+        filters: the parent's warning filters.
+        log_level: the parent's logging level.
+    """
+
+    env_ids: tuple[int, ...]
+    num_envs: int
+    factories: Sequence[Factory]
+    autoreset: Autoreset
+    debug: bool
+    shared: bool
+    each: bool
+    filters: list[Any]
+    log_level: int
+
+
+def encode(message: Any) -> bytes:
+    """Pickle a message; by value what only the sender's ``__main__`` defines."""
+    try:
+        return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception:
+        data: bytes = cloudpickle.dumps(message)
+        return data
+
+
+def decode(data: bytes) -> Any:
+    """Undo ``encode``; only ever used on what came over an inherited connection."""
+    return pickle.loads(data)
+
+
+def serve(connection: Connection) -> None:
+    """Run a worker until it is told to close or its parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's affair
+    with contextlib.suppress(AttributeError, OSError):
+        os.setpgid(0, 0)  # a group of its own, so that what environments start can be ended with it
+    threading.Thread(target=_end_with_parent, args=(connection,), daemon=True).start()
+    try:
+        init = decode(connection.recv_bytes())
+        warnings.filters[:] = init.filters  # type: ignore[index]
+        warnings._filters_mutated()  # type: ignore[attr-defined]
+        if init.env_ids[0] != 0:  # said once, by the first worker
+            warnings.filterwarnings("ignore", category=CastWarning)
+        logging.getLogger().setLevel(init.log_level)
+        worker = _Worker(connection, init)
+    except (EOFError, ConnectionError):
+        return
+    except _CouldNotMake as reason:
+        connection.send_bytes(encode(("failed", [failure.without_cause() for failure in reason.failures])))
+        return
+    try:
+        worker.answer_all()
+    except (EOFError, ConnectionError):
+        pass  # the parent is gone, or has had enough
+    finally:
+        worker.close()
+
+
+class _CouldNotMake(Exception):
+    def __init__(self, failures: list[Failure]) -> None:
+        self.failures = failures
+
+
+class _Worker:
+    def __init__(self, connection: Connection, init: WorkerInit) -> None:
+        self._connection = connection
+        self._each = init.each
+        self._sub_envs: list[SubEnv] = []
+        self._first_row = init.env_ids[0] if init.shared else 0
+        for i, factory in zip(init.env_ids, init.factories, strict=True):
+            try:
+                env = factory()
+            except (Exception, SystemExit) as error:
+                self.close()
+                raise _CouldNotMake([make_failure(i, error)]) from error
+            self._sub_envs.append(SubEnv(i, env, init.autoreset, debug=init.debug))
+        descriptions = [Description.of(sub_env.env) for sub_env in self._sub_envs]
+        first = descriptions[0]
+        told = [(init.env_ids[0], first)]  # the first, and the first that differs: all that the parent needs
+        told += [
+            (i, other)
+            for i, other in zip(init.env_ids, descriptions, strict=True)
+            if (other.observation_space, other.action_space) != (first.observation_space, first.action_space)
+        ][:1]
+        self._send(("made", [(i, _sendable(description)) for i, description in told]))
+        if init.shared:
+            block = SharedBlock.receive(connection)
+            self._slots = Slots(
+                init.num_envs,
+                first.observation_space,
+                first.action_space,
+                allocate=Arena(block.buffer),
+                shared=True,
+            )
+            self._send(("attached",))
+        elif first.observation_space is not None and first.action_space is not None:
+            self._slots = Slots(len(init.env_ids), first.observation_space, first.action_space)
+        else:
+            return  # the parent refuses such environments, and closes us
+        for k, sub_env in enumerate(self._sub_envs):
+            sub_env.attach(self._slots, self._first_row + k)
+
+    def answer_all(self) -> None:
+        while True:
+            kind, *message = decode(self._connection.recv_bytes())
+            if kind == "step":
+                self._step(*message)
+            elif kind == "reset":
+                self._reset(*message)
+            elif kind == "ask":
+                self._ask(*message)
+            else:
+                assert kind == "close", kind
+                return
+
+    def close(self) -> None:
+        for sub_env in self._sub_envs:
+            try:
+                sub_env.close()
+            except Exception:
+                traceback.print_exc()
+        sys.stdout.flush()
+
+    def _step(self, rows: list[int] | None, payload: Any) -> None:
+        if rows is None:
+            rows = list(range(self._first_row, self._first_row + len(self._sub_envs)))
+        slots = self._slots
+        if payload is not None:
+            slots.actions.load(rows, payload)
+        actions = slots.actions.batch()
+        self._run("step", rows, [(row_of(actions, row),) for row in rows])
+
+    def _reset(self, rows: list[int], seeds: list[int | None], options: dict[str, Any] | None) -> None:
+        self._run("reset", rows, [(seed, options) for seed in seeds])
+
+    def _run(self, method: str, rows: list[int], arguments: list[tuple[Any, ...]]) -> None:
+        """Step or reset rows; an exception takes its own row out and leaves the others alone."""
+        done: list[int] = []
+        failures: list[Failure] = []
+        for row, args in zip(rows, arguments, strict=True):
+            sub_env = self._sub_envs[row - self._first_row]
+            try:
+                getattr(sub_env, method)(*args)
+                done.append(row)
+            except (Exception, SystemExit) as error:
+                action = args[0] if method == "step" else None
+                failures.append(sub_env.failure(error, method, action).without_cause())
+            if self._each:
+                self._send_rows(done, failures)
+                done, failures = [], []
+        if not self._each:
+            self._send_rows(done, failures)
+
+    def _send_rows(self, rows: list[int], failures: list[Failure]) -> None:
+        message = ("rows", rows, self._slots.export(rows), failures)
+        try:
+            data = encode(message)
+        except Exception:
+            rows, failures = self._without_unsendable(rows, failures)
+            data = encode(("rows", rows, self._slots.export(rows), failures))
+        self._connection.send_bytes(data)
+
+    def _without_unsendable(self, rows: list[int], failures: list[Failure]) -> tuple[list[int], list[Failure]]:
+        """Turn rows whose infos or observations cannot be pickled into failures that name what it is."""
+        good, bad = [], list(failures)
+        for row in rows:
+            try:
+                encode(self._slots.export([row]))
+                good.append(row)
+            except Exception as error:
+                sub_env = self._sub_envs[row - self._first_row]
+                keys = [key for key in self._slots.infos[row] if not _can_send(self._slots.infos[row][key])]
+                what = f"infos {keys}" if keys else "its result"
+                reason = TypeError(f"{what} cannot be sent between processes ({error}); leave it out, or use dummy")
+                bad.append(sub_env.failure(reason, "step").without_cause())
+        return good, bad
+
+    def _ask(self, method: str, rows: list[int], arguments: list[tuple[Any, ...]]) -> None:
+        values: dict[int, Any] = {}
+        failures = []
+        for row, args in zip(rows, arguments, strict=True):
+            sub_env = self._sub_envs[row - self._first_row]
+            try:
+                value = getattr(sub_env, method)(*args)
+                if not _can_send(value):
+                    raise TypeError(f"the value of type {type(value).__name__} cannot be sent between processes")
+                values[sub_env.index] = value
+            except (Exception, SystemExit) as error:
+                failures.append(sub_env.failure(error, method).without_cause())
+        self._send(("values", values, failures))
+
+    def _send(self, message: Any) -> None:
+        self._connection.send_bytes(encode(message))
+
+
+def _can_send(value: Any) -> bool:
+    if value is None or isinstance(value, (int, float, str, bytes, np.ndarray)):
+        return not (isinstance(value, np.ndarray) and value.dtype == object)
+    try:
+        encode(value)
+    except Exception:
+        return False
+    return True
+
+
+def _sendable(description: Description) -> Description:
+    """Leave out what need not survive the way to the parent."""
+    if not _can_send(description.spec):
+        description.spec = None
+    if not _can_send(description.metadata):
+        description.metadata = {key: value for key, value in description.metadata.items() if _can_send(value)}
+    return description
+
+
+def _end_with_parent(connection: Connection) -> None:
+    """Wait for the parent to be gone; then give the main thread a moment, and end this whole process group."""
+    if not hasattr(select, "poll"):
+        return  # the main thread sees the end of the connection at its next message
+    poller = select.poll()
+    try:
+        poller.register(connection.fileno(), 0)
+        poller.poll()
+    except (OSError, ValueError):
+        return  # closed in good order
+    time.sleep(_GRACE)
+    with contextlib.suppress(OSError):
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(1)
