@@ -1,0 +1,684 @@
+"""Every row of the Atari table in docs/semantics.md, under its own name.
+
+Three references: the peers (Stable-Baselines3, Gymnasium), a naive loop that keeps every frame in a list, and a game
+whose script of lives and frames is written by hand.
+"""
+
+import functools
+import importlib.abc
+import subprocess
+import sys
+import zlib
+from dataclasses import dataclass
+
+import ale_py
+import cv2
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.wrappers import AtariPreprocessing
+from stable_baselines3.common.atari_wrappers import AtariWrapper
+
+from vecwrap.errors import PlanError, ResetNeededError
+from vecwrap.sub_env import Tap
+from vecwrap.wrappers.atari import Atari
+
+gymnasium.register_envs(ale_py)
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")  # of the ids that end in -v0
+
+GAMES = ("Pong", "Breakout", "SpaceInvaders")
+STEPS = 3000
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a step or a reset gave. Only the naive loop says `over` (the game ended) and `inside` (within the skip)."""
+
+    picture: int
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: dict
+    over: bool = False
+    inside: bool = False
+
+
+def play(env, steps=STEPS, seed=1, stream=7):
+    """Play a fixed stream of actions; resets without a seed follow every end."""
+    actions = np.random.default_rng(stream).integers(env.action_space.n, size=steps)
+    observation, info = env.reset(seed=seed)
+    rows = [Row(picture(observation), 0.0, False, False, info)]
+    for action in actions:
+        observation, reward, terminated, truncated, info = env.step(action)
+        rows.append(Row(picture(observation), reward, terminated, truncated, info, *getattr(env, "ending", ())))
+        if terminated or truncated:
+            observation, info = env.reset()
+            rows.append(Row(picture(observation), 0.0, False, False, info))
+    env.close()
+    return rows
+
+
+def picture(observation):
+    return zlib.crc32(observation.tobytes())
+
+
+class Naive(gymnasium.Wrapper):
+    """The two lineages once more, as plainly as can be: every frame of an agent step in a list."""
+
+    def __init__(self, env, lineage="deepmind", skip=4):
+        super().__init__(env)
+        self.deepmind, self.skip = lineage == "deepmind", skip
+        self.ale = env.unwrapped.ale
+        self.lost = False
+
+    def frame(self):
+        return self.ale.getScreenRGB() if self.deepmind else self.ale.getScreenGrayscale()
+
+    def hold(self, action, ticks):
+        self.frames, total = [], 0.0
+        terminated = truncated = False
+        for _ in range(ticks):
+            _, reward, terminated, truncated, info = self.env.step(action)
+            self.frames.append(self.frame())
+            total += reward
+            if terminated or truncated:
+                break
+        self.ending = (terminated or truncated, (terminated or truncated) and len(self.frames) < ticks)
+        return total, terminated, truncated, info
+
+    def observation(self):
+        grey = np.max(self.frames[-2:], axis=0)
+        if self.deepmind:
+            grey = cv2.cvtColor(grey, cv2.COLOR_RGB2GRAY)
+        return cv2.resize(grey, (84, 84), interpolation=cv2.INTER_AREA)
+
+    def new_game(self, seed):
+        _, info = self.env.reset(seed=seed)
+        self.frames = [self.frame()]
+        for _ in range(self.env.unwrapped.np_random.integers(1, 31)):
+            _, terminated, truncated, step_info = self.hold(0, 1)
+            info = {**info, **step_info}
+            if terminated or truncated:
+                _, info = self.env.reset(seed=seed)
+                self.frames = [self.frame()]
+        return info
+
+    def reset(self, *, seed=None, options=None):
+        if self.lost and seed is None:
+            _, terminated, truncated, info = self.hold(0, self.skip)
+            if terminated or truncated:
+                info = self.new_game(None)
+        else:
+            info = self.new_game(seed)
+        for action in (1, 2) if self.deepmind and "FIRE" in self.env.unwrapped.get_action_meanings() else ():
+            _, terminated, truncated, step_info = self.hold(action, self.skip)
+            info = self.new_game(seed) if terminated or truncated else {**info, **step_info}
+        self.lives, self.lost = self.ale.lives(), False
+        return self.observation(), info
+
+    def step(self, action):
+        reward, terminated, truncated, info = self.hold(action, self.skip)
+        before, self.lives = self.lives, self.ale.lives()
+        lost = self.deepmind and 0 < self.lives < before
+        self.lost = lost and not (terminated or truncated)
+        return self.observation(), np.sign(reward) if self.deepmind else reward, terminated or lost, truncated, info
+
+
+def make(game, **kwargs):
+    return gymnasium.make(f"{game}NoFrameskip-v4", **kwargs)
+
+
+class Script(gymnasium.Env):
+    """A game without an emulator: tick t of a game shows `frames[t]` and `lives[t]`, pays `rewards[t]`, ends at `over`.
+
+    Past its end each list goes on with its last entry. `actions` holds what every game was given, game by game.
+    """
+
+    observation_space = gymnasium.spaces.Box(0, 255, (210, 160, 3), np.uint8)
+
+    def __init__(self, lives=(3,), rewards=(0,), over=None, meanings=("NOOP", "RIGHT", "LEFT"), frames=None, info=True):
+        self.lives_, self.rewards, self.over, self.meanings, self.frames = lives, rewards, over, meanings, frames
+        self.action_space = gymnasium.spaces.Discrete(len(meanings))
+        self.ale, self.tick, self.actions = self, 0, []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.tick = 0
+        self.actions.append([])
+        return self.getScreenRGB(), {"tick": 0, "seeds": seed}
+
+    def step(self, action):
+        self.tick += 1
+        self.actions[-1].append(int(action))
+        over = self.over is not None and self.tick >= self.over
+        return self.getScreenRGB(), self.at(self.rewards), over, False, {"tick": self.tick}
+
+    def at(self, entries):
+        return entries[min(self.tick, len(entries) - 1)]
+
+    def lives(self):
+        return self.at(self.lives_)
+
+    def get_action_meanings(self):
+        return list(self.meanings)
+
+    def getFloat(self, name):  # noqa: N802
+        return 0.0
+
+    def getScreenRGB(self):  # noqa: N802
+        return np.full((210, 160, 3), self.tick, np.uint8) if self.frames is None else self.at(self.frames).copy()
+
+    def getScreenGrayscale(self, buffer):  # noqa: N802
+        buffer[:] = self.getScreenRGB()[..., 0] // 2
+
+
+FIRES = ("NOOP", "FIRE", "RIGHT", "LEFT")
+
+
+def scripted(lineage="deepmind", noop_max=0, **script):
+    settings = {"repeat_action_probability": 0} if lineage == "machado" else {}
+    return Atari(Script(**script), lineage, noop_max=noop_max, **settings)
+
+
+@functools.cache
+def ours(game, lineage):
+    return play(Atari(make(game), lineage, repeat_action_probability=0))
+
+
+@functools.cache
+def naive(game, lineage):
+    return play(Naive(make(game), lineage))
+
+
+def seen(row):
+    return row.picture, row.reward, row.terminated, row.truncated
+
+
+# -- lineages, each part by itself ------------------------------------------------------------------------------------
+
+
+def test_a_game_begins_with_1_to_30_no_ops_drawn_as_one_number_of_the_games_own_generator():
+    env = scripted(noop_max=30)
+    env.reset(seed=5)
+    expected = np.random.default_rng(5)
+    counts = [len(env.unwrapped.actions[-1])]
+    assert counts == [expected.integers(1, 31)]
+    for _ in range(300):
+        env.reset()
+        counts.append(len(env.unwrapped.actions[-1]))
+        assert counts[-1] == expected.integers(1, 31)
+    assert (min(counts), max(counts)) == (1, 30)
+    assert {action for game in env.unwrapped.actions for action in game} == {0}
+
+
+def test_a_game_that_ends_within_its_no_ops_is_reset_and_the_rest_of_them_played():
+    env = scripted(noop_max=30, over=4)
+    env.reset(seed=5)
+    noops = int(np.random.default_rng(5).integers(1, 31))
+    assert [len(game) for game in env.unwrapped.actions] == [4] * (noops // 4) + [noops % 4]
+
+
+def test_an_action_is_held_for_four_frames_whose_rewards_are_summed():
+    env = scripted("machado", rewards=range(100))
+    env.reset()
+    _, reward, *_, info = env.step(2)
+    assert env.unwrapped.actions == [[2, 2, 2, 2]]
+    assert (reward, info["tick"]) == (1 + 2 + 3 + 4, 4)
+
+
+def test_deepmind_shows_the_grey_of_the_per_channel_maximum_of_the_last_two_frames():
+    frames = np.random.default_rng(0).integers(256, size=(5, 210, 160, 3), dtype=np.uint8)
+    env = scripted(frames=frames)
+    env.reset()
+    observation, *_ = env.step(0)
+    grey = cv2.cvtColor(np.maximum(frames[3], frames[4]), cv2.COLOR_RGB2GRAY)
+    assert np.array_equal(observation, cv2.resize(grey, (84, 84), interpolation=cv2.INTER_AREA))
+
+
+def test_machado_shows_the_maximum_of_the_emulators_greys():
+    frames = np.random.default_rng(0).integers(256, size=(5, 210, 160, 3), dtype=np.uint8)
+    env = scripted("machado", frames=frames)
+    env.reset()
+    observation, *_ = env.step(0)
+    grey = np.maximum(frames[3][..., 0] // 2, frames[4][..., 0] // 2)
+    assert np.array_equal(observation, cv2.resize(grey, (84, 84), interpolation=cv2.INTER_AREA))
+
+
+def test_a_reset_shows_its_last_frame_alone():
+    env = scripted(noop_max=30, frames=[np.full((210, 160, 3), 255 - tick, np.uint8) for tick in range(40)])
+    observation, info = env.reset(seed=5)
+    assert (observation == 255 - info["tick"]).all()
+
+
+def test_a_lost_life_ends_an_episode_of_deepmind_and_none_of_machado():
+    lives = [3] * 6 + [2] * 10
+    for lineage, ends in (("deepmind", [False, True, False]), ("machado", [False, False, False])):
+        env = scripted(lineage, lives=lives)
+        env.reset()
+        assert [env.step(1)[2] for _ in range(3)] == ends
+
+
+def test_lives_are_looked_at_after_the_full_skip():
+    env = scripted(lives=[3, 3, 2, 3, 3])
+    env.reset()
+    assert not env.step(1)[2]
+    assert env.unwrapped.tick == 4
+
+
+def test_the_last_life_ends_with_the_game_and_not_before():
+    env = scripted(lives=[1] * 3 + [0] * 20, over=10)
+    env.reset()
+    assert [env.step(1)[2] for _ in range(3)] == [False, False, True]
+    assert not env.game_goes_on
+
+
+def test_a_bonus_life_counts_from_then_on():
+    env = scripted(lives=[3] * 3 + [4] * 4 + [3] * 9)
+    env.reset()
+    assert [env.step(1)[2] for _ in range(3)] == [False, True, False]
+
+
+def test_a_reset_presses_fire_then_action_2_each_for_a_full_skip():
+    env = scripted(meanings=FIRES)
+    observation, info = env.reset()
+    assert env.unwrapped.actions == [[1] * 4 + [2] * 4]
+    assert info["tick"] == 8
+    assert (observation == 8).all()
+
+
+def test_fire_is_pressed_after_a_lost_life_too():
+    env = scripted(meanings=FIRES, lives=[3] * 10 + [2] * 40)
+    env.reset()
+    assert env.step(3)[2]
+    env.reset()
+    assert env.unwrapped.actions == [[1] * 4 + [2] * 4 + [3] * 4 + [0] * 4 + [1] * 4 + [2] * 4]
+
+
+def test_fire_is_left_out_where_the_game_does_not_know_it_and_by_machado():
+    for env in (
+        scripted(),
+        scripted("machado", meanings=FIRES),
+        Atari(Script(meanings=FIRES), noop_max=0, fire_reset=False),
+    ):
+        env.reset()
+        assert env.unwrapped.actions == [[]]
+
+
+def test_a_life_lost_while_fire_is_pressed_is_followed_by_a_no_op():
+    env = scripted(meanings=FIRES, lives=[3] * 2 + [2] * 40)
+    observation, info = env.reset()
+    assert env.unwrapped.actions == [[1] * 4 + [0] * 4 + [2] * 4]
+    assert (observation == info["tick"]).all()
+    assert not env.step(3)[2]
+
+
+def test_a_game_that_ends_while_action_2_follows_fire_shows_the_new_games_frame():
+    env = scripted(meanings=FIRES, over=6)
+    observation, info = env.reset()
+    assert env.unwrapped.actions == [[1] * 4 + [2] * 2, []]
+    assert info["tick"] == 0
+    assert (observation == 0).all()
+
+
+def test_rewards_are_their_sign_in_deepmind_and_the_games_own_in_machado():
+    for lineage, rewards in (("deepmind", [1.0, -1.0, 0.0]), ("machado", [20.0, -7.0, 0.0])):
+        env = scripted(lineage, rewards=[0, 5, 5, 5, 5, 0, 0, 0, -7, 3, -3, 0, 0])
+        env.reset()
+        assert [env.step(1)[1] for _ in range(3)] == rewards
+
+
+def test_machado_plays_with_sticky_actions_of_a_quarter():
+    assert Atari.environment_kwargs(gymnasium.spec("PongNoFrameskip-v4"), lineage="machado") == {
+        "frameskip": 1,
+        "repeat_action_probability": 0.25,
+    }
+    Atari(make("Pong", repeat_action_probability=0.25), "machado").close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, ["DeepMind", "one life", "FIRE at each reset", "clipped", "no sticky actions", "grey of the maximum"]),
+        ({"lineage": "machado"}, ["Machado", "whole game", "no FIRE", "as the game pays", "sticky actions 0.25"]),
+        ({"clip_reward": False, "frame_skip": 1}, ["DeepMind", "as the game pays", "every frame; grey, 84x84"]),
+        ({"noop_max": 0, "terminal_on_life_loss": False}, ["no no-ops", "whole game"]),
+    ],
+)
+def test_the_lineage_can_be_said_in_words(arguments, words):
+    sentence = Atari.in_words(**arguments)
+    assert all(word in sentence for word in words), sentence
+    assert sentence.count(".") - sentence.count("0.25") - sentence.count("et al.") == 1
+    assert "\n" not in sentence
+
+
+# -- equality with the peers ------------------------------------------------------------------------------------------
+
+
+def test_atari_equals_sb3_but_for_the_terminal_frames_of_games_that_end_inside_a_skip():
+    ends = inside = 0
+    for game in GAMES:
+        rows, reference = ours(game, "deepmind"), naive(game, "deepmind")
+        peer = play(AtariWrapper(make(game)))
+        for row, other, mark in zip(rows, peer, reference, strict=True):
+            assert seen(row)[1:] == seen(other)[1:]
+            assert row.picture == other.picture or mark.inside
+        ends += sum(row.over for row in reference)
+        inside += sum(row.inside for row in reference)
+    assert (ends, inside) == (24, 19)
+
+
+def test_atari_machado_equals_gymnasium_but_for_the_terminal_frames_of_games():
+    ends = inside = 0
+    for game in GAMES:
+        rows, reference = ours(game, "machado"), naive(game, "machado")
+        peer = play(AtariPreprocessing(make(game)))
+        for row, other, mark in zip(rows, peer, reference, strict=True):
+            assert seen(row)[1:] == seen(other)[1:]
+            assert row.info == other.info
+            assert row.picture == other.picture or mark.over  # Gymnasium leaves out the frame in which a game ends
+        ends += sum(row.over for row in reference)
+        inside += sum(row.inside for row in reference)
+    assert (ends, inside) == (25, 24)
+
+
+# -- a game that ends inside a skip -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lineage", ["deepmind", "machado"])
+@pytest.mark.parametrize("game", GAMES)
+def test_a_game_that_ends_inside_a_skip_pools_the_frames_of_its_own_agent_step(game, lineage):
+    rows, reference = ours(game, lineage), naive(game, lineage)
+    assert any(row.inside for row in reference)
+    for row, other in zip(rows, reference, strict=True):
+        assert (*seen(row), row.info) == (*seen(other), other.info)
+
+
+@pytest.mark.parametrize(("over", "frames"), [(5, [5]), (6, [5, 6]), (7, [6, 7]), (8, [7, 8])])
+def test_a_game_that_ends_at_any_frame_of_a_skip_pools_the_last_two_or_the_only_one(over, frames):
+    pictures = np.random.default_rng(0).integers(256, size=(9, 210, 160, 3), dtype=np.uint8)
+    env = scripted(frames=pictures, over=over)
+    env.reset()
+    assert not env.step(1)[2]
+    observation, _, terminated, *_ = env.step(1)
+    grey = cv2.cvtColor(pictures[frames].max(axis=0), cv2.COLOR_RGB2GRAY)
+    assert terminated
+    assert np.array_equal(observation, cv2.resize(grey, (84, 84), interpolation=cv2.INTER_AREA))
+
+
+# -- skip = 1 ---------------------------------------------------------------------------------------------------------
+
+
+def test_with_skip_1_there_is_no_pooling():
+    env = Atari(
+        Script(frames=[np.full((210, 160, 3), 255 - tick, np.uint8) for tick in range(9)]), noop_max=0, frame_skip=1
+    )
+    env.reset()
+    assert [int(env.step(1)[0].max()) for _ in range(3)] == [254, 253, 252]
+
+
+def test_skip_1_equals_sb3():
+    rows = play(Atari(make("Breakout"), frame_skip=1), steps=500)
+    peer = play(AtariWrapper(make("Breakout"), frame_skip=1), steps=500)
+    assert [seen(row) for row in rows] == [seen(row) for row in peer]
+
+
+# -- life loss --------------------------------------------------------------------------------------------------------
+
+
+def lose_a_life(**script):
+    env = scripted(lives=[3] * 3 + [2] * 40, **script)
+    env.reset(seed=1)
+    assert env.step(1)[2]
+    return env
+
+
+def test_the_game_goes_on_with_one_no_op_on_the_seedless_reset_after_a_lost_life():
+    env = lose_a_life()
+    assert env.game_goes_on
+    observation, info = env.reset()
+    assert env.unwrapped.actions == [[1] * 4 + [0] * 4]
+    assert info == {"tick": 8}
+    assert (observation == 8).all()
+    assert not env.game_goes_on
+
+
+def test_a_seeded_reset_after_a_lost_life_starts_a_new_game():
+    env = lose_a_life()
+    _, info = env.reset(seed=2)
+    assert info["seeds"] == 2
+    assert env.unwrapped.actions == [[1] * 4, []]
+    assert not env.game_goes_on
+
+
+def test_every_other_reset_starts_a_new_game():
+    env = lose_a_life()
+    env.reset()
+    env.reset()  # directly after that of the lost life
+    env.step(1)
+    assert len(env.unwrapped.actions) == 2
+    env = scripted()
+    env.reset()
+    env.step(1)
+    env.reset()  # in the middle of an episode
+    assert len(env.unwrapped.actions) == 2
+    env = scripted(over=4)
+    env.reset()
+    assert env.step(1)[2]
+    assert not env.game_goes_on
+    env.reset()  # after the game's own end
+    assert len(env.unwrapped.actions) == 2
+
+
+def test_a_game_that_ends_within_the_no_op_after_a_lost_life_is_followed_by_a_new_one():
+    env = lose_a_life(over=6)
+    observation, info = env.reset()
+    assert env.unwrapped.actions == [[1] * 4 + [0] * 2, []]
+    assert info["tick"] == 0
+    assert (observation == 0).all()
+    assert not env.game_goes_on
+
+
+def test_a_time_limit_that_falls_on_a_lost_life_ends_the_game():
+    env = Atari(gymnasium.wrappers.TimeLimit(Script(lives=[3, 3, 2]), max_episode_steps=4), noop_max=0)
+    env.reset()
+    *_, terminated, truncated, _ = env.step(1)
+    assert terminated
+    assert truncated
+    assert not env.game_goes_on
+
+
+def test_what_the_game_itself_pays_and_reports_is_noted_and_it_is_not_over_before_its_end():
+    tap = Tap(Script(lives=[3] * 3 + [2] * 40, rewards=[5], over=11))
+    env = Atari(tap, noop_max=0)
+    env.reset()
+    assert tap.after_reset() == (0.0, False, True)
+    assert env.step(1)[1:3] == (1.0, True)
+    assert tap.after_step() == (20.0, False)
+    env.reset()
+    assert tap.after_reset() == (0.0, False, False)
+    assert env.step(1)[1:3] == (1.0, True)
+    assert tap.after_step() == (20.0 + 15.0, True)  # the no-op's rewards are the game's too
+
+
+# -- observation shape ------------------------------------------------------------------------------------------------
+
+
+def test_observations_have_shape_84_84_and_are_the_callers_to_keep():
+    env = Atari(make("Pong"))
+    assert env.observation_space == gymnasium.spaces.Box(0, 255, (84, 84), np.uint8)
+    first, _ = env.reset(seed=1)
+    kept = [first, *(env.step(0)[0] for _ in range(20))]
+    copies = [observation.copy() for observation in kept]
+    for _ in range(20):
+        env.step(1)
+    assert all(env.observation_space.contains(observation) for observation in kept)
+    assert all(np.array_equal(a, b) for a, b in zip(kept, copies, strict=True))
+    env.close()
+
+
+def test_the_screen_size_can_be_chosen():
+    env = Atari(Script(), screen_size=42)
+    assert env.reset()[0].shape == env.observation_space.shape == (42, 42)
+
+
+# -- an id that skips or sticks by itself -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("id", ["ALE/Pong-v5", "Pong-v4", "Pong-v0", "PongNoFrameskip-v0", "PongNoFrameskip-v4"])
+@pytest.mark.parametrize(("lineage", "sticky"), [("deepmind", 0.0), ("machado", 0.25)])
+def test_an_id_that_skips_or_sticks_by_itself_is_made_with_frameskip_1_and_the_lineages_stickiness(id, lineage, sticky):
+    kwargs = Atari.environment_kwargs(gymnasium.spec(id), lineage=lineage)
+    assert kwargs == {"frameskip": 1, "repeat_action_probability": sticky}
+    if lineage == "deepmind" and id != "PongNoFrameskip-v4":
+        env = Atari(gymnasium.make(id, **kwargs), lineage)
+        assert play(env, steps=50) == ours("Pong", "deepmind")[:51]
+
+
+class PongByItself(ale_py.AtariEnv):
+    def __init__(self, frameskip=4):
+        super().__init__("pong", frameskip=frameskip, repeat_action_probability=0.0)
+
+
+def make_pong(game="pong", **kwargs):
+    return ale_py.AtariEnv(game, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "kwargs"),
+    [
+        (PongByItself, {"frameskip": 1}),
+        (make_pong, {"frameskip": 1, "repeat_action_probability": 0.0}),
+        (lambda: PongByItself(frameskip=1), {}),
+        (ale_py.AtariEnv, {"frameskip": 1, "repeat_action_probability": 0.0}),
+    ],
+)
+def test_an_id_of_the_users_own_gets_what_its_constructor_takes(entry_point, kwargs):
+    spec = gymnasium.envs.registration.EnvSpec("Own-v0", entry_point=entry_point)
+    assert Atari.environment_kwargs(spec) == kwargs
+
+
+def test_an_id_that_is_no_atari_game_is_a_plan_error():
+    with pytest.raises(
+        PlanError, match=r'expected a game of the Arcade.*got "CartPole-v1" \(CartPoleEnv\): take an id'
+    ):
+        Atari.environment_kwargs(gymnasium.spec("CartPole-v1"))
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        (
+            lambda: gymnasium.make("CartPole-v1"),
+            r"expected a game of the Arcade Learning Environment .*got CartPoleEnv",
+        ),
+        (lambda: gymnasium.make("ALE/Pong-v5"), r"skips no frames, got one with frameskip=4.*make it with frameskip=1"),
+        (lambda: gymnasium.make("Pong-v4"), r"skips no frames, got one with frameskip=\(2, 5\)"),
+        (
+            lambda: AtariPreprocessing(make("Pong")),
+            r"but AtariPreprocessing inside it skips 4: leave one of the two out",
+        ),
+        (lambda: AtariWrapper(make("Pong")), r"but MaxAndSkipEnv inside it skips 4"),
+        (
+            lambda: gymnasium.make("PongNoFrameskip-v0"),
+            r"with repeat_action_probability=0 .*got one with 0.25: make it with the former, or give atari",
+        ),
+        (lambda: make("Pong", obs_type="ram"), r"expected colour images.*got Box.*obs_type=\"rgb\""),
+        (lambda: make("Pong", obs_type="grayscale"), r"expected colour images"),
+        (lambda: make("Pong", continuous=True), r"expected discrete actions, got Box.*continuous=False"),
+        (lambda: Script(meanings=("FIRE", "LEFT", "RIGHT")), r"begin with NOOP, FIRE.*full_action_space=True"),
+    ],
+)
+def test_an_environment_that_does_not_fit_is_a_plan_error(env, message):
+    env = env()
+    with pytest.raises(PlanError, match=message):
+        Atari(env)
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"lineage": "deepmnd"}, r'expected deepmind or machado, got "deepmnd". Did you mean "deepmind"\?'),
+        ({"frame_skip": 0}, "frame_skip: expected 1 or more, got 0"),
+        ({"noop_max": -1}, "noop_max: expected 0 or more, got -1"),
+        ({"screen_size": 0}, "screen_size: expected 1 or more, got 0"),
+        ({"repeat_action_probability": 1.0}, "repeat_action_probability: expected 0 or more and less than 1, got 1.0"),
+    ],
+)
+def test_an_argument_out_of_range_is_a_plan_error_before_anything_is_made(arguments, message):
+    with pytest.raises(PlanError, match=message):
+        Atari.environment_kwargs(gymnasium.spec("PongNoFrameskip-v4"), **arguments)
+    with pytest.raises(PlanError, match=message):
+        Atari(Script(), **arguments)
+
+
+# -- between the layer and the emulator -------------------------------------------------------------------------------
+
+
+class Inverted(gymnasium.ObservationWrapper):
+    def observation(self, observation):
+        return 255 - observation
+
+
+def test_a_wrapper_inside_that_changes_images_is_heeded_by_deepmind():
+    env, plain = Atari(Inverted(Script()), noop_max=0), Atari(Script(), noop_max=0)
+    assert (env.reset()[0] == 255 - plain.reset()[0]).all()
+
+
+def test_a_wrapper_inside_that_changes_colour_images_is_refused_by_machado_and_grey_ones_are_heeded():
+    env = Atari(Inverted(make("Pong")), "machado", repeat_action_probability=0)
+    with pytest.raises(PlanError, match='a wrapper inside it changes the colour observations.*obs_type="grayscale"'):
+        env.reset(seed=1)
+    env.close()
+    env = Atari(make("Pong", obs_type="grayscale"), "machado", repeat_action_probability=0)
+    assert play(env, steps=50) == ours("Pong", "machado")[:51]
+    env = Atari(Inverted(make("Pong", obs_type="grayscale")), "machado", repeat_action_probability=0, noop_max=0)
+    plain = Atari(make("Pong"), "machado", repeat_action_probability=0, noop_max=0)
+    assert np.array_equal(env.reset(seed=1)[0], 255 - plain.reset(seed=1)[0])
+    env.close()
+    plain.close()
+
+
+def test_a_step_before_the_first_reset_is_an_error():
+    with pytest.raises(ResetNeededError, match="call reset"):
+        Atari(Script()).step(0)
+
+
+# -- OpenCV -----------------------------------------------------------------------------------------------------------
+
+
+class Failing(importlib.abc.MetaPathFinder):
+    def __init__(self, message):
+        self.message = message
+
+    def find_spec(self, name, path, target=None):
+        if name == "cv2":
+            raise ImportError(self.message)
+
+
+@pytest.mark.parametrize(
+    ("message", "remedies"),
+    [
+        ("libGL.so.1: cannot open shared object file", ["libgl1", "libglib2.0-0", "opencv-python-headless"]),
+        ("libgthread-2.0.so.0: cannot open shared object file", ["libgl1", "libglib2.0-0", "opencv-python-headless"]),
+        ("No module named 'cv2'", ["pip install opencv-python"]),
+    ],
+)
+def test_an_opencv_that_cannot_be_imported_names_what_to_install(monkeypatch, message, remedies):
+    monkeypatch.delitem(sys.modules, "cv2")
+    monkeypatch.setattr(sys, "meta_path", [Failing(message), *sys.meta_path])
+    with pytest.raises(PlanError) as error:
+        Atari(Script())
+    assert message in str(error.value)
+    assert all(remedy in str(error.value) for remedy in remedies)
+    assert ("libgl1" in str(error.value)) == ("lib" in message)
+
+
+def test_opencv_is_imported_no_sooner_than_a_game_is_wrapped():
+    code = (
+        "import sys, vecwrap.wrappers.atari as a, gymnasium; a.Atari.in_words();"
+        "a.Atari.environment_kwargs(gymnasium.envs.registration.EnvSpec('A-v0', entry_point='ale_py.env:AtariEnv'));"
+        "sys.exit(bool({'cv2', 'ale_py'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,247 @@
+"""Atari games as the literature plays them: the DeepMind lineage, and that of Machado et al."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+
+from vecwrap.atari_settings import NO_GAME, check_environment, settle
+from vecwrap.atari_ticks import Image, Player, ThroughStep, load_cv2
+from vecwrap.errors import PlanError, ResetNeededError
+
+__all__ = ["Atari"]
+
+NOOP, FIRE, AFTER_FIRE = 0, 1, 2
+
+
+class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
+    """Preprocess one Atari game; the agent sees grey images of shape (84, 84), dtype uint8.
+
+    Two lineages exist in the literature, and results of the one cannot be compared with results of the other:
+
+    - ``deepmind`` (Mnih et al. 2015), as OpenAI Baselines and Stable-Baselines3 (SB3) build it. Observations are the
+      grey of the per-channel maximum of two colour frames; an episode ends at every lost life; games that wait for
+      FIRE get it at each reset; rewards are clipped to their sign; actions are never sticky.
+    - ``machado`` (Machado et al. 2018), as Gymnasium's ``AtariPreprocessing`` builds it. Observations are the maximum
+      of the emulator's own greys; an episode is a whole game; rewards are the game's; the emulator repeats the last
+      action instead of the one given with probability 0.25.
+
+    Both hold an action for four frames, pool the last two of them, resize by area, and begin a game with 1 to 30
+    no-ops, drawn as one ``integers(1, noop_max + 1)`` of the environment's own ``np_random``. At equal seeds the
+    streams equal those of the peers named; docs/atari.md says where they differ, and why.
+
+    After a lost life the game goes on: the seedless `reset` that follows holds a no-op for one agent step. Any other
+    reset, and every seeded one, starts a new game.
+
+    Args:
+        env: an ALE game that shows colour images and neither skips frames nor repeats actions by itself, other than
+            ``repeat_action_probability`` says. `environment_kwargs` gives what to make it with.
+        lineage: ``"deepmind"`` or ``"machado"``.
+        noop_max: the most no-ops (frames) a game begins with; 0 for none.
+        frame_skip: how many frames an agent step lasts; with 1 there is no pooling.
+        screen_size: height and width of the observations, in pixels.
+        terminal_on_life_loss: whether a lost life ends the episode. Here and below, None takes the lineage's default.
+        fire_reset: whether each reset, also after a lost life, presses FIRE (action 1) and then action 2, each for one
+            agent step, where the game knows FIRE.
+        clip_reward: whether rewards become their sign: -1, 0 or 1.
+        repeat_action_probability: how likely the emulator is to repeat the last action (sticky actions).
+
+    Attributes:
+        game_goes_on: True from an episode's end at a lost life until the next reset.
+
+    Raises:
+        PlanError: the arguments or the environment do not fit, or OpenCV cannot be imported.
+
+    Example:
+        >>> import ale_py, gymnasium
+        >>> gymnasium.register_envs(ale_py)
+        >>> env = Atari(gymnasium.make("PongNoFrameskip-v4"))
+        >>> observation, info = env.reset(seed=1)
+        >>> observation.shape, observation.dtype
+        ((84, 84), dtype('uint8'))
+        >>> observation, reward, terminated, truncated, info = env.step(2)
+        >>> sorted(info)
+        ['episode_frame_number', 'frame_number', 'lives']
+        >>> env.close()
+
+    References:
+        Mnih et al. (2015), Human-level control through deep reinforcement learning, Nature 518.
+        Machado et al. (2018), Revisiting the Arcade Learning Environment, JAIR 61, https://arxiv.org/abs/1709.06009.
+    """
+
+    game_goes_on: bool = False
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        lineage: Literal["deepmind", "machado"] = "deepmind",
+        *,
+        noop_max: int = 30,
+        frame_skip: int = 4,
+        screen_size: int = 84,
+        terminal_on_life_loss: bool | None = None,
+        fire_reset: bool | None = None,
+        clip_reward: bool | None = None,
+        repeat_action_probability: float | None = None,
+    ) -> None:
+        super().__init__(env)
+        settings = settle(
+            lineage,
+            noop_max=noop_max,
+            frame_skip=frame_skip,
+            screen_size=screen_size,
+            terminal_on_life_loss=terminal_on_life_loss,
+            fire_reset=fire_reset,
+            clip_reward=clip_reward,
+            repeat_action_probability=repeat_action_probability,
+        )
+        check_environment(env, settings)
+        self._settings = settings
+        self._cv2 = load_cv2()
+        self._player: Player = ThroughStep(env, settings.lineage.pooling)
+        fires = settings.fire_reset and "FIRE" in env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
+        self._opening = (FIRE, AFTER_FIRE) if fires else ()
+        self._lives = 0
+        self._has_reset = False
+        self.observation_space = gymnasium.spaces.Box(0, 255, (screen_size, screen_size), np.uint8)
+
+    @property
+    def path(self) -> str:
+        """The way to the emulator."""
+        return self._player.path
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Image, dict[str, Any]]:
+        """Begin an episode: the next life of the game where it goes on and no seed is given, else a new game.
+
+        Args:
+            seed: seeds the game and its no-ops; a seeded reset always starts a new game.
+            options: handed on to the environment where a new game starts.
+
+        Returns:
+            The observation, (84, 84) uint8, and what the environment reported last, with what only a reset reports
+            (``seeds``) where a new game started.
+        """
+        goes_on = self.game_goes_on and seed is None
+        info = self._next_life(options) if goes_on else self._new_game(seed, options)
+        for action in self._opening:
+            _, terminated, truncated, step_info = self._player.play(action, self._settings.frame_skip)
+            if terminated or truncated:
+                info = self._new_game(seed, options)
+            elif self._life_lost():
+                info = self._next_life(options)
+            else:
+                info = {**info, **step_info}
+        self._has_reset = True
+        return self._observation(), info
+
+    def step(self, action: Any) -> tuple[Image, float, bool, bool, dict[str, Any]]:
+        """Hold an action for ``frame_skip`` frames, or until the game ends.
+
+        Args:
+            action: as the environment's action space says.
+
+        Returns:
+            The observation, (84, 84) uint8: the last two frames of this step pooled, or its only one; the reward;
+            whether the episode terminated (game over, or a life lost) or was truncated; what the environment reported
+            last.
+
+        Raises:
+            ResetNeededError: there was no `reset` before.
+        """
+        if not self._has_reset:
+            raise ResetNeededError("atari: expected a reset before the first step, got step(): call reset() first")
+        reward, terminated, truncated, info = self._player.play(action, self._settings.frame_skip)
+        lost = self._life_lost()
+        self.game_goes_on = lost and not (terminated or truncated)
+        if self._settings.clip_reward:
+            reward = float(np.sign(reward))
+        return self._observation(), reward, terminated or lost, truncated, info
+
+    def _new_game(self, seed: int | None, options: dict[str, Any] | None) -> dict[str, Any]:
+        """Start a game and let 1 to ``noop_max`` frames pass."""
+        info = self._player.reset(seed, options)
+        noop_max = self._settings.noop_max
+        noops = int(self.env.unwrapped.np_random.integers(1, noop_max + 1)) if noop_max else 0
+        for _ in range(noops):
+            _, terminated, truncated, step_info = self._player.play(NOOP, ticks=1)
+            info = self._player.reset(seed, options) if terminated or truncated else {**info, **step_info}
+        self._lives = self._count_lives()
+        self.game_goes_on = False
+        return info
+
+    def _next_life(self, options: dict[str, Any] | None) -> dict[str, Any]:
+        """Let the game go on after a lost life, with a no-op; a game that this ends is followed by a new one."""
+        _, terminated, truncated, info = self._player.play(NOOP, self._settings.frame_skip)
+        if terminated or truncated:
+            return self._new_game(None, options)
+        self._lives = self._count_lives()
+        self.game_goes_on = False
+        return info
+
+    def _life_lost(self) -> bool:
+        """Whether a life was lost since the lives were last counted, and this ends an episode.
+
+        0 lives are left to the game to report: Q*bert, for one, shows 0 for some frames in which it still runs.
+        """
+        before, self._lives = self._lives, self._count_lives()
+        return self._settings.terminal_on_life_loss and 0 < self._lives < before
+
+    def _count_lives(self) -> int:
+        return int(self.env.unwrapped.ale.lives())  # type: ignore[attr-defined]
+
+    def _observation(self) -> Image:
+        size = self._settings.screen_size
+        image: Image = self._cv2.resize(self._player.grey(), (size, size), interpolation=self._cv2.INTER_AREA)
+        return image
+
+    # -- what the plan asks -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def environment_kwargs(cls, env_spec: EnvSpec, **arguments: Any) -> dict[str, Any]:
+        """Say what to make an id with, so that it skips no frames and repeats actions only as this layer says.
+
+        Args:
+            env_spec: the environment's registration.
+            arguments: the layer's arguments.
+
+        Returns:
+            Keyword arguments for ``gymnasium.make``: those of the two that the environment's constructor takes. `Atari`
+            itself looks at what was made.
+
+        Raises:
+            PlanError: the arguments do not fit, or the id is no Atari game.
+
+        Example:
+            >>> import ale_py, gymnasium
+            >>> gymnasium.register_envs(ale_py)
+            >>> Atari.environment_kwargs(gymnasium.spec("ALE/Pong-v5"))
+            {'frameskip': 1, 'repeat_action_probability': 0.0}
+        """
+        settings = settle(**arguments)
+        kwargs = {"frameskip": 1, "repeat_action_probability": settings.repeat_action_probability}
+        entry_point = env_spec.entry_point
+        if entry_point is None or entry_point == "ale_py.env:AtariEnv":
+            return kwargs
+        make: Any = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+        if isinstance(make, type) and not hasattr(make, "get_action_meanings"):
+            raise PlanError(NO_GAME.format(f'"{env_spec.id}" ({make.__name__})'))
+        parameters = inspect.signature(make).parameters.values()
+        takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+        names = {parameter.name for parameter in parameters}
+        return {name: value for name, value in kwargs.items() if takes_all or name in names}
+
+    @classmethod
+    def in_words(cls, **arguments: Any) -> str:
+        """Say in one sentence which lineage this is, and what it does.
+
+        Example:
+            >>> Atari.in_words(noop_max=0)
+            'DeepMind lineage (Mnih et al. 2015, as Baselines and SB3 build it): no no-ops; 4 frames a step;
+            grey of the maximum of the last two, 84x84; an episode is one life; FIRE at each reset where the game
+            knows it; rewards clipped to their sign; no sticky actions.'
+        """
+        return settle(**arguments).in_words()
