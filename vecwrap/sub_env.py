@@ -197,7 +197,7 @@ class SubEnv:
         self._steps = 0
         chain = list(_chain(env))
         self._tap = next((layer for layer in chain if isinstance(layer, Tap)), None)
-        self._goes_on = [layer for layer in chain if hasattr(type(layer), "game_goes_on")]
+        self._goes_on = [layer for layer in chain if hasattr(layer, "game_goes_on")]
 
     def attach(self, slots: Slots, row: int) -> None:
         """Say where the results go."""
@@ -296,7 +296,7 @@ class SubEnv:
             action=action,
             during=during,
             kind=type(error).__name__,
-            message=str(error),
+            message=_text_of(error),
             traceback="".join(traceback.format_exception(error)),
             cause=error,
         )
@@ -369,7 +369,14 @@ def _lives_on(layer: Env, name: str) -> bool:
 _MISSING = object()
 
 
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # an exception of the user's own may fail even here
+        return "(its message cannot be shown)"
+
+
 def make_failure(index: int, error: BaseException) -> Failure:
     """Say that a factory raised."""
     text = "".join(traceback.format_exception(error))
-    return Failure(index, None, 0, 0, None, "make", type(error).__name__, str(error), text, error)
+    return Failure(index, None, 0, 0, None, "make", type(error).__name__, _text_of(error), text, error)

@@ -212,7 +212,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         count = root._num_out
         if kind == "send" and root.batch_size is not None:
             count = min(count, root.batch_size)
-        step = self._receive(count, timeout)
+        try:
+            step = self._receive(count, timeout)
+        except BaseException:
+            if not root._num_out:  # a layer raised; the rows themselves are home
+                root._pending = None
+            raise
         if kind != "send":
             root._pending = None
         return step

@@ -1,4 +1,4 @@
-"""What every backend shares, the books: which rows are out, which need a reset, which call is pending, whose seed is what.
+"""What every backend shares: the books of which rows are out, which need a reset, which call is pending.
 
 A backend adds how sub-environments are made, asked and closed: ``_start``, ``_send_rows``, ``_reset_rows``, ``_poll``,
 ``_ask``, ``_answers`` and ``_stop``. Stepping itself is in ``vecwrap.sub_env`` and nowhere else.
@@ -124,6 +124,7 @@ class Backend(VecEnv):
         self._ended = np.ones(self.num_envs, dtype=np.bool_)  # rows that must not be stepped before a reset
         self._any_ended = True
         self._never_reset = np.ones(self.num_envs, dtype=np.bool_)
+        self._progress = False  # whether the present wait has brought a row home
         self._asked: list[int] = []
         self._latest: Batch = None
         self.slots: Slots
@@ -189,6 +190,7 @@ class Backend(VecEnv):
 
     def _receive(self, count: int, timeout: float | None) -> StepResult:
         deadline = None if timeout is None else time.monotonic() + timeout
+        self._progress = False
         while len(self._ready) + len(self._failed) < count:
             self._poll(deadline)
         failures = tuple(failure.error() for failure in self._failed)
@@ -208,6 +210,7 @@ class Backend(VecEnv):
 
     def _arrived(self, rows: Sequence[int], failures: Sequence[Failure]) -> None:
         """Book rows that came home and rows that failed."""
+        self._progress = True
         self._ready.extend(rows)
         self._failed.extend(failures)
 

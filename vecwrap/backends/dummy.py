@@ -54,7 +54,7 @@ class DummyBackend(Backend):
         self._queue.extend((i, "reset", (seed, options)) for i, seed in zip(env_ids.tolist(), seeds, strict=True))
 
     def _poll(self, deadline: float | None) -> None:
-        if deadline is not None and self._ready and time.monotonic() > deadline:
+        if self._progress and deadline is not None and time.monotonic() > deadline:
             raise TimeoutError(f"{len(self._queue)} sub-environments have not been stepped yet; wait again")
         i, method, arguments = self._queue.pop(0)
         try:

@@ -1,7 +1,7 @@
 """A block of memory that several processes share, and that dies with its users: there is no name to clean up.
 
 Linux: a memfd. Other POSIX systems: a temporary file that is unlinked at once. Windows: a named mapping, which goes
-with its last handle. The descriptor is passed over the worker's own connection and closed as soon as all have mapped it.
+with its last handle. The descriptor is passed over the worker's own connection, and closed once all have mapped it.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from vecwrap.backends.memory import SharedBlock
 from vecwrap.backends.worker import WorkerInit, decode, encode
 from vecwrap.batch import Batch
 from vecwrap.contract import Autoreset, IntArray
-from vecwrap.errors import BackendError, PlanError
+from vecwrap.errors import ArgumentError, BackendError, PlanError
 from vecwrap.slots import Arena, Slots
 from vecwrap.sub_env import Failure
 
@@ -197,17 +197,14 @@ class ProcessBackend(Backend):
         self.slots.actions.fill(env_ids, actions)
         for worker, ids in self._by_worker(env_ids):
             rows = None if len(ids) == len(worker.env_ids) else [i - self._offset(worker) for i in ids]
-            self._send_bytes(worker, encode(("step", rows, self.slots.actions.export(ids))))
-            worker.awaited += self._answers_for(ids)
+            self._send_message(worker, ("step", rows, self.slots.actions.export(ids)), self._answers_for(ids))
 
     def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         self._refuse_broken()
         seed_of = dict(zip(env_ids.tolist(), seeds, strict=True))
         for worker, ids in self._by_worker(env_ids):
             rows = [i - self._offset(worker) for i in ids]
-            data = encode(("reset", rows, [seed_of[i] for i in ids], options))
-            self._send_bytes(worker, data)
-            worker.awaited += self._answers_for(ids)
+            self._send_message(worker, ("reset", rows, [seed_of[i] for i in ids], options), self._answers_for(ids))
 
     def _poll(self, deadline: float | None) -> None:
         self._refuse_broken()
@@ -253,14 +250,12 @@ class ProcessBackend(Backend):
     def _ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         self._refuse_broken()
         arguments_of: dict[int, tuple[Any, ...]] = dict(zip(env_ids, arguments, strict=True))
-        for worker, ids in self._by_worker(list(dict.fromkeys(env_ids))):
+        groups = self._by_worker(list(dict.fromkeys(env_ids)))
+        if groups:
+            _refuse_unsendable(method, arguments)  # before the first worker has been asked
+        for worker, ids in groups:
             rows = [i - self._offset(worker) for i in ids]
-            try:
-                data = encode(("ask", method, rows, [arguments_of[i] for i in ids]))
-            except Exception as error:
-                raise BackendError(f"{method}: the arguments cannot be sent to {worker}: {error}") from error
-            self._send_bytes(worker, data)
-            worker.awaited += 1
+            self._send_message(worker, ("ask", method, rows, [arguments_of[i] for i in ids]), 1)
         self._values: dict[int, Any] = {}
         self._value_failures: list[Failure] = []
 
@@ -274,6 +269,10 @@ class ProcessBackend(Backend):
         return self._values, self._value_failures
 
     # -- talking to one worker -----------------------------------------------------------------------------------------
+
+    def _send_message(self, worker: _Worker, message: tuple[Any, ...], answers: int) -> None:
+        self._send_bytes(worker, encode(message))
+        worker.awaited += answers
 
     def _send_bytes(self, worker: _Worker, data: bytes) -> None:
         try:
@@ -299,6 +298,10 @@ class ProcessBackend(Backend):
             exitcode=code,
         )
         return self._broken
+
+    def _refuse_closed(self, name: str) -> None:
+        super()._refuse_closed(name)
+        self._refuse_broken()
 
     def _refuse_broken(self) -> None:
         if self._broken is not None:
@@ -329,6 +332,13 @@ class ProcessBackend(Backend):
         if hasattr(self, "slots"):
             del self.slots  # the mapping goes with the last array over it
             self._latest = None
+
+
+def _refuse_unsendable(method: str, arguments: Sequence[tuple[Any, ...]]) -> None:
+    try:
+        encode(arguments)
+    except Exception as error:
+        raise ArgumentError(f"{method}: the arguments cannot be sent to another process: {error}") from error
 
 
 def _drain(connection: Any, deadline: float) -> None:

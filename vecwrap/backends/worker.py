@@ -2,8 +2,8 @@
 
 Messages are pickled tuples over the inherited connection. ``("step", rows, payload)`` and ``("reset", rows, seeds,
 options)`` are answered by ``("rows", rows, payload, failures)``: one answer for all rows, or one for each where the
-parent said ``each``. ``("ask", method, rows, arguments)`` is answered by ``("values", values, failures)``. ``("close",)``
-ends it, and so does the parent's end.
+parent said ``each``. ``("ask", method, rows, arguments)`` is answered by ``("values", values, failures)``.
+``("close",)`` ends it, and so does the parent's end.
 """
 
 from __future__ import annotations
