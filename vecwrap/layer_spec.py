@@ -92,12 +92,17 @@ class LayerSpec:
         """``'pong.yaml:7: wrappers[1] "framestack"'``."""
         return f'{self.source} "{self.name}"'
 
-    def where_argument(self, key: str | int) -> str:
-        """``'pong.yaml:8: wrappers[1] "framestack", argument k'``; positional ones by number, from 0."""
-        steps = (key,) if not isinstance(key, int) else (_POSITIONAL, key) if self.kwargs else (key,)
+    def where_argument(self, key: str | int, name: str | None = None) -> str:
+        """``'pong.yaml:8: wrappers[1] "framestack", argument k'``.
+
+        Args:
+            key: the name or number that it was given under.
+            name: what the parameter is called.
+        """
+        steps = (key,) if isinstance(key, str) or not self.kwargs else (_POSITIONAL, key)
         place = self.source.at(self.name, *steps).prefix()
-        which = f"argument {key}" if isinstance(key, str) else f"argument number {key + 1}"
-        return f'{place}{self.source.label()} "{self.name}", {which}'
+        which = name or (key if isinstance(key, str) else f"number {key + 1}")
+        return f'{place}{self.source.label()} "{self.name}", argument {which}'
 
     def format(self) -> str:
         """Write the layer as a string.

@@ -1,0 +1,118 @@
+"""Arguments are checked against a layer's signature, strictly."""
+
+import enum
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import gymnasium
+import pytest
+
+from vecwrap.errors import SpecError
+from vecwrap.layer_spec import LayerSpec
+from vecwrap.signatures import REQUIRED, Signature, checked, in_words, summary
+
+if TYPE_CHECKING:
+    from nowhere import Unknown
+
+
+class Padding(enum.Enum):
+    ZERO = "zero"
+
+
+def stack(env: Any, k: int, padding: Literal["zero", "first"] = "zero", *, scale: float | None = None) -> Any:
+    """Stack.
+
+    More.
+    """
+
+
+def bind(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    layer = LayerSpec("stack", args, kwargs)
+    return Signature.of(function).bind(layer.args, layer.kwargs, layer.where, layer.where_argument)
+
+
+def test_positions_become_names_and_defaults_are_known() -> None:
+    bound = bind(stack, 4, scale=2)
+    assert (bound.args, bound.kwargs, bound.defaults) == ((), {"k": 4, "scale": 2.0}, {"padding": "zero"})
+    assert bound.complete == {"k": 4, "scale": 2.0, "padding": "zero"}
+    assert type(bound.kwargs["scale"]) is float
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        (("four",), {}, 'layer "stack", argument k: expected int, got "four".'),
+        ((4.0,), {}, 'layer "stack", argument k: expected int, got 4.0.'),
+        ((True,), {}, 'layer "stack", argument k: expected int, got true.'),
+        ((4, "zeros"), {}, 'layer "stack", argument padding: expected "zero" or "first", got "zeros".'),
+        ((4,), {"scale": "2"}, 'layer "stack", argument scale: expected float or null, got "2".'),
+        (
+            (4,),
+            {"pading": "zero"},
+            'layer "stack", argument pading: unknown argument. Did you mean "padding"? It takes ',
+        ),
+        ((), {}, 'layer "stack": the argument k is missing. It takes (k: int, padding: "zero" or "first" = "zero", '),
+        ((4,), {"k": 3}, 'layer "stack", argument k: is given twice, by its name and as number 1 of those without.'),
+        ((4, "zero", 2.0), {}, 'layer "stack": expected at most 2 without a name, got 3 arguments. It takes (k: int, '),
+    ],
+)
+def test_an_argument_that_does_not_fit_is_told(args: tuple[Any, ...], kwargs: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError) as error:
+        bind(stack, *args, **kwargs)
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation", "result"),
+    [
+        (4, float, 4.0),
+        (4, int | float, 4),
+        ([1, 2], tuple[int, int], (1, 2)),
+        ("runs", Path, Path("runs")),
+        ("runs", str | os.PathLike[str] | None, "runs"),
+        ("zero", Padding, Padding.ZERO),
+        (Padding.ZERO, Padding, Padding.ZERO),
+        ("anything", "NotEvaluated", "anything"),
+        (len, Callable[[Any], int], len),
+    ],
+)
+def test_a_value_becomes_what_the_type_wants(value: Any, annotation: Any, result: Any) -> None:
+    found = checked(value, annotation, "here")
+    assert found == result
+    assert type(found) is type(result)
+
+
+def test_a_type_that_cannot_be_found_is_not_checked() -> None:
+    def layer(env: Any, a: "Unknown", b: int = 3) -> None: ...
+
+    assert bind(layer, object(), 4).kwargs["b"] == 4
+    with pytest.raises(SpecError, match='expected int, got "x"'):
+        bind(layer, None, "x")
+
+
+def test_a_default_of_another_type_may_be_given() -> None:
+    def layer(env: Any, a: int = None) -> None: ...  # type: ignore[assignment]  # noqa: RUF013
+
+    assert bind(layer, None).kwargs == {"a": None}
+
+
+def test_any_number_and_any_name() -> None:
+    def layer(env: Any, a: int, *rest: Any, **more: Any) -> None: ...
+
+    bound = bind(layer, 1, 2, 3, other=4)
+    assert (bound.args, bound.kwargs) == ((1, 2, 3), {"other": 4})
+
+
+def test_the_parameters_of_a_class_leave_the_environment_out() -> None:
+    parameters = Signature.of(gymnasium.wrappers.TimeLimit).parameters
+    assert [(p.name, p.annotation, p.default) for p in parameters] == [("max_episode_steps", int, REQUIRED)]
+    with pytest.raises(SpecError, match=r"It takes no arguments\."):
+        Signature(()).bind((), {"x": 1}, "here", lambda key, name: "here")
+
+
+def test_words() -> None:
+    assert summary(stack) == "Stack."
+    assert in_words(os.PathLike[str]) == "a path"
+    assert str(Signature.of(stack).parameters[1]) == 'padding: "zero" or "first" = "zero"'

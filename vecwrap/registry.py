@@ -1,0 +1,239 @@
+"""The name tables: which layer or backend a name stands for. A target is imported when it is first asked for.
+
+Adding a wrapper of this package is one line here. Other packages use the entry point groups ``vecwrap.wrappers`` and
+``vecwrap.backends``, or ``register_wrapper``.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from vecwrap.errors import SpecError, did_you_mean
+from vecwrap.values import import_path, shown
+
+__all__ = ["Entry", "NameTable", "backends", "import_target", "register_wrapper", "wrappers"]
+
+_NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
+_OURS = "vecwrap"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a name stands for.
+
+    Attributes:
+        name: the name in pipelines.
+        target: ``"module:attr"``, or the object itself.
+        owner: who registered it: ``"vecwrap"``, another package, or where ``register_wrapper`` was called for.
+        extra: the extra of vecwrap that brings what it needs.
+    """
+
+    name: str
+    target: str | Callable[..., Any]
+    owner: str = _OURS
+    extra: str | None = None
+
+
+class NameTable:
+    """Names of one kind.
+
+    Args:
+        kind: ``"layer"`` or ``"backend"``, for errors.
+        group: the entry point group of other packages.
+        targets: this package's own names.
+        extras: which extra a name needs.
+    """
+
+    def __init__(
+        self, kind: str, group: str, targets: Mapping[str, str], extras: Mapping[str, str] | None = None
+    ) -> None:
+        self._kind = kind
+        self._group = group
+        self._entries = {
+            name: [Entry(name, target, _OURS, (extras or {}).get(name))] for name, target in targets.items()
+        }
+
+    def names(self) -> list[str]:
+        """All names, sorted; nothing is imported for it."""
+        self._read_entry_points()
+        return sorted(self._entries)
+
+    def entry(self, name: str, where: str | None = None) -> Entry:
+        """Look a name up.
+
+        Args:
+            name: the name in pipelines.
+            where: how an error begins.
+
+        Raises:
+            SpecError: the name is unknown, or two packages claim it.
+        """
+        self._read_entry_points()
+        where = where or f'{self._kind} "{name}"'
+        if name not in self._entries:
+            raise SpecError(f"{where}: unknown {self._kind}.{did_you_mean(name, self._entries) or self._all_of_them()}")
+        claims = self._entries[name]
+        if len(claims) > 1:
+            both = " and ".join(f"{claim.owner} ({shown_target(claim)})" for claim in claims)
+            raise SpecError(f'{where}: the name "{name}" is claimed by {both}; give an import path, or remove one.')
+        return claims[0]
+
+    def load(self, name: str, where: str | None = None) -> Callable[..., Any]:
+        """Give what a name stands for.
+
+        Raises:
+            SpecError: the name is unknown or claimed twice, or what it stands for cannot be imported.
+        """
+        entry = self.entry(name, where)
+        if not isinstance(entry.target, str):
+            return entry.target
+        return import_target(entry.target, where or f'{self._kind} "{name}"', entry.extra)
+
+    def name_of(self, target: Callable[..., Any]) -> str | None:
+        """Give the name that stands for this very object, or None."""
+        path = import_path(target)
+        for name, claims in self._entries.items():
+            if len(claims) == 1 and (claims[0].target is target or (path is not None and claims[0].target == path)):
+                return name
+        return None
+
+    def register(self, name: str, target: str | Callable[..., Any], owner: str | None = None) -> None:
+        """Add a name.
+
+        Args:
+            name: letters, digits, ``_`` and ``-``.
+            target: the class or callable, or its import path.
+            owner: who registers it, for errors; None: the target's module.
+
+        Raises:
+            SpecError: the name is no name, or taken by another target.
+        """
+        if not _NAME.fullmatch(str(name)):
+            raise SpecError(f"register: expected a name of letters, digits, _ and -, got {shown(name)}.")
+        if not isinstance(target, str) and not callable(target):
+            raise SpecError(f'register "{name}": expected a callable or an import path, got {shown(target)}.')
+        self._read_entry_points()
+        entry = Entry(name, target, owner or _module(target))
+        claims = self._entries.get(name, [])
+        if any(shown_target(claim) != shown_target(entry) or claim.owner != entry.owner for claim in claims):
+            taken = claims[0]
+            raise SpecError(
+                f'register "{name}": the name is taken by {taken.owner} ({shown_target(taken)}); '
+                f"{entry.owner} ({shown_target(entry)}) needs another one."
+            )
+        self._entries[name] = [entry]  # the same one again, as when a notebook's cell is run twice
+
+    def unregister(self, name: str) -> None:
+        """Remove a name that ``register`` added."""
+        self._entries.pop(name, None)
+
+    def _all_of_them(self) -> str:
+        return f" Known are {', '.join(sorted(self._entries))}; an import path is written module:attr."
+
+    @functools.cache  # noqa: B019 -- a table lives as long as the process
+    def _read_entry_points(self) -> None:
+        from importlib.metadata import entry_points
+
+        for point in entry_points(group=self._group):
+            owner = point.dist.name if point.dist is not None else point.value
+            self._entries.setdefault(point.name, []).append(Entry(point.name, point.value, owner))
+
+
+def import_target(path: str, where: str, extra: str | None = None) -> Callable[..., Any]:
+    """Import what ``"module:attr"`` names.
+
+    Args:
+        path: the import path.
+        where: how an error begins.
+        extra: the extra of vecwrap that brings what the module needs.
+
+    Raises:
+        SpecError: there is no such module or attribute, the module's import fails, or the attribute is not callable.
+    """
+    module_name, _, attr = path.partition(":")
+    try:
+        found: Any = import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or str(error)
+        if module_name == missing or module_name.startswith(f"{missing}."):
+            remedy = f"Is its folder on sys.path (PYTHONPATH)? {_dotless(path)}" if "." not in module_name else ""
+            raise SpecError(f"{where}: there is no module {missing}. {remedy}".rstrip()) from None
+        command = f'pip install "vecwrap[{extra}]"' if extra else f"install {missing}"
+        raise SpecError(f"{where} needs {missing}: {command}") from error
+    except Exception as error:
+        raise SpecError(f"{where}: importing {module_name} raised {type(error).__name__}: {error}") from error
+    for part in attr.split("."):
+        if not hasattr(found, part):
+            raise SpecError(f"{where}: {module_name} has no {attr}.{did_you_mean(part, dir(found))}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise SpecError(f"{where}: expected a class or callable, got {shown(found)}.")
+    return found  # type: ignore[no-any-return]
+
+
+def shown_target(entry: Entry) -> str:
+    """Say what an entry stands for."""
+    if isinstance(entry.target, str):
+        return entry.target
+    return f"{getattr(entry.target, '__module__', '')}:{getattr(entry.target, '__qualname__', shown(entry.target))}"
+
+
+def _dotless(path: str) -> str:
+    module_name, _, attr = path.partition(":")
+    if module_name not in wrappers.names():
+        return ""
+    return f'For the layer {module_name} with text that holds a colon, quote the text: {module_name}:"{attr}:..."'
+
+
+def _module(target: str | Callable[..., Any]) -> str:
+    return target.partition(":")[0] if isinstance(target, str) else str(getattr(target, "__module__", "the caller"))
+
+
+wrappers = NameTable(
+    "layer",
+    "vecwrap.wrappers",
+    {
+        "atari": "vecwrap.wrappers.atari:Atari",
+        "clip_reward": "vecwrap.wrappers.clip_reward:ClipReward",
+        "framestack": "vecwrap.wrappers.framestack:FrameStack",
+        "monitor": "vecwrap.wrappers.monitor:Monitor",
+        "terminal_obs": "vecwrap.wrappers.terminal_obs:TerminalObs",
+        "time_limit": "gymnasium.wrappers.common:TimeLimit",
+    },
+    extras={"atari": "atari"},
+)
+backends = NameTable(
+    "backend",
+    "vecwrap.backends",
+    {
+        "dummy": "vecwrap.backends.dummy:DummyBackend",
+        "shmem": "vecwrap.backends.shmem:ShmemBackend",
+        "subprocess": "vecwrap.backends.subprocess:SubprocessBackend",
+    },
+)
+
+
+def register_wrapper(name: str, target: str | Callable[..., Any]) -> None:
+    """Give a layer a name in pipelines, in this process.
+
+    Args:
+        name: letters, digits, ``_`` and ``-``.
+        target: a ``VecEnvWrapper`` or ``gymnasium.Wrapper`` class, any callable that wraps, or its import path.
+
+    Raises:
+        SpecError: the name is taken by something else.
+
+    >>> register_wrapper("halve", "my_package.layers:Halve")
+    >>> register_wrapper("halve", "other_package:Halve")
+    Traceback (most recent call last):
+    ...
+    vecwrap.errors.SpecError: register "halve": the name is taken by my_package.layers (my_package.layers:Halve);
+    other_package (other_package:Halve) needs another one.
+    >>> wrappers.unregister("halve")
+    """
+    wrappers.register(name, target)

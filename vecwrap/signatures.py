@@ -1,0 +1,243 @@
+"""What a layer or backend takes, read from its signature; arguments are checked against it strictly.
+
+The one validation library is msgspec: imported here alone, when something is first checked, and never in a worker.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+from vecwrap.errors import SpecError, did_you_mean
+from vecwrap.values import Settings, is_scalar, shown
+
+__all__ = ["REQUIRED", "Bound", "Parameter", "Signature", "checked", "in_words", "summary"]
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "required"
+
+
+REQUIRED = _Required()
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a layer.
+
+    Attributes:
+        name: its name.
+        annotation: its type; ``Any`` where the signature says none.
+        default: its default, or ``REQUIRED``.
+        by_position: whether it may be given without its name.
+    """
+
+    name: str
+    annotation: Any = Any
+    default: Any = REQUIRED
+    by_position: bool = True
+
+    def __str__(self) -> str:
+        text = self.name if self.annotation is Any else f"{self.name}: {in_words(self.annotation)}"
+        return text if self.default is REQUIRED else f"{text} = {shown(self.default)}"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Arguments that fit.
+
+    Attributes:
+        args: what only a position can hold.
+        kwargs: the rest, by name, as the signature's types want them; without defaults.
+        defaults: the defaults of what was not given.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    defaults: Mapping[str, Any]
+
+    @property
+    def complete(self) -> dict[str, Any]:
+        """The keyword arguments with the defaults, where a file can hold these."""
+        return {**self.kwargs, **{key: value for key, value in self.defaults.items() if _is_data(value)}}
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a callable takes, after the parameters that others fill in.
+
+    Attributes:
+        parameters: its parameters, in order.
+        any_position: whether it takes any number of arguments without a name.
+        any_name: whether it takes arguments of any name.
+    """
+
+    parameters: tuple[Parameter, ...]
+    any_position: bool = False
+    any_name: bool = False
+
+    @classmethod
+    def of(cls, target: Callable[..., Any], skip: int = 1) -> Signature:
+        """Read a signature, without its first ``skip`` parameters (the environment).
+
+        >>> def scale(env, factor: float = 2.0, *, clip: bool | None = None): ...
+        >>> print(*Signature.of(scale).parameters, sep="; ")
+        factor: float = 2.0; clip: bool or null = null
+        """
+        try:
+            found = list(inspect.signature(target).parameters.values())
+        except (TypeError, ValueError):
+            return cls((), any_position=True, any_name=True)
+        hints = _hints(target)
+        kinds = {parameter.kind for parameter in found}
+        named = [p for p in found if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)][skip:]
+        return cls(
+            tuple(
+                Parameter(
+                    p.name,
+                    hints.get(p.name, Any),
+                    REQUIRED if p.default is p.empty else p.default,
+                    p.kind is not p.KEYWORD_ONLY,
+                )
+                for p in named
+            ),
+            inspect.Parameter.VAR_POSITIONAL in kinds,
+            inspect.Parameter.VAR_KEYWORD in kinds,
+        )
+
+    def bind(
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        where: str,
+        where_argument: Callable[[str | int, str], str],
+    ) -> Bound:
+        """Fit arguments to the parameters.
+
+        Args:
+            args: arguments without a name.
+            kwargs: arguments by name.
+            where: how an error begins.
+            where_argument: how an error about one argument begins, given its name or number there, and its name.
+
+        Raises:
+            SpecError: an argument too many, unknown, missing, given twice, or of another type.
+        """
+        given = dict(kwargs)
+        keys: dict[str, str | int] = {name: name for name in kwargs}
+        by_position = [parameter for parameter in self.parameters if parameter.by_position]
+        for number, (parameter, value) in enumerate(zip(by_position, args, strict=False)):
+            if parameter.name in kwargs:
+                place = where_argument(parameter.name, parameter.name)
+                raise SpecError(f"{place}: is given twice, by its name and as number {number + 1} of those without.")
+            given[parameter.name], keys[parameter.name] = value, number
+        rest = tuple(args[len(by_position) :])
+        if rest and not self.any_position:
+            most = f"at most {len(by_position)}" if by_position else "none"
+            raise SpecError(f"{where}: expected {most} without a name, got {len(args)} arguments. {self._takes()}")
+        names = [parameter.name for parameter in self.parameters]
+        for name in given:
+            if name not in names and not self.any_name:
+                near = did_you_mean(name, names)
+                raise SpecError(f"{where_argument(name, name)}: unknown argument.{near} {self._takes()}")
+        for parameter in self.parameters:
+            name = parameter.name
+            if name not in given:
+                if parameter.default is REQUIRED:
+                    raise SpecError(f"{where}: the argument {name} is missing. {self._takes()}")
+            elif given[name] is not parameter.default:
+                given[name] = checked(given[name], parameter.annotation, where_argument(keys[name], name))
+        defaults = {p.name: p.default for p in self.parameters if p.name not in given}
+        if not rest:
+            return Bound((), Settings(given), defaults)
+        return Bound((*(given.pop(p.name) for p in by_position), *rest), Settings(given), defaults)
+
+    def _takes(self) -> str:
+        if not self.parameters:
+            return "It takes no arguments."
+        return f"It takes ({', '.join(map(str, self.parameters))})."
+
+
+def checked(value: Any, annotation: Any, where: str) -> Any:
+    """Give the value as the type wants it: an int for a float becomes one, a list for a tuple too; text stays text.
+
+    Raises:
+        SpecError: the value is of another type.
+
+    >>> checked(4, float, "scale, argument factor"), checked([1, 2], tuple[int, int], "size")
+    (4.0, (1, 2))
+    """
+    import msgspec
+
+    if isinstance(annotation, str) or annotation is Any:
+        return value
+    members = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+    if is_scalar(value) and type(value) in members:
+        return value
+    for member in members:
+        try:
+            return msgspec.convert(value, member, strict=True, dec_hook=_decode)
+        except msgspec.ValidationError:
+            continue
+        except TypeError:  # a type that msgspec does not know
+            return value
+    raise SpecError(f"{where}: expected {in_words(annotation)}, got {shown(value)}.")
+
+
+def in_words(annotation: Any) -> str:
+    """Say a type in an error or a table.
+
+    >>> in_words(int | None), in_words(Literal["zero", "first"]), in_words(tuple[int, int])
+    ('int or null', '"zero" or "first"', 'tuple[int, int]')
+    """
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return " or ".join(map(shown, get_args(annotation)))
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(in_words, get_args(annotation)))
+    if annotation is None or annotation is type(None):
+        return "null"
+    if isinstance(annotation, type) and origin is None:
+        return {"str": "text", "Path": "a path", "PathLike": "a path"}.get(annotation.__name__, annotation.__name__)
+    if getattr(origin, "__name__", "") == "PathLike":
+        return "a path"
+    return str(annotation).replace("typing.", "").replace("collections.abc.", "")
+
+
+def summary(target: Any) -> str:
+    """The first line of a docstring, or ``""``."""
+    lines = (inspect.getdoc(target) or "").strip().splitlines()
+    return lines[0] if lines else ""
+
+
+def _hints(target: Any) -> dict[str, Any]:
+    """The types of a callable's parameters; those that cannot be found here are Any."""
+    function = inspect.unwrap(getattr(target, "__init__") if isinstance(target, type) else target)  # noqa: B009
+    try:
+        return typing.get_type_hints(function)
+    except Exception:
+        pass
+    hints = {}
+    for name, annotation in getattr(function, "__annotations__", {}).items():
+        holder = types.SimpleNamespace(__annotations__={name: annotation})
+        try:
+            hints[name] = typing.get_type_hints(holder, getattr(function, "__globals__", {}))[name]
+        except Exception:  # a name that only a type checker sees
+            hints[name] = Any
+    return hints
+
+
+def _decode(wanted: type, value: Any) -> Any:
+    if issubclass(wanted, Path) and isinstance(value, str):
+        return wanted(value)
+    return value
+
+
+def _is_data(value: Any) -> bool:
+    return is_scalar(value) or (isinstance(value, (list, tuple)) and all(map(_is_data, value)))
