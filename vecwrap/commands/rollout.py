@@ -24,11 +24,13 @@ class Tally:
     """What happened so far.
 
     Attributes:
+        stats_key: under which the monitor reports in infos.
         steps: agent steps over all sub-environments.
         scores, lengths: of every ended episode: sum of rewards, agent steps.
         seconds: since the first reset began.
     """
 
+    stats_key: str = "episode"
     steps: int = 0
     scores: list[float] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
@@ -61,10 +63,10 @@ class Tally:
         self.steps += acted
         self.seconds = seconds
         self._recent.append((seconds, self.steps))
-        if "episode" in infos:
-            mask = infos["_episode"]
-            self.scores.extend(infos["episode"]["r"][mask].tolist())
-            self.lengths.extend(infos["episode"]["l"][mask].tolist())
+        if self.stats_key in infos:
+            ended, mask = infos[self.stats_key], infos[f"_{self.stats_key}"]
+            self.scores.extend(ended["r"][mask].tolist())
+            self.lengths.extend(ended["l"][mask].tolist())
 
 
 @dataclass

@@ -1,0 +1,141 @@
+"""The commands and their options; what they do stands in the modules beside this one."""
+
+import os
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from vecwrap.errors import PlanError, SpecError, VecwrapError
+
+__all__ = ["app", "run_app"]
+
+app = typer.Typer(
+    name="vecwrap",
+    help="Vectorised reinforcement-learning environments from a pipeline file.",
+    epilog="A mistake gives one message; --debug shows the traceback. "
+    "Exit status: 0 good, 1 findings or a failure while running, 2 a call or pipeline that cannot be used.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+
+
+Pipeline = Annotated[str, typer.Argument(help="A pipeline file, or an environment id.", metavar="PIPELINE")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"vecwrap {version('vecwrap')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(epilog="Example: vecwrap run examples/pong.yaml --episodes 20 --out runs/tonight")
+def run(
+    pipeline: Pipeline,
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Agent steps over all sub-environments. Default: 20000, or no limit with --episodes."),
+    ] = None,
+    episodes: Annotated[int | None, typer.Option(min=1, help="Stop when so many have ended.")] = None,
+    policy: Annotated[
+        str, typer.Option(help="random, zeros, or module:callable from batched observations to batched actions.")
+    ] = "random",
+    seed: Annotated[int | None, typer.Option(help="Of the environments and of a random policy.")] = None,
+    n: Annotated[int | None, typer.Option("--n", "-n", min=1, help="How many sub-environments.")] = None,
+    backend: Annotated[str | None, typer.Option(help="What runs them: auto, dummy, subprocess, shmem, ...")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for monitor.csv and tiles.png. Default: the monitor layer's dir, else runs/NAME."),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Step a pipeline under a policy: live progress, a summary, monitor.csv and a picture of all sub-environments."""
+    from vecwrap.commands.run import run_pipeline
+
+    overrides = {"n": n, "seed": seed, "backend": backend}
+    raise typer.Exit(
+        run_pipeline(
+            pipeline,
+            {key: value for key, value in overrides.items() if value is not None},
+            policy=policy,
+            steps=steps,
+            episodes=episodes,
+            out=out,
+            console=_console(),
+        )
+    )
+
+
+@app.command(epilog="Example: vecwrap explain examples/pong.yaml")
+def explain(pipeline: Pipeline, debug: Debug = False) -> None:
+    """Print the plan: each layer, where it runs, the observations after it, the backend and why."""
+    from vecwrap.commands.show import explain_pipeline
+
+    explain_pipeline(pipeline, _console())
+
+
+@app.command(epilog="Example: vecwrap check examples/pong.yaml")
+def check(
+    pipelines: Annotated[list[Path], typer.Argument(help="Pipeline files.", metavar="PIPELINE...")],
+    debug: Debug = False,
+) -> None:
+    """Look for mistakes in pipeline files, without stepping; exit status 1 where there are any."""
+    from vecwrap.commands.show import check_pipelines
+
+    raise typer.Exit(check_pipelines(pipelines, _console()))
+
+
+@app.command("list")
+def list_all(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Only these layers or backends.", metavar="[NAME]...")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """List layers and backends with their parameters and defaults."""
+    from vecwrap.commands.show import list_names
+
+    list_names(names or [], _console())
+
+
+def _console() -> Console:
+    """The terminal: plain and never wrapped where the output is piped."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, no_color=True, width=max(console.width, 120), soft_wrap=True)
+    return console
+
+
+def run_app(arguments: list[str]) -> int:
+    """Run a command; give the exit status."""
+    debug = "--debug" in arguments
+    try:
+        app(args=arguments, prog_name="vecwrap")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except VecwrapError as error:
+        if debug:
+            raise
+        Console(stderr=True, highlight=False, soft_wrap=True).print(
+            Text("error: ", style="bold red") + Text(str(error))
+        )
+        return 2 if isinstance(error, (SpecError, PlanError)) else 1
+    except BrokenPipeError:  # `vecwrap list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0
