@@ -114,7 +114,6 @@ class Backend(VecEnv):
         self.debug = debug
         self.all_ids: IntArray = np.arange(self.num_envs)
         self.all_ids.flags.writeable = False
-        self._root = self
         self._build_seed = seed
         self._pending: str | None = None
         self._out = np.zeros(self.num_envs, dtype=np.bool_)
@@ -363,6 +362,11 @@ class Backend(VecEnv):
         self.closed = True
         self._pending = None
         self._stop(5.0 if timeout is None else timeout, terminate)
+
+    @property
+    def _root(self) -> Backend:  # type: ignore[override]
+        """This backend; a property, for a reference to itself would keep a forgotten one alive."""
+        return self
 
     def __del__(self) -> None:
         if not getattr(self, "closed", True):

@@ -328,6 +328,7 @@ class ProcessBackend(Backend):
             if not worker.process.join(0.2 if terminate else 1.0):
                 kill(worker.process, signal.SIGKILL)
                 worker.process.join(5.0)
+            kill(worker.process, signal.SIGKILL)  # what its environments left running
         self._workers = []
         if hasattr(self, "slots"):
             del self.slots  # the mapping goes with the last array over it

@@ -102,9 +102,10 @@ def serve(connection: Connection) -> None:
         return
     try:
         worker.answer_all()
-    except (EOFError, ConnectionError):
-        pass  # the parent is gone, or has had enough
-    finally:
+    except (EOFError, ConnectionError):  # the parent is gone
+        worker.close()
+        _end_group()
+    else:
         worker.close()
 
 
@@ -275,6 +276,11 @@ def _end_with_parent(connection: Connection) -> None:
     except (OSError, ValueError):
         return  # closed in good order
     time.sleep(_GRACE)
-    with contextlib.suppress(OSError):
+    _end_group()
+
+
+def _end_group() -> None:
+    """End this process and all that its environments started."""
+    with contextlib.suppress(OSError, AttributeError):
         os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(1)

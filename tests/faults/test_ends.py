@@ -1,0 +1,180 @@
+"""The end of a run, however it comes: an exception, a killed worker, a killed parent, Ctrl-C, a forgotten close."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import psutil
+import pytest
+
+from vecwrap.backends.shmem import ShmemBackend
+from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.errors import BackendError, SubEnvError
+
+ROOT = Path(__file__).parents[2]
+PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]
+
+
+class Faulty(gymnasium.Env):
+    """Counts its steps; action 1 raises, action 2 kills its process, action 3 ends it, action 4 calls sys.exit."""
+
+    observation_space = gymnasium.spaces.Box(0, 100, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(5)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if action == 1:
+            raise KeyError("what went wrong")
+        if action == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if action == 3:
+            os._exit(7)
+        if action == 4:
+            sys.exit("the simulator gave up")
+        return np.full(1, self.steps, np.float32), 1.0, False, False, {"steps": self.steps}
+
+
+def gone(pids: list[int], within: float = 2.0) -> bool:
+    """Whether all these processes end in time (a zombie has ended)."""
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        alive = [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+        if not alive:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+@pytest.mark.parametrize("action", [1, 4])
+def test_an_exception_in_a_sub_environment(backend, action):
+    with backend([Faulty] * 4, workers=2) as env:
+        env.reset(seed=10)
+        env.step([0, 0, 0, 0])
+        with pytest.raises(SubEnvError) as caught:
+            env.step([0, action, 0, 0])
+        error = caught.value
+        assert (error.index, error.seed, error.episode, error.step, int(error.action)) == (1, 11, 1, 1, action)
+        words = "what went wrong" if action == 1 else "the simulator gave up"
+        assert words in str(error)
+        assert words in str(error.__cause__)
+        assert "in step" in str(error.__cause__), "the sub-environment's own traceback"
+        # the others are unharmed: their transitions travel with the error, and they go on
+        observations, rewards, _, _, infos = error.others
+        assert infos["env_id"].tolist() == [0, 2, 3]
+        assert observations.ravel().tolist() == [2, 2, 2]
+        assert rewards.tolist() == [1, 1, 1]
+        mask = np.array([False, True, False, False])
+        observations, _ = env.reset(options={"reset_mask": mask})
+        assert observations.ravel().tolist() == [2, 0, 2, 2]
+        assert env.step([0, 0, 0, 0])[0].ravel().tolist() == [3, 1, 3, 3]
+
+
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+@pytest.mark.parametrize(
+    ("action", "words", "code"), [(2, "killed by SIGKILL, often the out-of-memory", -9), (3, "exit code 7", 7)]
+)
+def test_a_worker_that_dies_is_noticed_at_once(backend, action, words, code):
+    env = backend([Faulty] * 4, workers=2)
+    pids = [worker.process.pid for worker in env._workers]
+    env.reset()
+    with pytest.raises(BackendError) as caught:
+        env.step([0, 0, 0, action])
+    assert words in str(caught.value)
+    assert f"worker 1 (pid {pids[1]}, sub-environments 2-3)" in str(caught.value)
+    assert (caught.value.worker, caught.value.env_ids, caught.value.exitcode) == (1, (2, 3), code)
+    with pytest.raises(BackendError, match="worker 1"):
+        env.step([0, 0, 0, 0])
+    env.close()
+    assert gone(pids)
+
+
+PARENT = """
+import subprocess, sys, time
+import gymnasium, numpy as np
+from vecwrap.backends.{module} import {backend}
+
+class Endless(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        self.child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        return np.zeros(1, np.float32), dict(pid=self.child.pid)
+    def step(self, action):
+        time.sleep(60)
+
+env = {backend}([Endless] * 2, workers=2)
+_, infos = env.reset()
+print(*[worker.process.pid for worker in env._workers], *infos["pid"], flush=True)
+env.step([0, 0])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_the_parent_is_ended_while_workers_are_busy(backend, number):
+    """Workers, and what environments started in them, are gone within two seconds; Ctrl-C prints one traceback."""
+    code = PARENT.format(module=backend.name, backend=backend.__name__)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    pids = [int(word) for word in parent.stdout.readline().split()]
+    assert len(pids) == 4
+    parent.send_signal(number)
+    _, errors = parent.communicate(timeout=30)
+    assert gone(pids), "still running"
+    if number == signal.SIGINT:
+        assert errors.count("Traceback") == 1, errors
+        assert errors.strip().endswith("KeyboardInterrupt"), errors
+
+
+class Starter(Faulty):
+    """Starts a process and forgets it."""
+
+    def reset(self, *, seed=None, options=None):
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        return super().reset()[0], {"pid": child.pid}
+
+
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_what_an_environment_started_ends_with_its_worker(backend):
+    with backend([Starter] * 2, workers=1) as env:
+        _, infos = env.reset()
+    assert gone(infos["pid"].tolist())
+
+
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+@pytest.mark.parametrize("how", ["close", "delete", "terminate", "while out"])
+def test_nothing_is_left_behind(backend, how):
+    me = psutil.Process()
+    warm = backend([Faulty] * 2)  # whatever a first use opens for good is open now
+    warm.close()
+    before = me.num_fds(), len(me.children(recursive=True)), len(psutil.Process().open_files())
+    env = backend([Faulty] * 4, workers=3)
+    pids = [worker.process.pid for worker in env._workers]
+    env.reset()
+    if how == "while out":
+        env.step_async([0, 0, 0, 0])
+    if how == "delete":
+        del env
+    else:
+        env.close(terminate=how == "terminate")
+        env.close()
+    assert gone(pids)
+    assert (me.num_fds(), len(me.children(recursive=True)), len(psutil.Process().open_files())) == before

@@ -1,0 +1,160 @@
+"""Starting workers as users do: a plain script, `python -c`, a REPL, a notebook kernel, each start method."""
+
+import ast
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# What a user would write: an environment and an id that exist in this script alone, and no `if __name__ == "__main__"`.
+SCRIPT = """
+import gymnasium
+import numpy as np
+import vecwrap
+
+class Count(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 100, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.full(2, self.steps, np.float32), float(action), self.steps == 3, False, {}
+
+gymnasium.register("Count-v0", Count)
+
+def show(env):
+    env.reset(seed=1)
+    for _ in range(3):
+        observations, rewards, terminations, truncations, infos = env.step([0, 1, 1, 0])
+    print(env.backend, env.num_workers, rewards.tolist(), terminations.all(), infos["final_obs"][3].tolist())
+    env.close()
+
+"""
+SHOWN = "{} 2 [0.0, 1.0, 1.0, 0.0] True [3.0, 3.0]\n"
+
+
+def python(*arguments: str, stdin: str | None = None, cwd: Path | None = None) -> str:
+    """Run an interpreter as a user would, and give what it printed."""
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
+    done = subprocess.run(
+        [sys.executable, *arguments], input=stdin, cwd=cwd, env=variables, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("backend", ["subprocess", "shmem"])
+def test_a_plain_script_needs_no_main_guard(tmp_path, backend):
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT + f"show(vecwrap.build('Count-v0', n=4, backend='{backend}', workers=2))\n")
+    assert python("script.py", cwd=tmp_path) == SHOWN.format(backend)
+
+
+def test_python_c():
+    assert python("-c", SCRIPT + "show(vecwrap.build('Count-v0', n=4, workers=2))") == SHOWN.format("shmem")
+
+
+def test_a_callable_of_the_script_itself():
+    assert python("-c", SCRIPT + "show(vecwrap.build(Count, n=4, workers=2))") == SHOWN.format("shmem")
+
+
+def test_an_entry_point_string_that_names_main():
+    code = SCRIPT + "gymnasium.register('Text-v0', '__main__:Count')\nshow(vecwrap.build('Text-v0', n=4, workers=2))"
+    assert python("-c", code) == SHOWN.format("shmem")
+
+
+def as_typed(script: str) -> str:
+    """Give a script as it is typed into a REPL: no blank line within a statement, one after it."""
+    statements = (ast.get_source_segment(script, node) or "" for node in ast.parse(script).body)
+    return "".join("\n".join(line for line in text.splitlines() if line) + "\n\n" for text in statements)
+
+
+def test_a_repl():
+    session = as_typed(SCRIPT + "show(vecwrap.build('Count-v0', n=4, workers=2))")
+    assert SHOWN.format("shmem") in python("-i", "-q", stdin=session)
+
+
+def test_a_module_beside_the_script(tmp_path):
+    (tmp_path / "mine.py").write_text(SCRIPT.replace("gymnasium.register", "# gymnasium.register"))
+    (tmp_path / "script.py").write_text(
+        "import sys, vecwrap\nsys.path.insert(0, sys.path[0])\nimport mine\n"
+        "mine.show(vecwrap.build(mine.Count, n=4, workers=2))\n"
+    )
+    assert python(str(tmp_path / "script.py")) == SHOWN.format("shmem")
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+def test_multiprocessings_start_methods_under_a_guard(tmp_path, method):
+    file = tmp_path / "script.py"
+    file.write_text(
+        SCRIPT
+        + "if __name__ == '__main__':\n"
+        + f"    show(vecwrap.build(Count, n=4, workers=2, start_method='{method}', backend='shmem'))\n"
+    )
+    assert python("script.py", cwd=tmp_path) == SHOWN.format("shmem")
+
+
+def test_a_notebook_kernel():
+    from jupyter_client.manager import start_new_kernel
+
+    manager, client = start_new_kernel(env={**os.environ, "PYTHONPATH": str(ROOT)})
+    try:
+        printed = []
+
+        def collect(message):
+            if message["msg_type"] in ("stream", "error"):
+                printed.append(message["content"].get("text") or "\n".join(message["content"]["traceback"]))
+
+        for cell in (SCRIPT, "show(vecwrap.build('Count-v0', n=4, workers=2))"):
+            reply = client.execute_interactive(cell, output_hook=collect, timeout=60)
+            assert reply["content"]["status"] == "ok", "".join(printed)
+        assert SHOWN.format("shmem") in "".join(printed)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def test_what_travels_to_a_worker():
+    code = textwrap.dedent("""
+        import logging, os, sys, tempfile, warnings
+        os.environ.update(OMPI_COMM_WORLD_RANK="3", PMI_RANK="3")
+        os.environ.pop("OMP_NUM_THREADS", None)
+        os.environ["MKL_NUM_THREADS"] = "7"
+        import gymnasium, numpy as np, vecwrap
+        logging.getLogger().setLevel(13)
+        warnings.filterwarnings("ignore", message="a filter of the parent's")
+        os.chdir(tempfile.gettempdir())
+        sys.path.append("a-path-of-the-parent's")
+
+        class Report(gymnasium.Env):
+            observation_space = action_space = gymnasium.spaces.Discrete(2)
+            def reset(self, *, seed=None, options=None):
+                return 0, {}
+            def report(self):
+                names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+                return (
+                    [os.environ.get(name) for name in names],
+                    logging.getLogger().level,
+                    any("a filter" in str(filter[1]) for filter in warnings.filters),
+                    os.getcwd() == os.path.realpath(tempfile.gettempdir()),
+                    sys.path[-1],
+                    os.getpid() != PARENT,
+                )
+        PARENT = os.getpid()
+        with vecwrap.build(Report, n=1, backend="subprocess") as env:
+            print(env.call("report")[0])
+        print(os.environ["OMPI_COMM_WORLD_RANK"])
+    """)
+    expected = ([None, None, "1", "7"], 13, True, True, "a-path-of-the-parent's", True)
+    assert python("-c", code) == f"{expected}\n3\n"
