@@ -1,0 +1,270 @@
+"""What to build: ids and callables become factories that can be sent anywhere."""
+
+import functools
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import gymnasium
+import pytest
+from gymnasium.envs.registration import registry
+
+from vecwrap import environments
+from vecwrap.environments import MakeEnvironment, WrapSubEnv, find_environment, refuse_unsendable
+from vecwrap.errors import PlanError, SpecError
+from vecwrap.values import Source
+
+
+class Counter(gymnasium.Env[Any, Any]):
+    """Says nothing and lasts ``length`` steps."""
+
+    observation_space = gymnasium.spaces.Discrete(9)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, length: int = 4) -> None:
+        self.length = length
+
+
+def made(target: Any, **settings: Any) -> gymnasium.Env:  # type: ignore[type-arg]
+    """Make one, as a worker would: from bytes."""
+    (factory,) = find_environment(target, **settings).factories
+    env: gymnasium.Env[Any, Any] = cloudpickle.loads(cloudpickle.dumps(factory))()
+    env.close()
+    return env
+
+
+def message_of(target: Any, **settings: Any) -> str:
+    with pytest.raises((SpecError, PlanError)) as error:
+        find_environment(target, **settings)
+    return str(error.value)
+
+
+@pytest.fixture
+def registered() -> Any:
+    """Registers ids for one test."""
+    added: list[str] = []
+
+    def register(id: str, entry_point: Any, **kwargs: Any) -> str:
+        gymnasium.register(id, entry_point, **kwargs)
+        added.append(id)
+        return id
+
+    yield register
+    for name in added:
+        registry.pop(name, None)
+
+
+@pytest.fixture
+def without_ale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if ale-py were not installed."""
+    for name in [name for name, spec in registry.items() if str(spec.entry_point).startswith("ale_py")]:
+        monkeypatch.delitem(registry, name)
+    monkeypatch.setitem(sys.modules, "ale_py", None)
+
+
+# -- what is found ----------------------------------------------------------------------------------------------------
+
+
+def test_an_id_travels_as_its_registration(registered: Any) -> None:
+    registered("OnlyHere-v3", Counter, max_episode_steps=7, kwargs={"length": 5})
+    factory = cloudpickle.dumps(find_environment("OnlyHere-v3").factories[0])
+    registry.pop("OnlyHere-v3")
+    env = cloudpickle.loads(factory)()
+    assert env.unwrapped.length == 5
+    assert env.spec.id == "OnlyHere-v3"
+    assert env.spec.max_episode_steps == 7
+
+
+def test_an_entry_point_in_main_is_found_in_the_parent(registered: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "InTheScript", Counter, raising=False)
+    registered("InTheScript-v0", "__main__:InTheScript")
+    factory = find_environment("InTheScript-v0").factories[0]
+    assert isinstance(factory, MakeEnvironment)
+    assert factory.env_spec.entry_point is Counter
+
+
+def test_an_id_without_a_version_is_the_latest() -> None:
+    assert find_environment("CartPole").target == "CartPole-v1"
+
+
+def test_a_module_before_the_id_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "vecwrap_test_ids.py").write_text(
+        "import gymnasium\nfrom tests.test_environments import Counter\n"
+        "gymnasium.register('FromModule-v0', Counter)\ndef make(length=4): return Counter(length)\n"
+    )
+    try:
+        found = find_environment("vecwrap_test_ids:FromModule-v0")
+        assert found.target == found.name == "vecwrap_test_ids:FromModule-v0"
+        assert isinstance(made("vecwrap_test_ids:FromModule-v0").unwrapped, Counter)
+        # What the module does not register but holds is a callable.
+        assert made("vecwrap_test_ids:make", env_kwargs={"length": 9}).length == 9  # type: ignore[attr-defined]
+        assert "unknown environment" in message_of("vecwrap_test_ids:FromModul-v0")
+        assert message_of("vecwrap_test_ids:maker").endswith('Did you mean "make"?')
+    finally:
+        registry.pop("FromModule-v0", None)
+
+
+def test_atari_ids_need_no_import_of_ale_py(monkeypatch: pytest.MonkeyPatch) -> None:
+    ale_py = pytest.importorskip("ale_py")
+    monkeypatch.delitem(sys.modules, "ale_py")
+    for name in [name for name, spec in registry.items() if str(spec.entry_point).startswith("ale_py")]:
+        monkeypatch.delitem(registry, name)
+
+    def import_module(name: str) -> Any:
+        assert name == "ale_py"
+        monkeypatch.setitem(sys.modules, "ale_py", ale_py)
+        gymnasium.register("PongNoFrameskip-v4", "ale_py.env:AtariEnv")
+        return ale_py
+
+    monkeypatch.setattr(environments.importlib, "import_module", import_module)
+    try:
+        assert find_environment("PongNoFrameskip-v4").env_spec is not None
+    finally:
+        registry.pop("PongNoFrameskip-v4", None)
+
+
+def test_arguments_and_render_mode_reach_gymnasium() -> None:
+    kwargs = {"sutton_barto_reward": True, "max_episode_steps": 9}
+    env = made("CartPole-v1", env_kwargs=kwargs, render_mode="rgb_array")
+    assert env.render_mode == "rgb_array"
+    assert env.spec is not None
+    assert env.spec.max_episode_steps == 9
+    assert env.spec.kwargs["sutton_barto_reward"] is True
+    assert kwargs == {"sutton_barto_reward": True, "max_episode_steps": 9}
+
+
+def test_one_environment_does_not_get_at_the_arguments_of_the_next(registered: Any) -> None:
+    def greedy(names: list[str]) -> Any:
+        names.append("another")
+        return Counter(len(names))
+
+    registered("Greedy-v0", greedy)
+    factory = find_environment("Greedy-v0", {"names": ["one"]}).factories[0]
+    assert [factory().unwrapped.length for _ in range(2)] == [2, 2]  # type: ignore[attr-defined]
+
+
+def test_callables_get_the_arguments_that_they_take() -> None:
+    assert made(Counter, env_kwargs={"length": 9}).length == 9  # type: ignore[attr-defined]
+    assert find_environment(Counter).factories == (Counter,)
+    found = find_environment((Counter, functools.partial(Counter, 5)))
+    assert found.one_each
+    assert [factory().length for factory in found.factories] == [4, 5]  # type: ignore[attr-defined]
+    assert found.name == "Counter"
+
+
+def test_a_wrapping_keeps_its_arguments() -> None:
+    wrap = WrapSubEnv(gymnasium.wrappers.TimeLimit, kwargs={"max_episode_steps": 3})
+    env = cloudpickle.loads(cloudpickle.dumps(wrap))(Counter())
+    assert isinstance(env, gymnasium.wrappers.TimeLimit)
+    assert repr(wrap) == "gymnasium.wrappers.common:TimeLimit"
+
+
+# -- what is not ------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_id_suggests_a_near_one() -> None:
+    assert message_of("CartPol-v1") == 'env "CartPol-v1": unknown environment. Did you mean "CartPole-v1"?'
+    assert message_of("CartPole-v9") == (
+        'env "CartPole-v9": there is no such version; there is CartPole-v0, CartPole-v1.'
+    )
+    assert message_of("Qwxyz!") == (
+        'env "Qwxyz!": unknown environment. An id of a package that is not imported yet is written "module:Id-v0"; '
+        'so is a callable, "module:attr".'
+    )
+
+
+def test_a_place_in_a_file_is_named() -> None:
+    source = Source("p.yaml", None, {("env",): 3}, ("env",))
+    assert message_of("CartPol-v1", source=source).startswith('p.yaml:3: env "CartPol-v1": unknown')
+
+
+@pytest.mark.usefixtures("without_ale")
+@pytest.mark.parametrize(
+    "id", ["PongNoFrameskip-v4", "ALE/Pong-v5", "Breakout-v4", "Krull-ram-v4", "HeroDeterministic-v0"]
+)
+def test_an_atari_id_without_ale_py_names_the_extra(id: str) -> None:
+    assert message_of(id) == f'{id} needs ale-py: pip install "vecwrap[atari]"'
+
+
+@pytest.mark.parametrize(
+    ("id", "package", "command"),
+    [
+        ("LunarLander-v3", "Box2D", 'pip install swig "gymnasium[box2d]"'),
+        ("Ant-v5", "mujoco", 'pip install "gymnasium[mujoco]"'),
+    ],
+)
+def test_a_missing_package_names_gymnasiums_extra(
+    id: str, package: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    assert message_of(id) == f"{id} needs {package}: {command}"
+
+
+def test_a_module_that_is_not_there() -> None:
+    assert message_of("no_such_module_x:Id-v0") == (
+        "env: there is no module no_such_module_x. Is its folder on sys.path (PYTHONPATH)?"
+    )
+
+
+def test_a_callable_that_does_not_take_the_arguments() -> None:
+    def make(length: int = 3) -> Any:
+        return Counter(length)
+
+    assert message_of(make, env_kwargs={"lenght": 3}) == (
+        'env: make does not take lenght, so env_kwargs.lenght has nowhere to go. Did you mean "length"?'
+    )
+    assert message_of(make, render_mode="rgb_array") == (
+        "env: make does not take render_mode, so render_mode has nowhere to go."
+    )
+    assert message_of((make, lambda size: None)) == (
+        "env[1]: lambda needs the argument size; expected a callable that makes an environment without arguments. "
+        "Give it in env_kwargs, or bind it: functools.partial(lambda, size=...)."
+    )
+
+
+# -- what cannot travel -----------------------------------------------------------------------------------------------
+
+
+class Holder:
+    def __init__(self, lock: Any) -> None:
+        self.inner = {"locks": [1, lock]}
+
+    def make(self) -> Any:
+        return Counter()
+
+
+def factories_with(lock: Any) -> dict[str, Any]:
+    def inner() -> Any:
+        return lock and Counter()
+
+    def outer() -> Any:
+        return inner()
+
+    def default(guard: Any = lock) -> Any:
+        return Counter()
+
+    return {
+        'the captured variable "lock"': inner,
+        'the captured variable "inner" -> the captured variable "lock"': outer,
+        'the default of "guard"': default,
+        'the argument "length"': functools.partial(Counter, length=lock),
+        "the argument number 1": functools.partial(Counter, lock),
+        'the object of its method make -> its attribute "inner" -> its entry "locks" -> its entry 1': Holder(lock).make,
+    }
+
+
+@pytest.mark.parametrize("what", list(factories_with(None)))
+def test_what_cannot_be_pickled_is_named(what: str) -> None:
+    with pytest.raises(PlanError) as error:
+        refuse_unsendable(factories_with(threading.Lock())[what], "env")
+    text = str(error.value)
+    assert f"cannot be sent to a worker, because {what} is a lock, which cannot be pickled (" in text
+    assert text.endswith('Make it inside the factory, or use backend="dummy".')
+
+
+def test_what_can_be_pickled_passes() -> None:
+    refuse_unsendable(lambda: Counter(), "env")
+    refuse_unsendable(find_environment("CartPole-v1").factories[0], "env")

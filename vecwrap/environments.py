@@ -1,0 +1,342 @@
+"""What to build: ids and callables become factories that travel to a worker by value.
+
+An id is looked up here, in the parent, and what travels is the ``EnvSpec``: so an id that only the calling script has
+registered works in every worker, and no worker reads a registry.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec, find_highest_version, parse_env_id, registry
+
+from vecwrap.errors import PlanError, SpecError, did_you_mean
+from vecwrap.values import Settings, Source, copied, shown
+
+__all__ = ["Environment", "MakeEnvironment", "WrapSubEnv", "find_environment", "refuse_unsendable"]
+
+Env = gymnasium.Env[Any, Any]
+
+# Modules that need a package which their distribution does not install by itself, and the command that does.
+_NEEDS = {
+    "gymnasium.envs.box2d.": ("Box2D", 'pip install swig "gymnasium[box2d]"'),
+    "gymnasium.envs.mujoco.": ("mujoco", 'pip install "gymnasium[mujoco]"'),
+    "ale_py.": ("ale_py", 'pip install "vecwrap[atari]"'),
+}
+_ATARI = re.compile(
+    r"ALE/.+|\w+(NoFrameskip|Deterministic|-ram)\S*-v\d+|(Alien|Amidar|Assault|Asterix|BeamRider|Bowling|Boxing|Breakout|"
+    r"Enduro|Freeway|Frostbite|MontezumaRevenge|MsPacman|Pitfall|Pong|PrivateEye|Qbert|Riverraid|Seaquest|SpaceInvaders|"
+    r"Tennis|Venture|Zaxxon)-v[045]"
+)
+
+
+@dataclass(frozen=True)
+class MakeEnvironment:
+    """A factory for a registered environment: its registration by value, and what to make it with."""
+
+    env_spec: EnvSpec
+    kwargs: Mapping[str, Any]
+
+    def __call__(self) -> Env:
+        """Make one."""
+        # The passive checker would look at each sub-environment's first steps; build(debug=True) looks at all of them.
+        return gymnasium.make(self.env_spec, **{"disable_env_checker": True, **deepcopy(dict(self.kwargs))})
+
+    def __str__(self) -> str:
+        return self.env_spec.id
+
+
+@dataclass(frozen=True)
+class WrapSubEnv:
+    """A sub-environment layer with its arguments: takes an environment, gives the wrapped one."""
+
+    target: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = dataclasses.field(default_factory=Settings)
+
+    def __call__(self, env: Env) -> Any:
+        """Wrap it."""
+        return self.target(env, *deepcopy(self.args), **deepcopy(dict(self.kwargs)))
+
+    def __repr__(self) -> str:
+        return shown(self.target)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What a pipeline's ``env`` stands for.
+
+    Attributes:
+        target: the same with the version written out, as it stands in the resolved spec.
+        factories: one callable for all sub-environments, or one for each.
+        env_spec: the registration, where it is an id.
+        one_each: whether there is a callable for each sub-environment.
+    """
+
+    target: Any
+    factories: tuple[Callable[[], Env], ...]
+    env_spec: EnvSpec | None = None
+    one_each: bool = False
+
+    @property
+    def name(self) -> str:
+        """What it is called in a plan."""
+        if self.one_each:
+            names = list(dict.fromkeys(map(_named, self.factories)))
+            return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        return self.target if isinstance(self.target, str) else _named(self.target)
+
+    def effective_spec(self) -> EnvSpec | None:
+        """The registration with the pipeline's ``env_kwargs`` among its own, for layers that look at them."""
+        if self.env_spec is None:
+            return None
+        (make,) = self.factories
+        assert isinstance(make, MakeEnvironment)
+        return dataclasses.replace(self.env_spec, kwargs={**self.env_spec.kwargs, **make.kwargs})
+
+    def with_kwargs(self, kwargs: Mapping[str, Any]) -> Environment:
+        """The same, made with further arguments."""
+        (make,) = self.factories
+        assert isinstance(make, MakeEnvironment)
+        return dataclasses.replace(self, factories=(MakeEnvironment(make.env_spec, {**make.kwargs, **kwargs}),))
+
+
+def find_environment(
+    target: Any,
+    env_kwargs: Mapping[str, Any] | None = None,
+    render_mode: str | None = None,
+    source: Source | None = None,
+) -> Environment:
+    """Find what to build.
+
+    Args:
+        target: an id, ``"module:Id-v0"``, an import path of a callable, a callable, or a tuple of callables.
+        env_kwargs: arguments for ``gymnasium.make``, or for the callables.
+        render_mode: likewise.
+        source: where it was written.
+
+    Raises:
+        SpecError: an unknown id, or a package that is missing.
+        PlanError: a callable that does not take the arguments.
+
+    >>> find_environment("CartPole").name
+    'CartPole-v1'
+    """
+    source = source or Source(steps=("env",))
+    kwargs = {key: copied(value) for key, value in (env_kwargs or {}).items()}
+    if render_mode is not None:
+        kwargs["render_mode"] = render_mode
+    if isinstance(target, str):
+        found = _find(target, source)
+        if isinstance(found, EnvSpec):
+            return _registered(target, found, kwargs, source)
+        return Environment(target, (_with_kwargs(found, kwargs, source),))
+    if isinstance(target, tuple):
+        factories = tuple(_with_kwargs(make, kwargs, source.at(i)) for i, make in enumerate(target))
+        return Environment(target, factories, one_each=True)
+    return Environment(target, (_with_kwargs(target, kwargs, source),))
+
+
+# -- ids --------------------------------------------------------------------------------------------------------------
+
+
+def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
+    """Look a text up: an id; after ``module:`` an id that the module registers, else a callable that it holds."""
+    module_name, colon, name = target.rpartition(":")
+    if not colon:
+        return _lookup(name) or _unknown(target, name, source)
+    module = _imported(module_name, source)
+    found = _lookup(name)
+    if found is not None:
+        return found
+    held: Any = functools.reduce(lambda holder, part: getattr(holder, part, None), name.split("."), module)
+    if callable(held):
+        return held  # type: ignore[no-any-return]
+    return _unknown(target, name, source, [held for held in dir(module) if callable(getattr(module, held))])
+
+
+def _lookup(name: str) -> EnvSpec | None:
+    """Find a registration; ale-py's ids without anybody having imported it."""
+    if (found := _registered_as(name)) is not None:
+        return found
+    if "ale_py" in sys.modules or not _installed("ale_py"):
+        return None
+    importlib.import_module("ale_py")
+    return _registered_as(name)
+
+
+def _registered_as(name: str) -> EnvSpec | None:
+    if name in registry:
+        found: EnvSpec = registry[name]
+        return found
+    try:
+        namespace, short, version = parse_env_id(name)
+    except gymnasium.error.Error:
+        return None
+    latest = find_highest_version(namespace, short) if version is None else None
+    return None if latest is None else registry.get(f"{name}-v{latest}")
+
+
+def _unknown(target: str, name: str, source: Source, names: list[str] | None = None) -> NoReturn:
+    if _ATARI.fullmatch(name) and not _installed("ale_py"):
+        raise SpecError(f'{source.prefix()}{target} needs ale-py: pip install "vecwrap[atari]"')
+    same = [known for known in registry if known.rpartition("-v")[0] == name.rpartition("-v")[0]]
+    if same:
+        raise SpecError(f'{source} "{target}": there is no such version; there is {", ".join(same)}.')
+    near = did_you_mean(name, [*registry, *(names or ())])
+    remedy = ' An id of a package that is not imported yet is written "module:Id-v0"; so is a callable, "module:attr".'
+    raise SpecError(f'{source} "{target}": unknown environment.{near or remedy}')
+
+
+def _registered(target: str, found: EnvSpec, kwargs: dict[str, Any], source: Source) -> Environment:
+    module_name = target.rpartition(":")[0]
+    target = f"{module_name}:{found.id}" if module_name else found.id
+    if found.entry_point is None:
+        raise SpecError(f'{source} "{target}": is registered without an entry point for one environment.')
+    entry_point = found.entry_point
+    if isinstance(entry_point, str):
+        for prefix, (package, command) in _NEEDS.items():
+            if f"{entry_point}.".replace(":", ".").startswith(prefix) and not _installed(package):
+                raise SpecError(f"{source.prefix()}{target} needs {package.replace('_', '-')}: {command}")
+        module_name, _, attr = entry_point.partition(":")
+        if module_name == "__main__":  # another process has another one
+            found = dataclasses.replace(found, entry_point=getattr(_imported("__main__", source), attr))
+    return Environment(target, (MakeEnvironment(found, kwargs),), found)
+
+
+def _imported(module_name: str, source: Source) -> Any:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or module_name
+        if not module_name.startswith(missing):
+            raise SpecError(f"{source}: {module_name} needs {missing}: install {missing}") from error
+        raise SpecError(f"{source}: there is no module {missing}. Is its folder on sys.path (PYTHONPATH)?") from None
+    except Exception as error:
+        raise SpecError(f"{source}: importing {module_name} raised {type(error).__name__}: {error}") from error
+
+
+def _installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):  # as for sys.modules[package] = None
+        return False
+
+
+# -- callables --------------------------------------------------------------------------------------------------------
+
+
+def _with_kwargs(make: Callable[..., Any], kwargs: Mapping[str, Any], source: Source) -> Callable[..., Any]:
+    """Give arguments to a callable, where it takes them."""
+    try:
+        parameters = inspect.signature(make).parameters.values()
+    except (TypeError, ValueError):
+        return functools.partial(make, **kwargs) if kwargs else make
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    needed = [
+        p.name
+        for p in parameters
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.name not in kwargs
+    ]
+    if needed:
+        raise PlanError(
+            f"{source}: {_named(make)} needs the argument {needed[0]}; expected a callable that makes an environment "
+            f"without arguments. Give it in env_kwargs, or bind it: functools.partial({_named(make)}, {needed[0]}=...)."
+        )
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        for name in kwargs:
+            if name not in names:
+                what = "render_mode" if name == "render_mode" else f"env_kwargs.{name}"
+                raise PlanError(
+                    f"{source}: {_named(make)} does not take {name}, so {what} has nowhere to go."
+                    f"{did_you_mean(name, names)}"
+                )
+    return functools.partial(make, **kwargs) if kwargs else make
+
+
+def _named(make: Any) -> str:
+    if isinstance(make, functools.partial):
+        return _named(make.func)
+    name = str(getattr(make, "__qualname__", None) or type(make).__qualname__)
+    return name.rpartition("<locals>.")[2].strip("<>")
+
+
+# -- what cannot travel -----------------------------------------------------------------------------------------------
+
+
+def refuse_unsendable(factory: Any, where: str) -> None:
+    """Refuse what cannot be sent to a worker, and name what in it cannot.
+
+    Args:
+        factory: a callable.
+        where: how an error begins.
+
+    Raises:
+        PlanError: with the captured variable.
+    """
+    error = _pickling_error(factory)
+    if error is None:
+        return
+    path = list(_culprit(factory, depth=0))
+    what = " -> ".join(words for words, _ in path) or "it"
+    last = path[-1][1] if path else factory
+    raise PlanError(
+        f"{where}: {_named(factory)} cannot be sent to a worker, because {what} is a {type(last).__qualname__}, which "
+        f'cannot be pickled ({error}). Make it inside the factory, or use backend="dummy".'
+    )
+
+
+def _pickling_error(value: Any) -> Exception | None:
+    import cloudpickle
+
+    try:
+        cloudpickle.dumps(value)
+    except Exception as error:
+        return error
+    return None
+
+
+def _culprit(value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    """The way to the innermost part that cannot be pickled."""
+    if depth > 8:
+        return
+    for words, part in _parts(value):
+        if _pickling_error(part) is not None:
+            yield words, part
+            yield from _culprit(part, depth + 1)
+            return
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """What a value drags along, in words."""
+    if isinstance(value, functools.partial):
+        yield from ((f'the argument "{name}"', part) for name, part in value.keywords.items())
+        yield from ((f"the argument number {i + 1}", part) for i, part in enumerate(value.args))
+        yield f"the function {_named(value.func)}", value.func
+    elif inspect.ismethod(value):
+        yield f"the object of its method {value.__name__}", value.__self__
+    elif inspect.isfunction(value):
+        captured = inspect.getclosurevars(value)
+        yield from ((f'the captured variable "{name}"', part) for name, part in captured.nonlocals.items())
+        yield from ((f'the global variable "{name}"', part) for name, part in captured.globals.items())
+        signature = inspect.signature(value)
+        yield from (
+            (f'the default of "{p.name}"', p.default) for p in signature.parameters.values() if p.default is not p.empty
+        )
+    elif isinstance(value, Mapping):
+        yield from ((f"its entry {shown(key)}", part) for key, part in value.items())
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        yield from ((f"its entry {i}", part) for i, part in enumerate(value))
+    elif not isinstance(value, type) and hasattr(value, "__dict__"):
+        yield from ((f'its attribute "{name}"', part) for name, part in vars(value).items())
