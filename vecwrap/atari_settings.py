@@ -69,6 +69,7 @@ class Settings:
     fire_reset: bool
     clip_reward: bool
     repeat_action_probability: float
+    direct: bool | None
 
     def in_words(self) -> str:
         """Say in one sentence which lineage this is, and what it does."""
@@ -95,6 +96,7 @@ def settle(
     fire_reset: bool | None = None,
     clip_reward: bool | None = None,
     repeat_action_probability: float | None = None,
+    direct: bool | None = None,
 ) -> Settings:
     """Check the layer's arguments and fill in the lineage's defaults.
 
@@ -117,6 +119,7 @@ def settle(
         repeat_action_probability=(
             default.repeat_action_probability if repeat_action_probability is None else repeat_action_probability
         ),
+        direct=direct,
     )
     for name, least in (("noop_max", 0), ("frame_skip", 1), ("screen_size", 1)):
         if getattr(settings, name) < least:

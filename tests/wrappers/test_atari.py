@@ -19,6 +19,7 @@ import pytest
 from gymnasium.wrappers import AtariPreprocessing
 from stable_baselines3.common.atari_wrappers import AtariWrapper
 
+from vecwrap.atari_settings import layers_of
 from vecwrap.errors import PlanError, ResetNeededError
 from vecwrap.sub_env import Tap
 from vecwrap.wrappers.atari import Atari
@@ -363,6 +364,7 @@ def test_atari_equals_sb3_but_for_the_terminal_frames_of_games_that_end_inside_a
         for row, other, mark in zip(rows, peer, reference, strict=True):
             assert seen(row)[1:] == seen(other)[1:]
             assert row.picture == other.picture or mark.inside
+            assert row.info == other.info or not other.info  # SB3 loses what a reset reports where it presses FIRE
         ends += sum(row.over for row in reference)
         inside += sum(row.inside for row in reference)
     assert (ends, inside) == (24, 19)
@@ -613,12 +615,140 @@ def test_an_argument_out_of_range_is_a_plan_error_before_anything_is_made(argume
         Atari(Script(), **arguments)
 
 
-# -- between the layer and the emulator -------------------------------------------------------------------------------
+# -- the direct path ---------------------------------------------------------------------------------------------------
 
 
 class Inverted(gymnasium.ObservationWrapper):
     def observation(self, observation):
         return 255 - observation
+
+
+class OwnPong(ale_py.AtariEnv):
+    pass
+
+
+def transparent(env):
+    return Tap(gymnasium.wrappers.OrderEnforcing(gymnasium.wrappers.TimeLimit(env, 10)))
+
+
+@pytest.mark.parametrize(
+    ("env", "obstacle"),
+    [
+        (lambda: make("Pong"), None),
+        (lambda: transparent(make("Pong", max_episode_steps=9)), None),
+        (lambda: Inverted(make("Pong")), "Inverted lies between"),
+        (lambda: gymnasium.wrappers.RecordEpisodeStatistics(make("Pong")), "RecordEpisodeStatistics lies between"),
+        (lambda: make("AirRaid"), "PAL consoles"),
+        (
+            lambda: OwnPong("pong", frameskip=1, repeat_action_probability=0.0),
+            "OwnPong is not the environment of ale-py",
+        ),
+        (Script, "Script is not the environment of ale-py"),
+    ],
+    ids=["made", "time limits", "observations", "statistics", "PAL", "subclass", "other"],
+)
+def test_the_direct_path_is_taken_only_where_nothing_but_transparent_wrappers_lies_in_between(env, obstacle):
+    env = env()
+    assert Atari(env).path == ("direct" if obstacle is None else "through env.step")
+    assert Atari(env, direct=False).path == "through env.step"
+    if obstacle is None:
+        assert Atari(env, direct=True).path == "direct"
+    else:
+        with pytest.raises(PlanError, match=f"direct=True cannot be done: .*{obstacle}"):
+            Atari(env, direct=True)
+    env.close()
+
+
+@pytest.mark.parametrize("lineage", ["deepmind", "machado"])
+@pytest.mark.parametrize("game", GAMES)
+def test_both_paths_give_the_same_stream(game, lineage):
+    env = Atari(make(game), lineage, repeat_action_probability=0, direct=False)
+    assert env.path == "through env.step"
+    rows = play(env, steps=1500)
+    assert rows == ours(game, lineage)[: len(rows)]
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "settings"),
+    [
+        ({"max_episode_steps": 403}, {}),
+        ({"max_episode_steps": 403}, {"lineage": "machado", "repeat_action_probability": 0}),
+        ({"max_num_frames_per_episode": 403}, {}),
+        ({"max_episode_steps": 37}, {}),  # falls into no-ops and FIRE
+        ({"max_episode_steps": 90}, {"frame_skip": 1}),
+        ({}, {"frame_skip": 3, "noop_max": 0, "screen_size": 61, "terminal_on_life_loss": False}),
+        ({"repeat_action_probability": 0.25}, {"lineage": "machado"}),
+        ({"full_action_space": True}, {}),
+        ({"obs_type": "grayscale"}, {"lineage": "machado", "repeat_action_probability": 0}),
+    ],
+)
+def test_both_paths_give_the_same_stream_with_time_limits_and_other_settings(kwargs, settings):
+    direct, through = (Atari(make("Breakout", **kwargs), **settings, direct=direct) for direct in (True, False))
+    rows = play(direct, steps=310)
+    assert rows == play(through, steps=310)
+    limit = kwargs.get("max_episode_steps", kwargs.get("max_num_frames_per_episode"))
+    assert sum(row.truncated for row in rows) >= (3 if limit else 0)
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_time_limit_inside_cuts_an_agent_step_short_as_in_the_naive_loop(direct):
+    rows = play(Atari(make("Pong", max_episode_steps=203), direct=direct), steps=500)
+    reference = play(Naive(make("Pong", max_episode_steps=203)), steps=500)
+    assert [(*seen(row), row.info) for row in rows] == [(*seen(row), row.info) for row in reference]
+    assert sum(row.inside for row in reference) >= 3
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_both_paths_tell_what_the_game_itself_pays_and_reports(inside):
+    noted = []
+    for direct in (True, False):
+        env = Tap(make("SpaceInvaders", max_episode_steps=None if inside else 2003))
+        if inside:
+            env = gymnasium.wrappers.TimeLimit(env, 2003)
+        tap = next(layer for layer in layers_of(env) if isinstance(layer, Tap))
+        env = Atari(env, direct=direct)
+        env.reset(seed=3)
+        notes = [tap.after_reset()]
+        for action in np.random.default_rng(7).integers(env.action_space.n, size=700):
+            *_, terminated, truncated, _ = env.step(action)
+            notes.append(tap.after_step())
+            if terminated or truncated:
+                env.reset()
+                notes.append(tap.after_reset())
+        noted.append(notes)
+        env.close()
+    assert noted[0] == noted[1]
+    assert max(note[0] for note in noted[0]) > 1
+    assert any(len(note) == 2 and note[1] for note in noted[0])
+
+
+def test_the_direct_path_asks_for_colour_frames_at_resets_alone(monkeypatch):
+    asked = []
+    monkeypatch.setattr(ale_py.AtariEnv, "_get_obs", lambda self: asked.append(1))
+    env = Atari(gymnasium.make("PongNoFrameskip-v4", disable_env_checker=True))
+    env.reset(seed=1)
+    for _ in range(20):
+        env.step(0)
+    assert asked == [1]
+    env.close()
+
+
+def test_the_direct_path_refuses_colours_that_it_does_not_know(monkeypatch):
+    monkeypatch.setattr("vecwrap.atari_ticks.palette", lambda: np.zeros((256, 3), np.uint8))
+    env = Atari(make("Pong"), direct=True)
+    with pytest.raises(PlanError, match="expected the NTSC palette.*direct=False"):
+        env.reset(seed=1)
+    env.close()
+
+
+def test_a_pal_game_equals_the_peers_too():
+    rows = play(Atari(make("AirRaid")), steps=300)
+    assert [seen(row) for row in rows] == [seen(row) for row in play(AtariWrapper(make("AirRaid")), steps=300)]
+    rows = play(Atari(make("AirRaid"), "machado", repeat_action_probability=0), steps=300)
+    assert [seen(row) for row in rows] == [seen(row) for row in play(AtariPreprocessing(make("AirRaid")), steps=300)]
+
+
+# -- between the layer and the emulator -------------------------------------------------------------------------------
 
 
 def test_a_wrapper_inside_that_changes_images_is_heeded_by_deepmind():

@@ -9,13 +9,25 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from vecwrap.atari_settings import NO_GAME, check_environment, settle
-from vecwrap.atari_ticks import Image, Player, ThroughStep, load_cv2
+from vecwrap.atari_settings import NO_GAME, Settings, check_environment, settle
+from vecwrap.atari_ticks import Direct, Image, Path, Player, ThroughStep, load_cv2, obstacle
 from vecwrap.errors import PlanError, ResetNeededError
 
 __all__ = ["Atari"]
 
 NOOP, FIRE, AFTER_FIRE = 0, 1, 2
+
+
+def choose_player(env: gymnasium.Env[Any, Any], settings: Settings) -> Player:
+    """Take the direct way to the emulator where it is open and not forbidden."""
+    if settings.direct is False:
+        return ThroughStep(env, settings.lineage.pooling)
+    reason = obstacle(env)
+    if reason is None:
+        return Direct(env, settings.lineage.pooling)
+    if settings.direct:
+        raise PlanError(f"atari: direct=True cannot be done: {reason}. Leave direct out: the stream is the same")
+    return ThroughStep(env, settings.lineage.pooling)
 
 
 class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
@@ -49,6 +61,9 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
             agent step, where the game knows FIRE.
         clip_reward: whether rewards become their sign: -1, 0 or 1.
         repeat_action_probability: how likely the emulator is to repeat the last action (sticky actions).
+        direct: whether to speak to the emulator past ``env.step``, which is faster and gives the same stream. None:
+            where only wrappers known to be transparent lie in between; True: it is an error where others do; False:
+            never.
 
     Attributes:
         game_goes_on: True from an episode's end at a lost life until the next reset.
@@ -87,6 +102,7 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
         fire_reset: bool | None = None,
         clip_reward: bool | None = None,
         repeat_action_probability: float | None = None,
+        direct: bool | None = None,
     ) -> None:
         super().__init__(env)
         settings = settle(
@@ -98,11 +114,12 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
             fire_reset=fire_reset,
             clip_reward=clip_reward,
             repeat_action_probability=repeat_action_probability,
+            direct=direct,
         )
         check_environment(env, settings)
         self._settings = settings
         self._cv2 = load_cv2()
-        self._player: Player = ThroughStep(env, settings.lineage.pooling)
+        self._player = choose_player(env, settings)
         fires = settings.fire_reset and "FIRE" in env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
         self._opening = (FIRE, AFTER_FIRE) if fires else ()
         self._lives = 0
@@ -110,7 +127,7 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
         self.observation_space = gymnasium.spaces.Box(0, 255, (screen_size, screen_size), np.uint8)
 
     @property
-    def path(self) -> str:
+    def path(self) -> Path:
         """The way to the emulator."""
         return self._player.path
 
