@@ -1,0 +1,66 @@
+"""Shared memory without a name, by each of the ways that a system may have."""
+
+import multiprocessing
+import os
+import threading
+
+import gymnasium
+import numpy as np
+import pytest
+
+from vecwrap.backends import memory
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.memory import SharedBlock
+from vecwrap.backends.shmem import ShmemBackend
+from vecwrap.errors import BackendError
+
+WAYS = ["memfd", "unlinked file"]
+
+
+@pytest.fixture(params=WAYS)
+def way(request, monkeypatch):
+    if request.param == "unlinked file":
+        monkeypatch.setattr(memory, "_anonymous_file", memory._unlinked_file)
+    elif not hasattr(os, "memfd_create"):
+        pytest.skip("this system has no memfd")
+
+
+def test_two_mappings_see_the_same_bytes_and_no_descriptor_is_left(way):
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    here, there = multiprocessing.Pipe()
+    block = SharedBlock.create(10_000)
+    received = []
+    thread = threading.Thread(target=lambda: received.append(SharedBlock.receive(there)))
+    thread.start()
+    block.send(here, os.getpid())
+    thread.join()
+    block.close_descriptor()
+    block.close_descriptor()
+    first = np.ndarray(10_000, np.uint8, buffer=block.buffer)
+    second = np.ndarray(10_000, np.uint8, buffer=received[0].buffer)
+    assert not second.any(), "zeroed"
+    first[9_999] = 7
+    assert second[9_999] == 7
+    here.close()
+    there.close()
+    del first, second, block
+    received.clear()
+    assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208
+
+
+def test_shmem_gives_the_same_stream_by_either_way(way):
+    factories = [lambda: gymnasium.make("CartPole-v1")] * 3
+    with DummyBackend(factories) as dummy, ShmemBackend(factories, workers=2) as shmem:
+        np.testing.assert_array_equal(dummy.reset(seed=3)[0], shmem.reset(seed=3)[0])
+        for _ in range(40):
+            actions = dummy.action_space.sample()
+            np.testing.assert_array_equal(dummy.step(actions)[0], shmem.step(actions)[0])
+
+
+def test_too_little_memory_says_how_much_is_needed(monkeypatch):
+    def full(descriptor, length):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(memory.os, "ftruncate", full)
+    with pytest.raises(BackendError, match=r"1,000,000 bytes of shared memory are needed .*subprocess"):
+        SharedBlock.create(1_000_000)

@@ -1,0 +1,45 @@
+"""Sharing sub-environments out among workers, and starting them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vecwrap.backends.launch import check_start_method, worker_environment
+from vecwrap.backends.process import share_out
+from vecwrap.errors import PlanError
+
+
+@given(st.integers(1, 200), st.integers(1, 50))
+def test_shares_differ_by_one_at_most(num_envs, workers):
+    shares = share_out(num_envs, workers, None)
+    assert [i for share in shares for i in share] == list(range(num_envs))
+    assert len(shares) == min(workers, num_envs)
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@given(st.integers(1, 200), st.integers(1, 50))
+def test_so_many_a_worker_and_the_last_one_fewer(num_envs, envs_per_worker):
+    sizes = [len(share) for share in share_out(num_envs, None, envs_per_worker)]
+    assert sum(sizes) == num_envs
+    assert set(sizes[:-1]) <= {envs_per_worker}
+    assert 1 <= sizes[-1] <= envs_per_worker
+
+
+@pytest.mark.parametrize(("workers", "envs_per_worker"), [(0, None), (-1, None), (None, 0), (2, 2)])
+def test_impossible_shares_are_refused(workers, envs_per_worker):
+    with pytest.raises(PlanError, match="workers|envs_per_worker"):
+        share_out(8, workers, envs_per_worker)
+
+
+def test_an_unknown_start_method_is_refused_with_a_near_one():
+    with pytest.raises(PlanError, match="got 'forkservr'. Did you mean \"forkserver\""):
+        check_start_method("forkservr")
+
+
+def test_a_worker_has_no_mpi_variables_and_one_thread_a_library_unless_the_user_said_otherwise():
+    given_ = {"OMPI_COMM_WORLD_RANK": "1", "PMI_SIZE": "2", "PMIX_ID": "x", "OMP_NUM_THREADS": "4", "HOME": "/h"}
+    variables = worker_environment(given_)
+    assert variables["OMP_NUM_THREADS"] == "4"
+    assert variables["MKL_NUM_THREADS"] == "1"
+    assert variables["HOME"] == "/h"
+    assert not [name for name in variables if name.startswith(("OMPI", "PMI"))]

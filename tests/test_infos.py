@@ -1,0 +1,121 @@
+"""Infos as columns: compared with Gymnasium's own where that is right, with plain Python where it is not."""
+
+import threading
+
+import gymnasium
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vecwrap.infos import columns, scatter_columns, snapshot
+
+VALUES = st.one_of(
+    st.integers(-(2**40), 2**40), st.floats(allow_nan=False), st.booleans(), st.text(max_size=3), st.none()
+)
+INFOS = st.recursive(
+    st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner | VALUES, max_size=3),
+    max_leaves=6,
+)
+
+
+def row_of(infos, i):
+    """Undo ``columns`` for one row, by the masks alone."""
+    row = {}
+    for key, value in infos.items():
+        if not key.startswith("_") and infos[f"_{key}"][i]:
+            row[key] = row_of(value, i) if isinstance(value, dict) else value[i]
+    return row
+
+
+@given(st.lists(INFOS, min_size=1, max_size=5))
+def test_the_masks_give_every_row_back(rows):
+    infos = columns(rows)
+    for i, row in enumerate(rows):
+        assert row_of(infos, i) == row
+
+
+def test_infos_with_mixed_types_are_promoted_over_the_batch():
+    assert columns([{"x": 1}, {"x": 2.7}])["x"].tolist() == [1.0, 2.7]
+    assert columns([{"x": 2.7}, {"x": 1}])["x"].dtype == np.float64
+    assert columns([{"x": True}, {"x": 3}])["x"].tolist() == [1, 3]
+    assert columns([{"x": np.float32(1.5)}, {"x": np.float64(0.1)}])["x"].tolist() == [1.5, 0.1]
+    assert columns([{"x": 1}, {"x": "one"}])["x"].tolist() == [1, "one"]
+    assert columns([{"x": 2**80}, {"x": 1}])["x"].tolist() == [2**80, 1]
+
+
+def test_an_absent_value_is_zero_or_none():
+    infos = columns([{}, {"n": 3, "b": True, "s": "x", "a": np.ones(2), "d": {"k": 1}}])
+    assert infos["n"].tolist() == [0, 3]
+    assert infos["b"].tolist() == [False, True]
+    assert infos["s"].tolist() == [None, "x"]
+    assert infos["a"].tolist() == [[0, 0], [1, 1]]
+    assert infos["d"]["k"].tolist() == [0, 1]
+    assert infos["_d"].tolist() == [False, True]
+
+
+def test_arrays_of_unequal_shapes_are_objects():
+    column = columns([{"x": np.ones(2)}, {"x": np.ones(3)}])["x"]
+    assert column.dtype == object
+    assert [value.shape for value in column] == [(2,), (3,)]
+
+
+def test_a_column_does_not_depend_on_the_rows_that_came_before():
+    assert columns([{"x": 1}])["x"].dtype == np.int64
+    assert columns([{"x": 1.5}])["x"].dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"n": 1, "f": 0.5}, {"n": 2, "f": 1.5}],
+        [{"n": 1}, {}],
+        [{"a": np.arange(3)}, {"a": np.arange(3)}],
+        [{"s": "x"}, {"s": None}],
+        [{"d": {"k": 1}}, {"d": {"k": 2}}],
+    ],
+)
+def test_the_layout_is_gymnasiums(rows):
+    vector = gymnasium.vector.VectorEnv()
+    vector.num_envs = len(rows)
+    theirs = {}
+    for i, row in enumerate(rows):
+        theirs = vector._add_info(theirs, row, i)
+    assert_same(columns(rows), theirs)
+
+
+def assert_same(ours, theirs):
+    assert ours.keys() == theirs.keys()
+    for key in ours:
+        if isinstance(ours[key], dict):
+            assert_same(ours[key], theirs[key])
+        else:
+            assert ours[key].dtype == theirs[key].dtype
+            assert ours[key].tolist() == theirs[key].tolist()
+
+
+def test_a_snapshot_is_not_changed_by_what_the_environment_does_later():
+    info = {"list": [1], "array": np.zeros(2), "nested": {"x": [1]}, "n": 1}
+    kept = snapshot(info)
+    info["list"].append(2)
+    info["array"][0] = 5
+    info["nested"]["x"].append(2)
+    info["n"] = 2
+    assert kept["list"] == [1]
+    assert kept["array"].tolist() == [0, 0]
+    assert kept["nested"] == {"x": [1]}
+    assert kept["n"] == 1
+
+
+def test_what_cannot_be_copied_is_kept_as_it_is():
+    lock = threading.Lock()
+    assert snapshot({"lock": lock})["lock"] is lock
+
+
+def test_columns_of_some_rows_are_spread_over_all():
+    infos = scatter_columns(columns([{"n": 5, "s": "x", "d": {"k": 1.5}}]), np.array([2]), 4)
+    assert infos["n"].tolist() == [0, 0, 5, 0]
+    assert infos["s"].tolist() == [None, None, "x", None]
+    assert infos["d"]["k"].tolist() == [0, 0, 1.5, 0]
+    assert infos["_n"].tolist() == [False, False, True, False]
