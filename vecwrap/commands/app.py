@@ -2,7 +2,6 @@
 
 import os
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+import vecwrap
 from vecwrap.errors import PlanError, SpecError, VecwrapError
 
 __all__ = ["app", "run_app"]
@@ -25,13 +25,19 @@ app = typer.Typer(
 )
 
 
-Pipeline = Annotated[str, typer.Argument(help="A pipeline file, or an environment id.", metavar="PIPELINE")]
+Pipeline = Annotated[
+    str,
+    typer.Argument(
+        help='A pipeline file, or a pipeline in one line: an environment id, or "Id n=8 | layer | layer".',
+        metavar="PIPELINE",
+    ),
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"vecwrap {version('vecwrap')}")
+        typer.echo(f"vecwrap {vecwrap.__version__}")
         raise typer.Exit
 
 

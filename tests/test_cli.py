@@ -1,0 +1,338 @@
+"""The command line, through the door that users take: the process, or ``main`` with its arguments."""
+
+import csv
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import imageio.v3 as imageio
+import pytest
+
+import vecwrap
+from vecwrap.cli import main
+
+CARTPOLE = """env: CartPole-v1
+n: 3
+seed: 1
+backend: dummy
+wrappers:
+  - framestack: 2
+  - monitor: {dir: runs/cartpole}
+"""
+TOY = '''
+import gymnasium
+import numpy as np
+
+
+class Toy(gymnasium.Env):
+    """Pays 1 an agent step, ends after ten, and renders the number of the step as a grey frame."""
+
+    metadata = {"render_modes": ["rgb_array"]}
+    observation_space = gymnasium.spaces.Discrete(11)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.now = 0
+        return 0, {}
+
+    def step(self, action):
+        self.now += 1
+        return self.now, 1.0, self.now == 10, False, {}
+
+    def render(self):
+        return np.full((6, 8, 3), 10 + self.now, np.uint8)
+
+
+class Slow(Toy):
+    def step(self, action):
+        import time
+
+        time.sleep(0.005)
+        return super().step(action)
+
+
+class Broken(Toy):
+    def step(self, action):
+        raise ZeroDivisionError("the wheel came off")
+
+
+def always_one(observations):
+    return np.ones(len(observations), np.int64)
+
+
+def broken_policy(observations):
+    raise KeyError("weights")
+'''
+WORKERS = pytest.mark.parametrize("backend", ["dummy", "subprocess", "shmem"])
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A working directory with a pipeline and a module of environments."""
+    (tmp_path / "cartpole.yaml").write_text(CARTPOLE)
+    (tmp_path / "toys_of_cli.py").write_text(TOY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    yield tmp_path
+    sys.modules.pop("toys_of_cli", None)
+
+
+def vecwrap_process(*arguments, **options):
+    command = [sys.executable, "-m", "vecwrap", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
+
+
+# -- run --------------------------------------------------------------------------------------------------------------
+
+
+def rows_of(path):
+    lines = Path(path).read_text().splitlines()
+    assert lines[0].startswith("#{")
+    return list(csv.DictReader(lines[1:]))
+
+
+@WORKERS
+def test_run_counts_writes_and_draws(here, capsys, backend):
+    assert main(["run", "toys_of_cli:Toy", "--n", "3", "--steps", "60", "--out", "out", "--backend", backend]) == 0
+    said = capsys.readouterr().out
+    assert "agent steps  60 in" in said
+    assert "episodes     6" in said
+    assert "10.00 ± 0.00, from 10 to 10" in said
+    assert "10 agent steps, from 10 to 10" in said
+    assert [row["r"] for row in rows_of("out/monitor.csv")] == ["10.0"] * 6
+    for path in ("out/monitor.csv", "out/tiles.png"):
+        assert path in said
+    image = imageio.imread("out/tiles.png")  # two rows of two, the last place black
+    assert image.shape == (12, 16, 3)
+    assert image[0, 0, 0] == 10
+    assert image[11, 15, 0] == 0
+
+
+def test_files_go_where_the_monitor_of_the_pipeline_says(here, capsys):
+    assert main(["run", "cartpole.yaml", "--steps", "200"]) == 0
+    assert rows_of("runs/cartpole/monitor.csv")
+    assert "runs/cartpole/monitor.csv" in capsys.readouterr().out
+
+
+def test_out_takes_the_files_elsewhere(here):
+    assert main(["run", "cartpole.yaml", "--steps", "200", "--out", "elsewhere"]) == 0
+    assert rows_of("elsewhere/monitor.csv")
+    assert not Path("runs").exists()
+
+
+def test_without_any_folder_it_is_named_after_the_pipeline(here):
+    assert main(["run", "toys_of_cli:Toy n=2 backend=dummy", "--steps", "40"]) == 0
+    assert len(rows_of("runs/toys_of_cli-Toy/monitor.csv")) == 4
+
+
+def test_episodes_stop_the_run(here, capsys):
+    assert main(["run", "toys_of_cli:Toy n=2 backend=dummy", "--episodes", "5"]) == 0
+    assert "episodes     6" in capsys.readouterr().out  # both games of the last step count
+
+
+@pytest.mark.parametrize("policy", ["random", "zeros", "toys_of_cli:always_one"])
+def test_policies(here, capsys, policy):
+    assert main(["run", "cartpole.yaml", "--steps", "200", "--policy", policy]) == 0
+    assert policy in capsys.readouterr().out
+
+
+def test_always_pushing_to_one_side_ends_cartpole_sooner_than_pushing_at_random(here):
+    for policy in ("random", "zeros"):
+        assert main(["run", "cartpole.yaml", "--steps", "3000", "--policy", policy, "--out", policy]) == 0
+    random, zeros = ([float(row["r"]) for row in rows_of(f"{name}/monitor.csv")] for name in ("random", "zeros"))
+    assert max(zeros) <= 11 < sum(random) / len(random)
+
+
+def test_the_same_seed_gives_the_same_games(here):
+    for out in ("one", "two"):
+        assert main(["run", "cartpole.yaml", "--steps", "300", "--seed", "7", "--out", out]) == 0
+    one, two = ([row["r"] for row in rows_of(f"{out}/monitor.csv")] for out in ("one", "two"))
+    assert one == two
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
+def test_every_autoreset_mode(here, capsys, mode):
+    assert main(["run", f"toys_of_cli:Toy n=2 backend=dummy autoreset={mode}", "--episodes", "6"]) == 0
+    said = capsys.readouterr().out
+    assert "agent steps  60 in" in said
+    assert "episodes     6" in said
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c_leaves_whole_files_and_a_summary(here, presses):
+    command = [sys.executable, "-m", "vecwrap", "run", "toys_of_cli:Slow", "--n", "2", "--steps", "10000000"]
+    with subprocess.Popen(
+        [*command, "--out", "out"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        monitor = here / "out" / "monitor.csv"
+        deadline = time.monotonic() + 60
+        while not (monitor.exists() and monitor.read_text().count("\n") >= 4):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        for _ in range(presses):
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to the workers too
+        said, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "interrupted" in said
+    assert re.search(r"episodes +\d", said)
+    assert "Traceback" not in errors
+    assert {row["r"] for row in rows_of(monitor)} == {"10.0"}
+
+
+def test_what_fails_while_running_is_said_after_the_summary(here, capsys):
+    assert main(["run", "toys_of_cli:Broken", "--n", "2", "--backend", "dummy", "--out", "out"]) == 1
+    said = capsys.readouterr()
+    assert "agent steps  0" in said.out
+    assert "the wheel came off" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_an_error_in_a_policy_names_it(here, capsys):
+    assert main(["run", "cartpole.yaml", "--policy", "toys_of_cli:broken_policy"]) == 1
+    assert "--policy toys_of_cli:broken_policy raised KeyError: 'weights'" in capsys.readouterr().err
+
+
+def test_an_environment_without_images_has_no_picture_and_says_why(here, capsys):
+    Path("toys_of_cli.py").write_text(TOY.replace('"rgb_array"', '"ansi"'))
+    assert main(["run", "toys_of_cli:Toy n=2 backend=dummy", "--steps", "20", "--out", "out"]) == 0
+    assert "a picture needs rgb_array" in capsys.readouterr().out
+    assert not Path("out/tiles.png").exists()
+
+
+# -- explain, check, list ---------------------------------------------------------------------------------------------
+
+
+def test_explain_prints_the_plan(here, capsys):
+    assert main(["explain", "cartpole.yaml"]) == 0
+    said = capsys.readouterr().out
+    for word in ("CartPole-v1", "framestack", "monitor", "(2, 4)", "float32", "dummy"):
+        assert word in said, said
+
+
+def test_check_finds_what_is_wrong_and_where(here, capsys):
+    Path("bad.yaml").write_text(CARTPOLE.replace("framestack", "framestak"))
+    assert main(["check", "cartpole.yaml", "bad.yaml"]) == 1
+    said = capsys.readouterr().out
+    assert re.search(r"^good +cartpole.yaml$", said, re.MULTILINE)
+    assert re.search(r'^error bad.yaml:6: .*"framestak".* Did you mean "framestack"\?$', said, re.MULTILINE)
+
+
+def test_check_is_content_with_a_good_pipeline(here):
+    assert main(["check", "cartpole.yaml"]) == 0
+
+
+def test_list_shows_every_name_with_its_parameters(here, capsys):
+    assert main(["list"]) == 0
+    said = capsys.readouterr().out
+    for name in (*vecwrap.registry.wrappers.names(), *vecwrap.registry.backends.names()):
+        assert re.search(rf"^{name} ", said, re.MULTILINE), name
+    assert 'padding: "zero" or "first" = "zero"' in said
+
+
+def test_list_of_one_name(here, capsys):
+    assert main(["list", "framestack"]) == 0
+    said = capsys.readouterr().out
+    assert "framestack" in said
+    assert "monitor" not in said
+    assert main(["list", "framestak"]) == 2
+    assert 'Did you mean "framestack"?' in capsys.readouterr().err
+
+
+# -- the door ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "no-such.yaml"], "no-such.yaml"),
+        (["run", "CartPole-v9"], "CartPole-v9"),
+        (["run", "cartpole.yaml", "--backend", "shmen"], 'Did you mean "shmem"?'),
+        (["run", "cartpole.yaml", "--policy", "randm"], 'Did you mean "random"?'),
+        (["run", "cartpole.yaml", "--steps", "0"], "--steps"),
+        (["run", "cartpole.yaml", "--stepz", "4"], "--steps"),
+        (["explain", "no-such.yaml"], "no-such.yaml"),
+        (["check"], "PIPELINE"),
+        (["runn"], "run"),
+    ],
+)
+def test_a_call_that_cannot_be_used_is_one_message_and_status_2(here, capsys, arguments, message):
+    assert main(arguments) == 2
+    said = capsys.readouterr()
+    assert message in said.err
+    assert "Traceback" not in said.err
+    assert said.out == ""
+
+
+def test_debug_shows_the_traceback(here):
+    result = vecwrap_process("explain", "no-such.yaml", "--debug")
+    assert result.returncode != 0
+    assert "Traceback" in result.stderr
+    assert "no-such.yaml" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in ("run", "explain", "check", "list"))])
+def test_help_has_an_example(here, capsys, arguments):
+    assert main(arguments) == 0
+    said = capsys.readouterr().out
+    assert "Usage" in said
+    assert "Example" in said or arguments == ["--help"]
+
+
+def test_version(here, capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"vecwrap {vecwrap.__version__}\n"
+
+
+def test_colours_are_off_when_piped_and_the_bar_too(here):
+    result = vecwrap_process("run", "cartpole.yaml", "--steps", "200", env={**os.environ, "TERM": "xterm-256color"})
+    assert result.returncode == 0, result.stderr
+    assert "\x1b" not in result.stdout + result.stderr
+    assert result.stdout.startswith("environment")
+
+
+def test_a_terminal_sees_progress(here):
+    controller, terminal = pty.openpty()
+    command = [sys.executable, "-m", "vecwrap", "run", "toys_of_cli:Slow", "--n", "2", "--steps", "300", "--out", "out"]
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}
+    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment) as process:
+        os.close(terminal)
+        said = b""
+        while True:
+            try:
+                piece = os.read(controller, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not piece:
+                break
+            said += piece
+    os.close(controller)
+    text = said.decode()
+    assert process.returncode == 0, text
+    for words in ("agent steps", "steps/s", "episodes", "mean score 10.00"):
+        assert words in text
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_the_terminal_libraries_the_extra_is_named(here, missing):
+    program = f"import sys; sys.modules[{missing!r}] = None; from vecwrap.cli import main; sys.exit(main(['list']))"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 2
+    assert 'pip install "vecwrap[cli]"' in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_reader_that_stops_reading_is_no_error(here):
+    command = f"{sys.executable} -m vecwrap list | head -n 1"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
+    assert result.stderr == ""
