@@ -46,9 +46,11 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         render_mode: the sub-environments'.
         spec: Gymnasium's EnvSpec of the environment, or None.
         pipeline: what it was built from (a ``PipelineSpec``), or None where it was put together by hand.
+        training: whether the statistics of the layers follow the stream; ``train()`` and ``eval()`` set it.
     """
 
     pipeline: Any = None
+    training: bool = True
 
     _root: Backend
     _shown: Batch = None  # what the user was last shown, where the backend cannot give it again
@@ -373,6 +375,16 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             if isinstance(layer, kind):
                 return layer
         raise LookupError(f"{self!r} has no layer {kind.__name__}")
+
+    def train(self, mode: bool = True) -> Self:
+        """Let every statistic in the chain follow the stream, or freeze all of them; gives the environment back."""
+        for layer in self.layers:
+            layer.training = mode
+        return self
+
+    def eval(self) -> Self:
+        """Freeze every statistic in the chain, for evaluation; gives the environment back."""
+        return self.train(False)
 
     @property
     def backend(self) -> str:

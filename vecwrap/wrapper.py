@@ -75,6 +75,18 @@ class VecEnvWrapper(VecEnv):
     def on_close(self) -> None:
         """Close what this layer opened; called once, before what it wraps is closed."""
 
+    def layer_state(self) -> dict[str, Any]:
+        """Give all that this layer would need to go on as if it had never stopped.
+
+        Returns:
+            Arrays, numbers, strings, booleans, None, and lists and dicts of these; fresh copies. A layer without state
+            gives an empty dict.
+        """
+        return {}
+
+    def load_layer_state(self, state: dict[str, Any]) -> None:
+        """Take in what ``layer_state`` gave; its own arrays are not shared with ``state`` afterwards."""
+
     # -- forwarding ----------------------------------------------------------------------------------------------------
 
     def _send(self, actions: Batch, env_ids: IntArray) -> None:
