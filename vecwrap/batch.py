@@ -6,6 +6,7 @@ These few functions are all that layers, backends and the face need; none of the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -44,11 +45,13 @@ def take(batch: Batch, index: Any) -> Batch:
 
 
 def row(batch: Batch, i: int) -> Any:
-    """Give one row as a sub-environment would give it; arrays are fresh copies."""
+    """Give one row as a sub-environment would give it, or take it; all of it fresh copies."""
 
     def one(array: np.ndarray[Any, Any]) -> Any:
         value = array[i]
-        return value.copy() if isinstance(value, np.ndarray) and array.dtype != object else value
+        if array.dtype == object:
+            return deepcopy(value)
+        return value.copy() if isinstance(value, np.ndarray) else value
 
     return tree_map(one, batch)
 

@@ -1,0 +1,37 @@
+"""The conformance kit: the laws that every backend and every layer keeps, and toy environments to try them on.
+
+It needs nothing but what vecwrap itself needs, and works under any test runner:
+
+    from vecwrap.testing import BACKEND_LAWS, check_wrapper
+
+    @pytest.mark.parametrize("law", BACKEND_LAWS)
+    def test_my_backend(law):
+        law(MyBackend)
+
+    def test_my_layer():
+        check_wrapper(MyLayer)
+"""
+
+from vecwrap.testing.backends import BACKEND_LAWS, check_backend
+from vecwrap.testing.compare import assert_same, rows_of
+from vecwrap.testing.drive import Lockstep, Policy, drive, drive_rows
+from vecwrap.testing.leftovers import Holdings, assert_nothing_left
+from vecwrap.testing.toys import SPACES, BadManners, ToyEnv, digest, toy
+
+__all__ = [
+    "BACKEND_LAWS",
+    "SPACES",
+    "BadManners",
+    "Holdings",
+    "Lockstep",
+    "Policy",
+    "ToyEnv",
+    "assert_nothing_left",
+    "assert_same",
+    "check_backend",
+    "digest",
+    "drive",
+    "drive_rows",
+    "rows_of",
+    "toy",
+]

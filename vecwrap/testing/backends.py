@@ -1,0 +1,463 @@
+"""The laws that every backend keeps, as functions that take a way to make it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
+from gymnasium.vector import AutoresetMode
+
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.contract import Autoreset
+from vecwrap.errors import ResetNeededError, SubEnvError
+from vecwrap.testing.compare import assert_same, rows_of
+from vecwrap.testing.drive import Lockstep, Policy, drive, drive_rows
+from vecwrap.testing.leftovers import Holdings, assert_nothing_left
+from vecwrap.testing.toys import SPACES, toy
+from vecwrap.vec_env import VecEnv
+
+__all__ = ["BACKEND_LAWS", "MakeBackend", "check_backend"]
+
+MakeBackend = Callable[..., VecEnv]
+"""``make_backend(factories, **options)``, with the options of ``vecwrap.backends.base.Backend``."""
+
+Factories = Sequence[Callable[[], gymnasium.Env[Any, Any]]]
+
+
+def check_backend(make_backend: MakeBackend, *, laws: Iterable[Callable[..., None]] | None = None) -> None:
+    """Raise AssertionError, with an explanation, where a backend breaks one of the laws.
+
+    Args:
+        make_backend: called as ``make_backend(factories, **options)``; a backend's class will do, or a partial of it.
+        laws: which; None means all of ``BACKEND_LAWS``.
+
+    >>> check_backend(DummyBackend, laws=[seeds_are_per_sub_environment])
+    """
+    for law in BACKEND_LAWS if laws is None else laws:
+        law(make_backend)
+
+
+@contextmanager
+def _beside_dummy(make_backend: MakeBackend, factories: Factories, **options: Any) -> Any:
+    """The dummy backend as the reference, and the backend under test, to be called in lockstep."""
+    with ExitStack() as stack:
+        yield Lockstep(*(stack.enter_context(make(factories, **options)) for make in (DummyBackend, make_backend)))
+
+
+# -- law 1: the same stream --------------------------------------------------------------------------------------------
+
+
+def same_stream_in_every_mode(make_backend: MakeBackend, *, steps: int = 200) -> None:
+    """Every mode, masked resets mixed in: the same as dummy bit for bit, with bad-mannered environments."""
+    for mode in Autoreset:
+        with _beside_dummy(make_backend, [toy(observations="nested", actions="nested")] * 3, autoreset=mode) as both:
+            met = drive(both, steps, seed=11)
+        assert min(met.values()) >= 5, f"{mode}: the run met too few ends to say anything: {met}"
+
+
+def every_space_goes_through(make_backend: MakeBackend, *, steps: int = 30) -> None:
+    """Every kind of space, for observations and for actions: the spaces are the environment's, the values dummy's."""
+    for name in SPACES:
+        factories = [toy(observations=name, actions=name, end=0.1)] * 2
+        with _beside_dummy(make_backend, factories, autoreset="same_step") as both:
+            for env in both.envs:
+                _check_spaces(env, name)
+            drive(both, steps, seed=5)
+            for env in both.envs[1:]:
+                _check_observations(env, name)
+
+
+def _check_spaces(env: VecEnv, name: str) -> None:
+    space = SPACES[name]()
+    batched = gymnasium.vector.utils.batch_space(space, env.num_envs)
+    assert env.single_observation_space == space, f"single_observation_space: expected {space}"
+    assert env.single_action_space == space, f"single_action_space: expected {space}"
+    assert env.observation_space == batched, f"observation_space: expected {batched}"
+    assert env.action_space == batched, f"action_space: expected {batched}"
+    assert env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP, f"metadata: got {env.metadata}"
+    assert env.metadata["render_fps"] == 30, f"metadata of the environment are kept: got {env.metadata}"
+
+
+def _check_observations(env: VecEnv, name: str) -> None:
+    space = env.single_observation_space
+    observations, infos = env.reset(seed=1)
+    flags = np.zeros(env.num_envs, dtype=np.bool_)
+    result: tuple[Any, ...] = (observations, np.zeros(env.num_envs), flags, flags, infos)
+    for k in range(3):
+        assert result[0] in env.observation_space, f"{name}, {k} steps after reset: expected {env.observation_space}"
+        for i, row in rows_of(space, result):
+            assert row["observation"] in space, (
+                f"{name}, row {i}, {k} steps after reset: expected an element of {space}"
+            )
+        result = env.step(Policy(env, seed=k)())
+        dtypes = [array.dtype for array in result[1:4]]
+        assert dtypes == [np.float64, np.bool_, np.bool_], f"rewards and flags: got {dtypes}"
+
+
+def same_rows_by_send_and_recv(make_backend: MakeBackend, *, steps: int = 60) -> None:
+    """With a ``batch_size``, whatever order rows come home in, each sub-environment's own stream is dummy's."""
+    for mode in Autoreset:
+        options: dict[str, Any] = {"autoreset": mode, "batch_size": 2}
+        factories = [toy(observations="mixed", actions="mixed")] * 5
+        with DummyBackend(factories, **options) as reference:
+            expected = drive_rows(reference, steps, seed=3)
+        with make_backend(factories, **options) as env:
+            got = drive_rows(env, steps, seed=3)
+        for i in range(5):
+            assert_same(expected[i], got[i], f"{mode}, sub-environment {i}")
+
+
+def timeouts_lose_nothing(make_backend: MakeBackend) -> None:
+    """A wait that times out leaves the call pending; asked again and again it gets there, with the same result."""
+    with _beside_dummy(make_backend, [toy()] * 3) as both:
+        policy = Policy(both.envs[0], seed=2)
+        both("reset", seed=2)
+        for _ in range(30):
+            actions = policy()
+            results = []
+            for env in both.envs:
+                env.step_async(actions)
+                results.append(_wait(env.step_wait))
+            assert_same(results[0], results[1], "a step that was polled for")
+        for env in both.envs:
+            env.reset_async(seed=4)
+        results = [_wait(env.reset_wait) for env in both.envs]
+        assert_same(results[0], results[1], "a reset that was polled for")
+        for env in both.envs:
+            env.call_async("state")
+        results = [_wait(env.call_wait) for env in both.envs]
+        assert_same(results[0], results[1], "a call that was polled for")
+
+
+def _wait(wait: Callable[..., Any]) -> Any:
+    for attempt in range(10_000):
+        try:
+            return wait(timeout=0 if attempt < 5_000 else 0.001)
+        except TimeoutError:
+            continue
+    raise AssertionError(f"{wait.__name__}(timeout=0) has timed out 10,000 times: it never gets there")
+
+
+# -- laws 2 and 3: yours to keep, never touched ------------------------------------------------------------------------
+
+
+def results_are_yours_to_keep(make_backend: MakeBackend, *, steps: int = 200) -> None:
+    """Whatever was handed out stays as it was, though the environments overwrite their buffers."""
+    for mode in ("same_step", "disabled"):
+        with make_backend([toy(observations="mixed", actions="mixed")] * 3, autoreset=mode) as env:
+            kept: list[Any] = [env.reset(seed=1)]
+            copies = deepcopy(kept)
+            env.action_space.seed(1)
+            result: tuple[Any, ...]
+            for _ in range(steps):
+                result = env.step(env.action_space.sample())
+                kept.append(result)
+                copies.append(deepcopy(result))
+                ended = result[2] | result[3]
+                if mode == "disabled" and ended.any():
+                    result = env.reset(options={"reset_mask": ended})
+                    kept.append(result)
+                    copies.append(deepcopy(result))
+            for k, (before, now) in enumerate(zip(copies, kept, strict=True)):
+                assert_same(before, now, f"{mode}: what call {k} gave, looked at after {len(kept)} calls")
+        for k, (before, now) in enumerate(zip(copies, kept, strict=True)):
+            assert_same(before, now, f"{mode}: what call {k} gave, looked at after close")
+
+
+def what_is_yours_is_writable(make_backend: MakeBackend) -> None:
+    """Writing into what was handed out does no harm to what comes later."""
+    with _beside_dummy(make_backend, [toy(observations="box_float32")] * 3, autoreset="disabled") as both:
+        policy = Policy(both.envs[0], seed=1)
+        for env in both.envs[1:]:
+            observations, _ = env.reset(seed=1)
+            observations[:] = 99
+        both.envs[0].reset(seed=1)
+        mask = np.array([True, False, False])
+        both("reset", options={"reset_mask": mask})  # shows rows 1 and 2 again
+        for _ in range(3):
+            actions = policy()
+            expected = both.envs[0].step(actions)
+            for env in both.envs[1:]:
+                got = env.step(actions)
+                assert_same(expected, got, "a step after the user wrote into older results")
+                for array in got[:4]:
+                    array[:] = 0
+            ended = expected[2] | expected[3]
+            if ended.any():
+                both("reset", options={"reset_mask": ended})
+
+
+def arguments_are_never_touched(make_backend: MakeBackend) -> None:
+    """Actions, seeds, options and the mask in them are as they were, whatever the environments do to theirs."""
+    for name in ("nested", "mixed", "custom", "box_float32"):
+        with make_backend([toy(observations="discrete", actions=name)] * 3) as env:
+            env.action_space.seed(1)
+            arguments: list[Any] = [
+                ("reset", {"seed": [1, None, 3], "options": {"level": [1, 2], "map": np.zeros(2)}}),
+                ("step", {"actions": env.action_space.sample()}),
+                ("step", {"actions": Policy(env, seed=1)()}),
+                (
+                    "reset",
+                    {"seed": [1, 2, 3], "options": {"reset_mask": np.array([True, False, True]), "deep": {"a": [1]}}},
+                ),
+                ("step", {"actions": Policy(env, seed=2)()}),
+            ]
+            for method, keywords in arguments:
+                before = deepcopy(keywords)
+                getattr(env, method)(**keywords)
+                assert_same(before, keywords, f"the arguments of {method}, action space {name}")
+
+
+def actions_are_taken_when_they_are_given(make_backend: MakeBackend) -> None:
+    """Actions changed by the user between ``step_async`` and ``step_wait`` act as they were when they were given."""
+    with DummyBackend([toy()] * 3) as reference, make_backend([toy()] * 3) as env:
+        for one in (reference, env):
+            one.reset(seed=1)
+        expected = reference.step(np.array([0, 1, 2]))
+        actions = np.array([0, 1, 2])
+        env.step_async(actions)
+        actions[:] = -2
+        assert_same(expected, env.step_wait(), "a step whose actions were overwritten after step_async")
+
+
+# -- law 6: attributes and calls ---------------------------------------------------------------------------------------
+
+
+def attributes_are_seen_by_the_environment(make_backend: MakeBackend) -> None:
+    """What ``set_attr`` writes, the environment and ``get_attr`` see; ``indices`` chooses; a list gives one each."""
+    with _beside_dummy(make_backend, [toy()] * 3) as both:
+        both("reset", seed=1)
+        plain = both("step", [0, 0, 0])[1]
+        both("reset", seed=1)
+        both("set_attr", "bonus", [1000.0, 2000.0, 3000.0])
+        assert_same(plain + np.array([1000, 2000, 3000]), both("step", [0, 0, 0])[1], "rewards after set_attr of each")
+        both("set_attr", "bonus", 5.0, indices=[2, 0])
+        assert_same((5.0, 2000.0, 5.0), both("get_attr", "bonus"), "get_attr after set_attr of two")
+        assert_same((2000.0, 5.0), both("get_attr", "bonus", indices=[1, 2]), "get_attr of two")
+        both("set_attr", "nobody_knows", {"a": [1]})
+        assert_same(({"a": [1]},) * 3, both("get_attr", "nobody_knows"), "a new attribute")
+        both("call", "greet", "you", loud=True)
+        both("call", "greet", "you", indices=1)
+        both("call", "greet", "you", indices=[2, 1])
+        both("call", "bonus")
+        _raises(SubEnvError, both, "call", "no_such_method")
+        _raises(SubEnvError, both, "get_attr", "no_such_attribute")
+        _raises(ValueError, both, "set_attr", "bonus", [1.0, 2.0])
+        _raises(ValueError, both, "call", "reset")
+        both("step", [0, 0, 0])
+
+
+# -- law 8: nothing left behind ----------------------------------------------------------------------------------------
+
+
+def nothing_is_left_behind(make_backend: MakeBackend) -> None:
+    """No process, descriptor or shared memory outlives ``close``: after use, in mid-call, unused, after an error."""
+
+    def ready(env: VecEnv) -> None:
+        env.reset(seed=1)
+        env.step([0] * env.num_envs)
+
+    def in_mid_call(env: VecEnv) -> None:
+        env.reset(seed=1)
+        env.step_async([0] * env.num_envs)
+
+    def unused(env: VecEnv) -> None:
+        pass
+
+    def failed(env: VecEnv) -> None:
+        env.reset(seed=1)
+        env.set_attr("raise_in", "step", indices=1)
+        _raises(SubEnvError, env.step, [0] * env.num_envs)
+
+    make_backend([toy()] * 3).close()  # what the first use opens for good (an import, a helper) is no leak
+    for use in (ready, in_mid_call, unused, failed):
+        for terminate in (False, True):
+            before = Holdings.now()
+            env = make_backend([toy(observations="nested")] * 3)
+            during = Holdings.now()
+            use(env)
+            env.close(terminate=terminate)
+            del env
+            assert_nothing_left(before, during)
+
+
+def a_factory_that_raises_leaves_nothing(make_backend: MakeBackend) -> None:
+    """An environment that cannot be made is an error that names it, and the others are closed again."""
+    make_backend([toy()] * 3).close()
+    before = Holdings.now()
+    try:
+        make_backend([toy(), toy(), toy(observations="no such space")])
+    except SubEnvError as error:
+        assert (error.index, error.during) == (2, "make"), f"expected sub-environment 2, make; got {error}"
+        assert "no such space" in str(error), f"expected the factory's own message, got {error}"
+    else:
+        raise AssertionError("expected SubEnvError of a factory that raises, got an environment")
+    assert_nothing_left(before, before)
+
+
+def close_is_idempotent(make_backend: MakeBackend) -> None:
+    """``close`` may be called again; every other call then raises Gymnasium's ClosedEnvironmentError."""
+    env = make_backend([toy()] * 2)
+    env.reset(seed=1)
+    env.close()
+    env.close()
+    env.close(terminate=True)
+    calls: list[tuple[Any, ...]] = [
+        (env.reset,), (env.step, [0, 0]), (env.step_async, [0, 0]), (env.step_wait,), (env.reset_wait,), (env.recv,),
+        (env.send, [0, 0]), (env.call, "state"), (env.get_attr, "bonus"), (env.set_attr, "bonus", 1.0),
+    ]  # fmt: skip
+    for function, *arguments in calls:
+        _raises(ClosedEnvironmentError, function, *arguments)
+
+
+# -- law 9: seeds ------------------------------------------------------------------------------------------------------
+
+
+def seeds_are_per_sub_environment(make_backend: MakeBackend) -> None:
+    """Sub-environment i gets ``seed + start_index + i``; a list one each; the seed of the build serves one reset."""
+
+    def seeds(env: VecEnv) -> list[int]:
+        return [int(seed) for seed in env.get_attr("np_random_seed")]
+
+    with make_backend([toy()] * 3, start_index=10, seed=100) as env:
+        first = env.reset()[0]
+        assert seeds(env) == [110, 111, 112], f"seed=100, start_index=10: got {seeds(env)}"
+        again = env.reset()[0]
+        assert not np.array_equal(first, again), "the seed given to build serves one reset, not every one"
+        env.reset(seed=np.int64(5))  # type: ignore[arg-type]
+        assert seeds(env) == [15, 16, 17], f"reset(seed=np.int64(5)), start_index=10: got {seeds(env)}"
+        env.reset(seed=[7, None, 9])
+        assert seeds(env) == [7, 16, 9], f"reset(seed=[7, None, 9]): got {seeds(env)}"
+        env.reset(seed=np.array([1, 2, 3]))  # type: ignore[arg-type]
+        assert seeds(env) == [1, 2, 3], f"reset(seed=array): got {seeds(env)}"
+        env.reset(seed=[20, 21, 22], options={"reset_mask": np.array([False, True, False])})
+        assert seeds(env) == [1, 21, 3], f"seeds of rows that a mask leaves alone are ignored: got {seeds(env)}"
+        env.reset(seed=30, options={"reset_mask": np.array([True, False, True])})
+        assert seeds(env) == [40, 21, 42], f"an int with a mask: got {seeds(env)}"
+        for bad in ([1, 2], -50, 1.5, True, "1", [1.5, 2, 3]):
+            _raises(ValueError, env.reset, seed=bad)
+
+
+# -- order of calls, errors ------------------------------------------------------------------------------------
+
+
+def calls_out_of_order_raise(make_backend: MakeBackend) -> None:
+    """Gymnasium's own errors, each leaving the environment as it was."""
+    with make_backend([toy()] * 3) as env:
+        _raises(ResetNeededError, env.step, [0, 0, 0])
+        _raises(ResetNeededError, env.reset, options={"reset_mask": np.array([True, False, False])})
+        for wait in (env.step_wait, env.reset_wait, env.call_wait, env.recv):
+            _raises(NoAsyncCallError, wait)
+        env.reset(seed=1)
+        pending: list[tuple[Callable[[], Any], Callable[[], Any], list[Any]]] = [
+            (lambda: env.step_async([0, 0, 0]), env.step_wait, [env.reset_wait, env.call_wait, env.recv]),
+            (lambda: env.reset_async(seed=1), env.reset_wait, [env.step_wait, env.call_wait, env.recv]),
+            (lambda: env.call_async("state"), env.call_wait, [env.step_wait, env.reset_wait, env.recv]),
+            (lambda: env.send([0, 0, 0]), env.recv, [env.step_wait, env.reset_wait, env.call_wait]),
+        ]
+        for ask, take, others in pending:
+            ask()
+            for call in (env.reset, env.reset_async, lambda: env.step([0, 0, 0]), lambda: env.step_async([0, 0, 0])):
+                _raises(AlreadyPendingCallError, call)
+            _raises(AlreadyPendingCallError, env.call_async, "state")
+            _raises(AlreadyPendingCallError, env.get_attr, "bonus")
+            _raises(AlreadyPendingCallError, env.set_attr, "bonus", 1.0)
+            for other in others:
+                _raises(NoAsyncCallError, other)
+            take()
+        env.send([0], env_ids=[1])
+        _raises(ValueError, env.send, [0], env_ids=[1])  # it is out
+        _raises(AlreadyPendingCallError, env.reset)  # a row is still out
+        env.send([0, 0], env_ids=[2, 0])
+        assert env.recv()[4]["env_id"].tolist() == [0, 1, 2], "recv brings the rows in ascending order"
+        env.step([0, 0, 0])
+
+
+def stepping_an_ended_row_is_an_error(make_backend: MakeBackend) -> None:
+    """In DISABLED mode an ended row must be reset before it is stepped; the refusal changes nothing."""
+    with _beside_dummy(make_backend, [toy(end=0.2)] * 3, autoreset="disabled") as both:
+        policy = Policy(both.envs[0], seed=1)
+        both("reset", seed=1)
+        refused = 0
+        while refused < 5:
+            *_, terminations, truncations, _ = both("step", policy())
+            ended = terminations | truncations
+            if not ended.any():
+                continue
+            _raises(ResetNeededError, both, "step", policy())
+            _raises(ResetNeededError, both, "send", policy(np.flatnonzero(ended)), env_ids=np.flatnonzero(ended))
+            refused += 1
+            live = np.flatnonzero(~ended)
+            if len(live):
+                both("send", policy(live), env_ids=live)
+                result = both("recv")
+                assert result[4]["env_id"].tolist() == live.tolist(), "recv brings the rows that were sent"
+                ended[live] = result[2] | result[3]
+            both("reset", options={"reset_mask": ended})
+
+
+def an_error_of_one_leaves_the_others(make_backend: MakeBackend) -> None:
+    """A sub-environment that raises is named, the others' transitions are kept, and a masked reset brings it back."""
+    for mode in Autoreset:
+        with _beside_dummy(make_backend, [toy(end=0.0)] * 3, autoreset=mode) as both:
+            policy = Policy(both.envs[0], seed=1)
+            both("reset", seed=1)
+            both("step", policy())
+            for where in ("step", "reset"):
+                both("set_attr", "raise_in", where, indices=1)
+                mask = np.array([False, True, True])
+                call = ("step", policy()) if where == "step" else ("reset",)
+                try:
+                    both(*call, **({} if where == "step" else {"options": {"reset_mask": mask}}))
+                except SubEnvError as error:
+                    assert (error.index, error.during) == (1, where), f"expected 1, {where}; got {error}"
+                    assert error.others is not None, "expected the transitions of the healthy rows in error.others"
+                    ids = error.others[4]["env_id"].tolist()
+                    assert ids == ([0, 2] if where == "step" else [2]), f"expected the healthy rows, got {ids}"
+                    assert error.__cause__ is not None and "asked to raise" in str(error.__cause__), (
+                        f"expected the sub-environment's own traceback as the cause, got {error.__cause__!r}"
+                    )
+                else:
+                    raise AssertionError(f"expected SubEnvError from {where}, nothing was raised")
+                _raises(ResetNeededError, both, "step", policy())
+                both("send", policy([0, 2]), env_ids=[0, 2])
+                both("recv")
+                both("reset", options={"reset_mask": np.array([False, True, False])})
+                both("step", policy())
+
+
+def _raises(kind: type[BaseException], function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    name = args[0] if isinstance(function, Lockstep) else getattr(function, "__name__", function)
+    try:
+        got = function(*args, **kwargs)
+    except kind:
+        return
+    except Exception as error:
+        raise AssertionError(f"{name}: expected {kind.__name__}, got {type(error).__name__}: {error}") from error
+    raise AssertionError(f"{name}: expected {kind.__name__}, got {got!r}")
+
+
+BACKEND_LAWS: tuple[Callable[..., None], ...] = (
+    same_stream_in_every_mode,
+    every_space_goes_through,
+    same_rows_by_send_and_recv,
+    timeouts_lose_nothing,
+    results_are_yours_to_keep,
+    what_is_yours_is_writable,
+    arguments_are_never_touched,
+    actions_are_taken_when_they_are_given,
+    attributes_are_seen_by_the_environment,
+    nothing_is_left_behind,
+    a_factory_that_raises_leaves_nothing,
+    close_is_idempotent,
+    seeds_are_per_sub_environment,
+    calls_out_of_order_raise,
+    stepping_an_ended_row_is_an_error,
+    an_error_of_one_leaves_the_others,
+)
+"""Every law; each takes ``make_backend`` and can be a test case of its own."""

@@ -1,0 +1,130 @@
+"""Bit-for-bit comparison, copies to compare with later, and rows of results."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+__all__ = ["assert_same", "info_row", "rows_of", "take_row"]
+
+
+def assert_same(expected: Any, got: Any, path: str = "result") -> None:
+    """Raise AssertionError with the place of the first difference: in type, keys, shape, dtype or any bit.
+
+    >>> assert_same({"a": np.zeros(2)}, {"a": np.zeros(2)})
+    >>> assert_same({"a": np.zeros(2)}, {"a": np.ones(2)})
+    Traceback (most recent call last):
+        ...
+    AssertionError: result['a']: expected array([0., 0.]), got array([1., 1.])
+    """
+    if type(expected) is not type(got):
+        _differ(path, expected, got, f" ({type(expected).__name__} and {type(got).__name__})")
+    if isinstance(expected, dict):
+        if set(expected) != set(got):
+            _differ(f"{path}, keys", sorted(expected, key=str), sorted(got, key=str))
+        for key in expected:
+            assert_same(expected[key], got[key], f"{path}[{key!r}]")
+    elif isinstance(expected, (tuple, list)):
+        if len(expected) != len(got):
+            _differ(f"{path}, length", len(expected), len(got))
+        for i, pair in enumerate(zip(expected, got, strict=True)):
+            assert_same(*pair, f"{path}[{i}]")
+    elif isinstance(expected, np.ndarray):
+        if expected.dtype != got.dtype or expected.shape != got.shape:
+            _differ(f"{path}, dtype and shape", (expected.dtype, expected.shape), (got.dtype, got.shape))
+        if expected.dtype == object:
+            for index in np.ndindex(expected.shape):
+                assert_same(expected[index], got[index], f"{path}{list(index)}")
+        elif expected.tobytes() != got.tobytes():
+            _differ(path, expected, got)
+    elif isinstance(expected, (float, np.floating)):
+        if np.float64(expected).tobytes() != np.float64(got).tobytes():
+            _differ(path, expected, got)
+    elif expected != got:
+        _differ(path, expected, got)
+
+
+def _differ(path: str, expected: Any, got: Any, more: str = "") -> None:
+    raise AssertionError(f"{path}: expected {expected!r}, got {got!r}{more}")
+
+
+def take_row(space: spaces.Space[Any], observations: Any, i: int) -> Any:
+    """Give row i of a batch, as one sub-environment would give it.
+
+    Args:
+        space: of one row.
+        observations: the batch, as ``reset`` and ``step`` give it.
+        i: the row.
+    """
+    if isinstance(space, spaces.Dict):
+        return {key: take_row(member, observations[key], i) for key, member in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(take_row(member, part, i) for member, part in zip(space.spaces, observations, strict=True))
+    if isinstance(space, spaces.Box) and space.shape == ():
+        return np.asarray(observations[i])  # indexing gives a scalar, which is no element of a Box
+    return observations[i]
+
+
+def rows_of(
+    space: spaces.Space[Any], result: tuple[Any, ...], ignore: Collection[str] = ()
+) -> list[tuple[int, dict[str, Any]]]:
+    """Take a five-tuple apart: for each row its sub-environment and what it was given.
+
+    Args:
+        space: of one observation.
+        result: of ``step`` or ``recv``.
+        ignore: as for ``info_row``.
+    """
+    observations, rewards, terminations, truncations, infos = result
+    ids = infos["env_id"].tolist() if "env_id" in infos else range(len(rewards))
+    return [
+        (
+            i,
+            {
+                "observation": take_row(space, observations, k),
+                "reward": float(rewards[k]),
+                "terminated": bool(terminations[k]),
+                "truncated": bool(truncations[k]),
+                "info": info_row(infos, k, ignore),
+            },
+        )
+        for k, i in enumerate(ids)
+    ]
+
+
+def info_row(infos: dict[str, Any], i: int, ignore: Collection[str] = (), prefix: str = "") -> dict[str, Any]:
+    """Give one row's info back from columns and masks; numbers as floats, since a column's dtype depends on its rows.
+
+    Args:
+        infos: columns, each with its ``_key`` mask.
+        i: the row.
+        ignore: dotted names to leave out, such as ``"episode.t"``.
+        prefix: the dotted name of the column that these columns are in.
+
+    >>> info_row({"lives": np.array([3, 0]), "_lives": np.array([True, False])}, 0)
+    {'lives': 3.0}
+    """
+    row = {}
+    for key, mask in infos.items():
+        name = key[1:]
+        if not (key.startswith("_") and name in infos and isinstance(mask, np.ndarray)) or f"{prefix}{name}" in ignore:
+            continue
+        if mask[i]:
+            column = infos[name]
+            if isinstance(column, dict):
+                row[name] = info_row(column, i, ignore, f"{prefix}{name}.")
+            else:
+                row[name] = _plain(column[i])
+    return row
+
+
+def _plain(value: Any) -> Any:
+    """A value without the dtype that its column gave it."""
+    if isinstance(value, (bool, int, float, np.number, np.bool_)):
+        return float(value)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        return value.astype(np.float64)
+    return value

@@ -1,0 +1,188 @@
+"""Driving environments: the same calls on several at once, and by sub-environment in any order of arrival."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+
+from vecwrap.contract import Autoreset
+from vecwrap.errors import SubEnvError
+from vecwrap.testing.compare import assert_same, rows_of
+from vecwrap.vec_env import VecEnv
+
+__all__ = ["Lockstep", "Policy", "drive", "drive_rows"]
+
+
+class Policy:
+    """Random actions that depend on the sub-environment and on how many it has had, and on nothing else.
+
+    Args:
+        env: whose action space.
+        seed: of the actions.
+        start: the number of the first sub-environment.
+    """
+
+    def __init__(self, env: VecEnv, seed: int, start: int = 0) -> None:
+        self._spaces = [deepcopy(env.single_action_space) for _ in range(env.num_envs)]
+        for i, space in enumerate(self._spaces):
+            space.seed(seed + start + i)
+
+    def __call__(self, env_ids: Collection[int] | None = None) -> list[Any]:
+        """Give the next action of each of these sub-environments."""
+        return [self._spaces[i].sample() for i in (range(len(self._spaces)) if env_ids is None else env_ids)]
+
+
+class Lockstep:
+    """Makes every call on a reference and on others, and compares what comes back, errors included.
+
+    Args:
+        reference: whose results are given to the caller.
+        *others: what must do the same.
+    """
+
+    def __init__(self, reference: VecEnv, *others: VecEnv) -> None:
+        self.envs = (reference, *others)
+        self.calls = 0
+
+    def __call__(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of each; the arguments are shared, so one that changes them is found out too.
+
+        Raises:
+            AssertionError: something differs from the reference.
+            Exception: what the reference raised, where all have raised the same.
+        """
+        self.calls += 1
+        before = deepcopy((args, kwargs))
+        outcomes = [_outcome(getattr(env, name), args, kwargs) for env in self.envs]
+        where = f"call {self.calls}, {name}"
+        for env, outcome in zip(self.envs[1:], outcomes[1:], strict=True):
+            assert_same(_comparable(outcomes[0]), _comparable(outcome), f"{where} of {env!r}")
+        assert_same(before, (args, kwargs), f"{where}: arguments are never touched")
+        if isinstance(outcomes[0], Exception):
+            raise outcomes[0]
+        return outcomes[0]
+
+
+def _outcome(method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    try:
+        return method(*args, **kwargs)
+    except Exception as error:
+        return error
+
+
+def _comparable(outcome: Any) -> Any:
+    if isinstance(outcome, SubEnvError):
+        fields = ("index", "seed", "episode", "step", "action", "during", "others")
+        told = {name: getattr(outcome, name) for name in fields}
+        return [SubEnvError, str(outcome), told, [failure.index for failure in outcome.failures]]
+    if isinstance(outcome, Exception):
+        return [type(outcome), str(outcome) if not isinstance(outcome, TimeoutError) else ""]
+    return outcome
+
+
+def drive(lockstep: Lockstep, steps: int, seed: int = 0) -> dict[str, int]:
+    """Step, with masked resets, seeds and options mixed in as each autoreset mode needs and allows.
+
+    Args:
+        lockstep: the environments, all of one mode.
+        steps: how many steps.
+        seed: of actions, masks and the first reset.
+
+    Returns:
+        How many ``terminations`` and ``truncations`` were met, over all sub-environments.
+    """
+    env = lockstep.envs[0]
+    mode = env._root.autoreset
+    rng = np.random.default_rng(seed)
+    policy = Policy(env, seed)
+    lockstep("reset", seed=seed)
+    resting = np.zeros(env.num_envs, dtype=np.bool_)
+    met = {"terminations": 0, "truncations": 0}
+    for _ in range(steps):
+        _, _, terminations, truncations, _ = lockstep("step", policy())
+        met["terminations"] += int((terminations & ~resting).sum())
+        met["truncations"] += int((truncations & ~resting).sum())
+        dones = terminations | truncations
+        mask = rng.random(env.num_envs) < (0.3 if rng.random() < 0.05 else 0.0)
+        if mode is Autoreset.DISABLED or (mode is Autoreset.EPISODIC and rng.random() < 0.3):
+            mask |= dones
+        if mask.any():
+            lockstep("reset", seed=_some_seeds(rng, env.num_envs), options={**_some_options(rng), "reset_mask": mask})
+        resting = dones & ~mask if mode is Autoreset.EPISODIC else np.zeros_like(dones)
+        if rng.random() < 0.02:
+            lockstep("reset", seed=_some_seeds(rng, env.num_envs), options=_some_options(rng) or None)
+            resting[:] = False
+    return met
+
+
+def _some_seeds(rng: np.random.Generator, num_envs: int) -> Any:
+    choice = rng.integers(4)
+    if choice == 0:
+        return int(rng.integers(1000))
+    if choice == 1:
+        return [None if rng.random() < 0.5 else int(rng.integers(1000)) for _ in range(num_envs)]
+    return None
+
+
+def _some_options(rng: np.random.Generator) -> dict[str, Any]:
+    return {} if rng.random() < 0.5 else {"level": int(rng.integers(5)), "map": rng.random(2)}
+
+
+def drive_rows(
+    env: VecEnv, steps: int, seed: int = 0, *, start: int = 0, ignore: Collection[str] = ()
+) -> list[list[dict[str, Any]]]:
+    """Give every sub-environment ``steps`` actions by ``send`` and ``recv``, each as soon as it is home.
+
+    In the modes that do not reset by themselves an ended row is reset by a mask; in episodic mode it rests once before.
+
+    Args:
+        env: the environment.
+        steps: how many actions for each sub-environment.
+        seed: of the actions and of the reset.
+        start: the number of the first sub-environment, for actions.
+        ignore: dotted names of infos to leave out.
+
+    Returns:
+        For each sub-environment what it was given, in order.
+    """
+    space, mode = env.single_observation_space, env._root.autoreset
+    policy = Policy(env, seed, start)
+    streams: list[list[dict[str, Any]]] = [[] for _ in range(env.num_envs)]
+    left = np.full(env.num_envs, steps)
+    asked_for = mode in (Autoreset.DISABLED, Autoreset.EPISODIC)
+    rests = 1 if mode is Autoreset.EPISODIC else 0  # how often a row is stepped after its end
+    over_for = np.full(env.num_envs, -1)  # how many results ago its episode ended; -1: it goes on
+    out: set[int] = set()
+
+    def note(result: tuple[Any, ...], only: Collection[int]) -> None:
+        for i, row in rows_of(space, result, ignore):
+            if i in only:
+                streams[i].append(row)
+
+    def reset(mask: np.ndarray[Any, Any], **arguments: Any) -> None:
+        observations, infos = env.reset(**arguments)
+        flags = np.zeros(env.num_envs, dtype=np.bool_)
+        note((observations, np.zeros(env.num_envs), flags, flags, infos), np.flatnonzero(mask).tolist())
+        over_for[mask] = -1
+
+    reset(np.ones(env.num_envs, dtype=np.bool_), seed=seed)
+    while True:
+        ready = [i for i in reversed(range(env.num_envs)) if i not in out and left[i] and over_for[i] < rests]
+        if ready:
+            left[ready] -= 1
+            env.send(policy(ready), env_ids=ready)
+            out |= set(ready)
+        if not out:
+            return streams
+        result = env.recv()
+        home = result[4]["env_id"]
+        assert out.issuperset(home.tolist()), f"recv: expected rows that are out, {sorted(out)}, got {home.tolist()}"
+        note(result, out)
+        out -= set(home.tolist())
+        over_for[home] = np.where((result[2] | result[3]) & asked_for, over_for[home] + 1, -1)
+        waiting = (over_for >= rests) & (left > 0)
+        if not out and waiting.any():
+            reset(waiting, options={"reset_mask": waiting})

@@ -1,0 +1,95 @@
+"""What this process has open: child processes, descriptors, shared memory. On systems without /proc only children."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Holdings", "assert_nothing_left"]
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What is open at one moment.
+
+    Attributes:
+        children: process ids of living or unreaped children, with their command lines.
+        descriptors: what each open file descriptor leads to.
+        shared: names of mapped files that are shared memory.
+    """
+
+    children: dict[int, str]
+    descriptors: dict[int, str]
+    shared: frozenset[str]
+
+    @classmethod
+    def now(cls) -> Holdings:
+        """Look at this process."""
+        return cls(_children(), _descriptors(), _shared_memory())
+
+
+def assert_nothing_left(before: Holdings, during: Holdings, patience: float = 5.0) -> None:
+    """Raise AssertionError where something that came after ``before`` is still there, or a file of ``during`` is.
+
+    Args:
+        before: what was open before the environment was built.
+        during: what was open while it ran.
+        patience: seconds; a process that was told to end may take a moment.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        gc.collect()
+        left = _left(before, during)
+        if not left:
+            return
+        if time.monotonic() > deadline:
+            raise AssertionError("nothing may be left behind after close, got " + "; ".join(left))
+        time.sleep(0.02)
+
+
+def _left(before: Holdings, during: Holdings) -> list[str]:
+    now = Holdings.now()
+    left = [f"process {pid} ({name})" for pid, name in now.children.items() if pid not in before.children]
+    left += [
+        f"descriptor {number} ({target})"
+        for number, target in now.descriptors.items()
+        if before.descriptors.get(number) != target
+    ]
+    left += [f"mapped {name}" for name in now.shared - before.shared]
+    files = {name for name in during.shared - before.shared if name.startswith("/dev/shm/")}
+    left += [f"file {name}" for name in files if Path(name).exists()]
+    return left
+
+
+def _children() -> dict[int, str]:
+    children = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+            if int(fields[1]) == os.getpid():
+                children[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ").strip() or fields[0]
+        except (OSError, IndexError):
+            continue  # it has just gone
+    return children
+
+
+def _descriptors() -> dict[int, str]:
+    targets = {}
+    for path in Path("/proc/self/fd").glob("*"):
+        try:
+            targets[int(path.name)] = str(path.readlink())
+        except OSError:
+            continue  # the listing's own descriptor
+    return targets
+
+
+def _shared_memory() -> frozenset[str]:
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return frozenset()
+    names = {line.split(maxsplit=5)[5] for line in lines if len(line.split(maxsplit=5)) == 6}
+    return frozenset(name for name in names if name.startswith(("/dev/shm/", "/memfd:")))

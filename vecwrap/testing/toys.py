@@ -1,0 +1,289 @@
+"""Toy environments: every kind of space, every way to end, infos of mixed types, and bad manners on request."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+__all__ = ["SPACES", "BadManners", "Polylines", "ToyEnv", "digest", "toy"]
+
+
+class Polylines(spaces.Space[Any]):
+    """A space of no kind that Gymnasium knows: lists of one to three (2,) float32 points."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        super().__init__(None, None, seed)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """Lists of any length have no flat form."""
+        return False
+
+    def sample(self, mask: Any = None, probability: Any = None) -> list[Any]:
+        """Draw a list of points."""
+        return [self.np_random.random(2, np.float32) for _ in range(int(self.np_random.integers(1, 4)))]
+
+    def contains(self, x: Any) -> bool:
+        """Whether ``x`` is such a list."""
+        return (
+            isinstance(x, list) and all(isinstance(p, np.ndarray) and p.shape == (2,) for p in x) and 1 <= len(x) <= 3
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Polylines)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _nested() -> spaces.Space[Any]:
+    """Dict and Tuple nested three deep, with leaves of every fixed size."""
+    return spaces.Dict(
+        {
+            "camera": spaces.Box(0, 255, (2, 3, 3), np.uint8),
+            "body": spaces.Dict(
+                {
+                    "joints": spaces.Tuple(
+                        (
+                            spaces.Box(-1, 1, (2,), np.float64),
+                            spaces.Discrete(4, start=-2),
+                            spaces.Text(5, min_length=0),
+                        )
+                    ),
+                    "contacts": spaces.MultiBinary(3),
+                }
+            ),
+            "orders": spaces.Tuple((spaces.MultiDiscrete([3, 5], start=[-1, 2]), spaces.Discrete(2))),
+        }
+    )
+
+
+def _mixed() -> spaces.Space[Any]:
+    """Leaves that have an array form beside leaves that have none."""
+    return spaces.Dict(
+        {
+            "position": spaces.Box(-1, 1, (2,), np.float32),
+            "loose": spaces.Tuple((Polylines(), spaces.Sequence(spaces.Box(0, 1, (2,), np.float32)), spaces.Text(4))),
+            "mesh": spaces.Graph(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)),
+        }
+    )
+
+
+SPACES: dict[str, Callable[[], spaces.Space[Any]]] = {
+    "box_float32": lambda: spaces.Box(-1, 1, (3,), np.float32),
+    "box_float64": lambda: spaces.Box(-np.inf, np.inf, (2, 2), np.float64),
+    "box_uint8": lambda: spaces.Box(0, 255, (4, 5, 3), np.uint8),
+    "box_int16": lambda: spaces.Box(-300, 300, (2,), np.int16),
+    "box_scalar": lambda: spaces.Box(-1, 1, (), np.float32),
+    "discrete": lambda: spaces.Discrete(5, start=-2),
+    "multi_binary": lambda: spaces.MultiBinary((2, 3)),
+    "multi_discrete": lambda: spaces.MultiDiscrete([3, 4], start=[-1, 2]),
+    "text": lambda: spaces.Text(8, min_length=0),
+    "dict": lambda: spaces.Dict({"a": spaces.Box(-1, 1, (2,), np.float32), "b": spaces.Discrete(3)}),
+    "tuple": lambda: spaces.Tuple((spaces.MultiBinary(2), spaces.Box(0, 9, (1,), np.int32))),
+    "nested": _nested,
+    "graph": lambda: spaces.Graph(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)),
+    "sequence": lambda: spaces.Sequence(spaces.Discrete(7, start=1)),
+    "stacked_sequence": lambda: spaces.Sequence(spaces.Box(0, 1, (2,), np.float32), stack=True),
+    "one_of": lambda: spaces.OneOf((spaces.Discrete(3), spaces.Box(0, 1, (2,), np.float32))),
+    "custom": Polylines,
+    "mixed": _mixed,
+}
+"""Every kind of space that a sub-environment can have, by name."""
+
+
+def digest(value: Any) -> int:
+    """Give a number that depends on every byte of a value, the same in every process.
+
+    >>> digest({"a": np.arange(3)}) == digest({"a": np.arange(3)}) != digest({"a": np.arange(4)})
+    True
+    """
+    if isinstance(value, dict):
+        return zlib.crc32(repr([(key, digest(item)) for key, item in value.items()]).encode())
+    if isinstance(value, (tuple, list)) or (isinstance(value, np.ndarray) and value.dtype == object):
+        return zlib.crc32(repr([digest(item) for item in value]).encode())
+    if isinstance(value, (np.ndarray, np.generic)):
+        array = np.asarray(value)
+        return zlib.crc32(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+    return zlib.crc32(repr(value).encode())
+
+
+class ToyEnv(gymnasium.Env[Any, Any]):
+    """An environment that draws everything from its own ``np_random``: observations, rewards, ends and infos.
+
+    Rewards depend on the whole history of actions in the episode, so an action that reaches another sub-environment, or
+    reaches it changed, shows. Episodes end by termination, by truncation, and now and then by both; some last one step.
+
+    Args:
+        observations: a name in ``SPACES``.
+        actions: likewise.
+        end: the probability of each kind of end, in each step.
+        limit: steps after which an episode is truncated in any case.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
+
+    def __init__(
+        self,
+        observations: str = "box_float32",
+        actions: str = "discrete",
+        *,
+        end: float = 0.05,
+        limit: int = 40,
+        render_mode: str | None = None,
+    ) -> None:
+        self.observation_space = SPACES[observations]()
+        self.action_space = SPACES[actions]()
+        self.render_mode = render_mode
+        self.bonus = 0.0  # added to each reward; for set_attr
+        self.raise_in: str | None = None  # "step" or "reset" raises once; for tests of errors
+        self._end = end
+        self._limit = limit
+        self._drawn = SPACES[observations]()  # a space of its own, so that drawing leaves the public one alone
+        self._steps = 0
+        self._history = 0
+        self._episode = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode; the options come back in the info."""
+        super().reset(seed=seed)
+        self._raise("reset")
+        self._steps, self._history = 0, 0
+        self._episode += 1
+        if seed is not None:
+            self._episode = 1
+        self._drawn.seed(int(self.np_random.integers(2**31)))
+        info = {"episode_number": self._episode, **self._info()}
+        if options:
+            info["options"] = dict(options)
+        return self._drawn.sample(), info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Go on; the reward tells of every action since the reset."""
+        self._raise("step")
+        self._steps += 1
+        self._history = zlib.crc32(f"{self._history} {digest(action)}".encode())
+        reward = float(self.np_random.normal()) + self._history % 1000 + self.bonus
+        terminated = bool(self.np_random.random() < self._end)
+        truncated = bool(self.np_random.random() < self._end) or self._steps >= self._limit
+        return self._drawn.sample(), reward, terminated, truncated, {"steps": self._steps, **self._info()}
+
+    def render(self) -> Any:
+        """Give a (4, 6, 3) uint8 image that tells the step and the episode."""
+        image = np.zeros((4, 6, 3), np.uint8)
+        image[..., 0], image[..., 1] = self._steps % 256, self._episode % 256
+        return image
+
+    def greet(self, name: str, *, loud: bool = False) -> str:
+        """For ``call``."""
+        return f"{'HELLO' if loud else 'hello'} {name} {self._steps}"
+
+    def state(self) -> tuple[int, int, int]:
+        """Say how far it is; for ``call``."""
+        return self._episode, self._steps, self._history
+
+    def _raise(self, where: str) -> None:
+        if self.raise_in == where:
+            self.raise_in = None
+            raise RuntimeError(f"asked to raise in {where}")
+
+    def _info(self) -> dict[str, Any]:
+        """Mixed types, absent keys, nested dicts, arrays, strings."""
+        draw = int(self.np_random.integers(2**20))
+        info: dict[str, Any] = {
+            "lives": draw % 4,
+            "score": draw % 5 if draw % 2 else draw / 7,  # an int here, a float there
+            "flags": np.array([draw % 3, draw % 2], np.int16),
+            "name": "abc"[: draw % 4],
+            "nested": {"depth": {"height": draw / 3}, "tag": None},
+        }
+        if draw % 3 == 0:
+            info["rare"] = np.float32(draw)
+            info["nested"]["odd"] = bool(draw % 2)
+        if draw % 5 == 0:
+            info["anything"] = draw if draw % 2 else [draw, "x"]
+            info["ragged"] = np.arange(draw % 4)
+        return info
+
+
+class BadManners(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """What an environment may do, though it should not: give the same arrays again and again, write into its arguments.
+
+    Observations and infos are buffers that the next step or reset overwrites; actions and options are scribbled over.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self._observation: Any = None
+        self._info: Any = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset, into the old buffers."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        if options is not None:
+            _scribble(options)
+        return self._reuse(observation, info)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step, into the old buffers."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        _scribble(action)
+        return (*self._reuse(observation, info)[:1], reward, terminated, truncated, self._info)
+
+    def _reuse(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        self._observation = _overwrite(self._observation, observation)
+        self._info = _overwrite(self._info, info)
+        return self._observation, self._info
+
+
+def _overwrite(old: Any, new: Any) -> Any:
+    """Bring a value into the buffers of an older one, as far as they fit."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        merged = {key: _overwrite(old.get(key), value) for key, value in new.items()}
+        old.clear()
+        old.update(merged)
+        return old
+    if isinstance(old, list) and isinstance(new, list):
+        old[:] = new
+        return old
+    if type(old) is tuple and type(new) is tuple and len(old) == len(new):
+        return tuple(_overwrite(*pair) for pair in zip(old, new, strict=True))
+    if isinstance(old, np.ndarray) and isinstance(new, np.ndarray) and (old.dtype, old.shape) == (new.dtype, new.shape):
+        old[...] = new
+        return old
+    return new
+
+
+def _scribble(value: Any) -> None:
+    """Ruin whatever of a value can be written to."""
+    if isinstance(value, dict):
+        for item in value.values():
+            _scribble(item)
+        value["scribbled"] = True
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _scribble(item)
+        if isinstance(value, list):
+            value.append("scribbled")
+    elif isinstance(value, np.ndarray) and value.flags.writeable:
+        value[...] = 77
+
+
+def _toy(keywords: dict[str, Any], manners: bool) -> gymnasium.Env[Any, Any]:
+    env: gymnasium.Env[Any, Any] = ToyEnv(**keywords)
+    return env if manners else BadManners(env)
+
+
+def toy(*, manners: bool = False, **keywords: Any) -> Callable[[], gymnasium.Env[Any, Any]]:
+    """Give a factory of toy environments that can be sent to another process.
+
+    Args:
+        manners: False: the environment overwrites what it has given and scribbles over its arguments (``BadManners``).
+        **keywords: of ``ToyEnv``.
+    """
+    return partial(_toy, keywords, manners)
