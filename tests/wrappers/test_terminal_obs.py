@@ -1,0 +1,145 @@
+"""Terminal observations as one dense batch, in every autoreset mode."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.streams import Driver, ToyEnv, assert_same, replay
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.errors import PlanError
+from vecwrap.wrappers.framestack import FrameStack
+from vecwrap.wrappers.terminal_obs import TerminalObs
+
+MODES = ["same_step", "next_step", "disabled", "episodic"]
+BOX = spaces.Box(0, 255, (2, 3), np.uint8)
+TREE = spaces.Dict({"image": BOX, "more": spaces.Tuple([spaces.Discrete(5), spaces.Dict({"x": BOX})])})
+operations = st.lists(
+    st.tuples(
+        st.sampled_from(["step", "step", "step", "reset", "partial"]), st.lists(st.booleans(), min_size=3, max_size=3)
+    ),
+    max_size=40,
+)
+STEPS = [("step", ())] * 25
+
+
+def factories(space=BOX, lengths=(3, 5, 1)):
+    return [lambda i=i: ToyEnv(lengths=lengths, index=i, observation_space=space) for i in range(3)]
+
+
+def check_ends(env, make, played, key="terminal_obs"):
+    """Compare with what each environment on its own gives in its last steps; give how many ends there were."""
+    ends = 0
+    for i, events in enumerate(Driver(env).play(played)):
+        for event, (observation, _, terminated, truncated, _) in replay(make[i](), events):
+            ended = terminated or truncated
+            assert (key in event.infos) == ended
+            if ended:
+                assert_same(event.infos[key], observation)
+                ends += 1
+    return ends
+
+
+@given(
+    mode=st.sampled_from(MODES),
+    lengths=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    space=st.sampled_from([BOX, TREE, spaces.Discrete(7, start=-2), spaces.Text(3)]),
+    played=operations,
+)
+def test_terminal_observation_is_that_of_the_environment_on_its_own(mode, lengths, space, played):
+    make = factories(space, lengths)
+    with TerminalObs(DummyBackend(make, autoreset=mode)) as env:
+        check_ends(env, make, played)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_terminal_observation_of_a_stack_has_the_ended_history_and_inside_of_it_is_a_frame(mode):
+    make = factories()
+    stacked = [
+        lambda make=make: gymnasium.wrappers.FrameStackObservation(make(), 3, padding_type="zero") for make in make
+    ]
+    backend = DummyBackend(make, autoreset=mode)
+    with TerminalObs(FrameStack(backend, 3)) as env:
+        assert check_ends(env, stacked, STEPS) >= 3
+    with TerminalObs(FrameStack(TerminalObs(DummyBackend(make, autoreset=mode), key="frame"), 3)) as env:
+        frames, stacks = [], []
+        for events in Driver(env).play(STEPS):
+            frames += [event.infos["frame"] for event in events if "frame" in event.infos]
+            stacks += [event.infos["terminal_obs"] for event in events if "terminal_obs" in event.infos]
+        assert len(frames) >= 3
+        assert_same(np.stack(stacks)[:, -1], np.stack(frames))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_terminal_observation_under_the_name_that_sb3_gives_it(mode):
+    make = factories()
+    with TerminalObs(DummyBackend(make, autoreset=mode), key="terminal_observation") as env:
+        assert check_ends(env, make, STEPS, key="terminal_observation") >= 3
+
+
+def test_terminal_observation_equals_that_of_sb3():
+    vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
+    make = factories(lengths=(3, 5, 2))
+    peer = vec_env.DummyVecEnv(make)
+    peer.reset()
+    with TerminalObs(DummyBackend(make), key="terminal_observation") as env:
+        env.reset()
+        for step in range(40):
+            actions = np.full(3, step % 3)
+            *_, dones, peer_infos = peer.step(actions)
+            *_, infos = env.step(actions)
+            for i in np.flatnonzero(dones):
+                assert_same(infos["terminal_observation"][i], peer_infos[i]["terminal_observation"])
+            assert infos.get("_terminal_observation", np.zeros(3, bool)).tolist() == dones.tolist()
+
+
+def test_rows_without_an_end_are_zeros_and_objects_are_none():
+    space = spaces.Dict({"box": BOX, "text": spaces.Text(3)})
+    make = [lambda i=i: ToyEnv(lengths=(1 + i,), index=i, observation_space=space) for i in range(3)]
+    with TerminalObs(DummyBackend(make)) as env:
+        _, infos = env.reset()
+        assert "terminal_obs" not in infos
+        *_, infos = env.step([0, 0, 0])
+    column = infos["terminal_obs"]
+    assert infos["_terminal_obs"].tolist() == [True, False, False]
+    assert (column["box"].shape, column["box"].dtype) == ((3, 2, 3), np.uint8)
+    assert column["box"][0].all()
+    assert not column["box"][1:].any()
+    assert column["text"].tolist() == ["ab", None, None]
+
+
+@pytest.mark.parametrize("mode", ["next_step", "disabled"])
+def test_terminal_observation_stays_as_it_was(mode):
+    with TerminalObs(DummyBackend(factories(), autoreset=mode, copy=False)) as env:
+        observations, infos = env.reset()
+        while "terminal_obs" not in infos:
+            observations, *_, infos = env.step([0, 0, 0])
+        ended = infos["_terminal_obs"]
+        before = observations[ended].copy()
+        env.reset()
+        assert (observations[ended] != before).any()  # views of the slots
+        assert_same(infos["terminal_obs"][ended], before)
+
+
+def test_an_episode_that_no_action_ended_has_its_last_observation_too():
+    env = TerminalObs(DummyBackend(factories(), autoreset="next_step"))
+    env.reset()
+    env.step_async([0, 0, 0])
+    step = env.env._receive(3, None)
+    lost = np.array([False, True, False])
+    step.truncations, step.acted = lost, ~lost
+    env.on_step(step)
+    assert step.infos["_terminal_obs"].tolist() == [False, True, False]
+    assert_same(step.infos["terminal_obs"][1], step.observations[1])
+    env.close()
+
+
+@pytest.mark.parametrize("key", ["", "_terminal", "final_obs", "env_id"])
+def test_a_key_that_means_something_else_is_refused(key):
+    with (
+        DummyBackend(factories()) as env,
+        pytest.raises(PlanError, match=f'terminal_obs: key: expected .* got "{key}"'),
+    ):
+        TerminalObs(env, key=key)

@@ -1,0 +1,60 @@
+"""Rewards clipped to their sign, or to bounds."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from vecwrap.contract import StepResult
+from vecwrap.errors import PlanError
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import VecEnvWrapper
+
+__all__ = ["ClipReward"]
+
+
+class ClipReward(VecEnvWrapper):
+    """Clip rewards: to their sign, or to the bounds given.
+
+    Only what the agent is given changes: ``raw_rewards``, and with them a monitor's scores, stay what the environment
+    paid, wherever the monitor stands.
+
+    Args:
+        env: what it wraps.
+        low: the least reward; None for no lower bound.
+        high: the greatest reward; None for no upper bound. Without either, rewards become their sign: -1, 0 or 1.
+
+    Raises:
+        PlanError: ``low`` is above ``high``, or a bound is not a number.
+
+    Example:
+        >>> import gymnasium
+        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> env = ClipReward(DummyBackend([lambda: gymnasium.make("Pendulum-v1")] * 2))
+        >>> observations, infos = env.reset(seed=1)
+        >>> observations, rewards, *rest = env.step(env.action_space.sample())
+        >>> rewards
+        array([-1., -1.])
+        >>> env.close()
+
+    References:
+        The sign: Mnih et al. (2015), Human-level control through deep reinforcement learning, Nature 518.
+    """
+
+    def __init__(self, env: VecEnv, low: float | None = None, high: float | None = None) -> None:
+        super().__init__(env)
+        for name, bound in (("low", low), ("high", high)):
+            if bound is not None and math.isnan(bound):
+                raise PlanError(f"clip_reward: {name}: expected a number or None, got nan")
+        if low is not None and high is not None and low > high:
+            raise PlanError(f"clip_reward: expected low <= high, got low={low} and high={high}; swap them")
+        self.low = low
+        self.high = high
+
+    def on_step(self, step: StepResult) -> None:
+        """Clip ``rewards``, and leave ``raw_rewards`` alone."""
+        if self.low is None and self.high is None:
+            step.rewards = np.sign(step.rewards)
+        else:
+            step.rewards = np.clip(step.rewards, self.low, self.high)
