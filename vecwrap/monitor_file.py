@@ -1,0 +1,117 @@
+"""``monitor.csv``: a line of JSON, a line of column names, and a row for each finished episode."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vecwrap.errors import PlanError
+
+__all__ = ["MonitorFile", "move_aside"]
+
+OURS = re.compile(r"(\d+\.)?monitor\.csv")
+
+
+class MonitorFile:
+    """One file, open for appending rows; a file that is there already is gone on with.
+
+    Args:
+        path: where.
+        header: what the first line says, ``t_start`` (seconds since 1970) among it.
+        columns: the names of the second line.
+
+    Attributes:
+        path: where.
+        t_start: of the header; that of the file, where it was there already.
+
+    Raises:
+        PlanError: the file that is there is no monitor file, or has other columns. It is left as it is.
+        OSError: it cannot be opened or written.
+    """
+
+    def __init__(self, path: Path, header: dict[str, Any], columns: tuple[str, ...]) -> None:
+        self.path = path
+        self.t_start = float(header["t_start"])
+        self._raw = path.open("a+b", buffering=0)  # unbuffered: a row is written when it is given
+        try:
+            self._size = self._go_on(_line(columns))
+            if not self._size:
+                self._append(f"#{json.dumps(header)}\n{_line(columns)}")
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, row: Sequence[Any]) -> None:
+        """Append one row.
+
+        Raises:
+            OSError: it cannot be written; no part of it stands in the file then.
+        """
+        self._append(_line(row))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._raw.close()
+
+    def _append(self, text: str) -> None:
+        data = text.encode()
+        try:
+            if self._raw.write(data) != len(data):
+                raise OSError(errno.ENOSPC, "No space left on device")
+        except OSError:
+            self._raw.truncate(self._size)
+            raise
+        self._size += len(data)
+
+    def _go_on(self, columns: str) -> int:
+        """Check what is there, drop the torn row of a run that was killed; give how many bytes stand."""
+        self._raw.seek(0)
+        content = self._raw.read()
+        if content and not content.startswith(b"#"):
+            raise self._no_monitor_file(content)
+        first, second, _ = (*content.split(b"\n", 2), b"", b"")[:3]
+        whole = content.count(b"\n") >= 2  # else it was killed within its first two lines
+        if whole:
+            self._check_head(first, f"{second.decode()}\n", columns)
+        size = content.rfind(b"\n") + 1 if whole else 0
+        self._raw.truncate(size)
+        return size
+
+    def _check_head(self, first: bytes, found: str, expected: str) -> None:
+        try:
+            self.t_start = float(json.loads(first[1:])["t_start"])
+        except (ValueError, KeyError, TypeError):
+            raise self._no_monitor_file(first) from None
+        if found != expected:
+            raise PlanError(
+                f'monitor: resume: expected {self.path} to have the columns "{expected.strip()}", got '
+                f'"{found.strip()}"; give the same info_keys, or another dir'
+            )
+
+    def _no_monitor_file(self, content: bytes) -> PlanError:
+        return PlanError(
+            f'monitor: resume: expected {self.path} to begin with "#" and JSON with t_start, got {content[:60]!r}; '
+            "give another dir"
+        )
+
+
+def _line(cells: Sequence[Any]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue()
+
+
+def move_aside(folder: Path) -> None:
+    """Give the files of an earlier run names that no reader takes for part of the next, and that overwrite nothing."""
+    for path in sorted(folder.iterdir()):
+        if OURS.fullmatch(path.name):
+            number = 1
+            while (target := path.with_name(f"{path.name}.{number}")).exists():
+                number += 1
+            path.rename(target)
