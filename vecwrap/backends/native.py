@@ -1,0 +1,289 @@
+"""Environments that bring their own vector implementation, under vecwrap's layers.
+
+CartPole's vector class, ale-py's ``AtariVectorEnv``, EnvPool's Gymnasium interface, Gymnasium's Sync and Async:
+whatever steps n sub-environments at once and declares what it does after an episode's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from vecwrap import batch as batches
+from vecwrap.backends.base import Backend, Description, Factory
+from vecwrap.batch import Batch, object_array
+from vecwrap.contract import Autoreset, BoolArray, Infos, IntArray, StepResult
+from vecwrap.errors import ArgumentError, PlanError
+from vecwrap.sub_env import Failure
+
+__all__ = ["NativeBackend"]
+
+_FINAL = ("final_obs", "_final_obs", "final_info", "_final_info", "final_observation", "_final_observation")
+
+
+class NativeBackend(Backend):
+    """A vector environment of somebody else's, taken as the innermost one.
+
+    All rows step together (``send`` takes all or none), and stepping happens in ``step_wait`` or ``recv``.
+
+    Args:
+        vector_env: what is taken; closing this closes it.
+        autoreset: what it does after an episode's end, where its metadata does not say it.
+        masked_resets: whether it honours ``options["reset_mask"]``; None means where that is known (Gymnasium's Sync
+            and Async). Elsewhere a masked reset is refused, for an engine that ignores the mask resets every row.
+        seed: used by the first reset that is given none.
+    """
+
+    name: ClassVar[str] = "native"
+
+    def __init__(
+        self,
+        vector_env: Any,
+        *,
+        autoreset: Autoreset | AutoresetMode | str | None = None,
+        masked_resets: bool | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.closed = True
+        self.vector_env = vector_env
+        known = isinstance(vector_env, (SyncVectorEnv, AsyncVectorEnv))
+        self._masked_resets = known if masked_resets is None else masked_resets
+        self._request: tuple[str, Any, IntArray] | None = None
+        self._over: BoolArray = np.zeros(vector_env.num_envs, dtype=np.bool_)
+        mode = _mode_of(vector_env, autoreset)
+        factories: list[Factory] = [_made_already] * vector_env.num_envs
+        super().__init__(factories, autoreset=mode, seed=seed)
+
+    def _start(self, factories: Sequence[Factory]) -> Description:
+        env = self.vector_env
+        single_observation_space = getattr(env, "single_observation_space", None) or env.observation_space
+        single_action_space = getattr(env, "single_action_space", None) or env.action_space
+        name = type(getattr(env, "unwrapped", env)).__name__
+        metadata = dict(getattr(env, "metadata", None) or {})
+        spec = getattr(env, "spec", None)
+        return Description(
+            single_observation_space,
+            single_action_space,
+            metadata,
+            getattr(env, "render_mode", None),
+            spec if hasattr(spec, "id") else None,
+            name,
+        )
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def _send_rows(self, actions: Batch, env_ids: IntArray) -> None:
+        if len(env_ids) != self.num_envs:
+            raise ArgumentError(
+                f"{self.env_name} steps all {self.num_envs} sub-environments together: expected actions for all, "
+                f"got {len(env_ids)}; a backend of vecwrap's own (dummy, subprocess, shmem) takes some"
+            )
+        self._request = ("step", actions, env_ids)
+
+    def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        arguments: dict[str, Any] = {}
+        if any(seed is not None for seed in seeds):
+            arguments["seed"] = _one_seed(seeds) if len(env_ids) == self.num_envs else list(seeds)
+        if len(env_ids) != self.num_envs:
+            if not self._masked_resets:
+                raise ArgumentError(
+                    f"{self.env_name}: masked resets are refused, for this engine is not known to honour "
+                    'options["reset_mask"] (one that ignores it resets every row); if it does, say masked_resets=True'
+                )
+            mask = np.zeros(self.num_envs, dtype=np.bool_)
+            mask[env_ids] = True
+            if "seed" in arguments:
+                of: list[int | None] = [None] * self.num_envs
+                for i, seed in zip(env_ids.tolist(), seeds, strict=True):
+                    of[i] = seed
+                arguments["seed"] = of
+            options = {**(options or {}), "reset_mask": mask}
+        if options is not None:
+            arguments["options"] = dict(options)
+        self._request = ("reset", arguments, env_ids)
+
+    def _receive(self, count: int, timeout: float | None) -> StepResult:
+        assert self._request is not None, "rows are out"
+        (kind, content, env_ids), self._request = self._request, None
+        self._mark_home(env_ids)
+        step = self._reset(content, env_ids) if kind == "reset" else self._step(content)
+        self._note_ends(step)
+        return step
+
+    def _reset(self, arguments: dict[str, Any], env_ids: IntArray) -> StepResult:
+        observations, infos = self.vector_env.reset(**arguments)
+        whole = len(env_ids) == self.num_envs
+        rows: Any = slice(None) if whole else env_ids
+        self._over[env_ids] = False
+        no, yes = np.zeros(len(env_ids), dtype=np.bool_), np.ones(len(env_ids), dtype=np.bool_)
+        rewards = np.zeros(len(env_ids))
+        return StepResult(
+            env_ids=env_ids,
+            rows=rows,
+            observations=batches.take(self._rows_of(observations), rows) if not whole else self._rows_of(observations),
+            rewards=rewards,
+            terminations=no,
+            truncations=no,
+            first=yes,
+            acted=no,
+            raw_rewards=rewards,
+            raw_dones=no,
+            raw_first=yes,
+            infos=_take_infos(infos, rows),
+        )
+
+    def _step(self, actions: Batch) -> StepResult:
+        observations, rewards, terminations, truncations, infos = self.vector_env.step(self._actions_of(actions))
+        rewards = np.array(rewards, dtype=np.float64)
+        terminations, truncations = np.array(terminations, dtype=np.bool_), np.array(truncations, dtype=np.bool_)
+        dones = terminations | truncations
+        first = np.zeros(self.num_envs, dtype=np.bool_)
+        acted = np.ones(self.num_envs, dtype=np.bool_)
+        batch = self._rows_of(observations)
+        final_obs = final_infos = None
+        if self.autoreset is Autoreset.SAME_STEP:
+            first = dones
+            if dones.any():
+                final_obs = self._final_observations(batch, infos, dones)
+                final_infos = _take_infos(infos.get("final_info") or {}, slice(None))
+        elif self.autoreset is Autoreset.NEXT_STEP:
+            first, acted = self._over, ~self._over
+        self._over = dones.copy()
+        return StepResult(
+            env_ids=self.all_ids,
+            rows=slice(None),
+            observations=batch,
+            rewards=rewards,
+            terminations=terminations,
+            truncations=truncations,
+            first=first,
+            acted=acted,
+            raw_rewards=rewards,
+            raw_dones=dones & acted,
+            raw_first=first,
+            infos=_take_infos({key: value for key, value in infos.items() if key not in _FINAL}, slice(None)),
+            final_obs=final_obs,
+            final_infos=final_infos,
+        )
+
+    def _final_observations(self, batch: Batch, infos: Infos, dones: BoolArray) -> Batch:
+        finals = infos.get("final_obs", infos.get("final_observation"))
+        if finals is None:
+            raise PlanError(
+                f'{self.env_name} resets in the same step but gives no infos["final_obs"]: the terminal observation is '
+                "lost; build it in next-step mode, or say what it really does with autoreset="
+            )
+        out = batches.copy(batch)
+        for i in np.flatnonzero(dones).tolist():
+            single = finals[i] if isinstance(finals, (np.ndarray, list, tuple)) else batches.row(finals, i)
+            if single is not None:
+                batches.tree_map(_set_row(i), out, self._row_of(single))
+        return out
+
+    def _rows_of(self, observations: Any) -> Batch:
+        """Gymnasium's batch as ours: fresh arrays, and object arrays where Gymnasium has tuples of values."""
+        return _to_batch(self.single_observation_space, observations)
+
+    def _row_of(self, observation: Any) -> Batch:
+        return _to_batch(self.single_observation_space, observation, single=True)
+
+    def _actions_of(self, actions: Batch) -> Any:
+        return batches.tree_map(lambda array: tuple(array) if array.dtype == object else array, actions)
+
+    def _poll(self, deadline: float | None) -> None:
+        raise AssertionError("rows of a native engine come all at once")
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def _ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+        self._question = (method, list(env_ids), list(arguments))
+
+    def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
+        method, ids, arguments = self._question
+        if method == "request_frame":
+            raise PlanError(
+                f"{self.env_name}: a native engine renders only when asked; recorders need vecwrap's backends"
+            )
+        name = arguments[0][0]
+        if method == "call" and name == "render":
+            values = self.vector_env.render()
+        else:
+            function = getattr(self.vector_env, "call" if method == "get_attr" else method, None)
+            if function is None:
+                raise ArgumentError(
+                    f"{self.env_name} has no {method}; its sub-environments cannot be reached one by one"
+                )
+            if method == "set_attr":
+                if len(ids) != self.num_envs:
+                    raise ArgumentError(f"{self.env_name}: set_attr takes all sub-environments, got {ids}")
+                function(name, [value for _, value in arguments])
+                return dict.fromkeys(ids), []
+            _, args, kwargs = arguments[0] if method == "call" else (name, (), {})
+            values = function(name, *args, **kwargs)
+        return {i: values[i] for i in ids}, []
+
+    def _stop(self, timeout: float, terminate: bool) -> None:
+        self.vector_env.close()
+
+
+def _made_already() -> gymnasium.Env[Any, Any]:
+    raise AssertionError("a native engine makes its own sub-environments")
+
+
+def _mode_of(vector_env: Any, given: Autoreset | AutoresetMode | str | None) -> Autoreset:
+    declared = (getattr(vector_env, "metadata", None) or {}).get("autoreset_mode")
+    name = type(vector_env).__name__
+    if declared is None:
+        if given is None:
+            raise PlanError(
+                f'{name} does not say what follows the end of an episode: expected metadata["autoreset_mode"], or '
+                'wrap(..., autoreset="next_step") (or "same_step", "disabled"), got neither'
+            )
+        return Autoreset.parse(given)
+    mode = Autoreset.parse(declared)
+    if given is not None and Autoreset.parse(given) is not mode:
+        raise PlanError(f"{name} declares {mode.value}, and autoreset={given!r} was asked for; leave it out")
+    return mode
+
+
+def _one_seed(seeds: Sequence[int | None]) -> Any:
+    """The seed as the user gave it: an int where they follow each other, for not every engine takes a list."""
+    first = seeds[0]
+    if first is not None and list(seeds) == list(range(first, first + len(seeds))):
+        return first
+    return list(seeds)
+
+
+def _to_batch(space: spaces.Space[Any], value: Any, *, single: bool = False) -> Batch:
+    if isinstance(space, spaces.Dict):
+        return {key: _to_batch(space[key], value[key], single=single) for key in space.spaces}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_to_batch(member, part, single=single) for member, part in zip(space.spaces, value, strict=True))
+    if type(space) in (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete):
+        return np.array(value, dtype=space.dtype)
+    return object_array([value])[0:1] if single else object_array(list(value))
+
+
+def _set_row(i: int) -> Any:
+    def put(target: np.ndarray[Any, Any], value: np.ndarray[Any, Any]) -> None:
+        target[i] = value[0] if target.dtype == object else value
+
+    return put
+
+
+def _take_infos(infos: Infos, rows: Any) -> Infos:
+    """These rows of an engine's infos, as fresh arrays; what is no array of rows is passed on as it is."""
+    out: Infos = {}
+    for key, value in infos.items():
+        if isinstance(value, dict):
+            out[key] = _take_infos(value, rows)
+        elif isinstance(value, np.ndarray) and value.ndim:
+            out[key] = np.array(value[rows])
+        else:
+            out[key] = value
+    return out
