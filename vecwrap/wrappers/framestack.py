@@ -1,0 +1,198 @@
+"""The last k observations as one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium import spaces
+
+from vecwrap.contract import StepResult
+from vecwrap.errors import PlanError, did_you_mean
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import VecEnvWrapper
+
+__all__ = ["FrameStack"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class FrameStack(VecEnvWrapper):
+    """Stack the last k observations of each sub-environment, the newest last.
+
+    Every stack handed out is a fresh array. A stack holds one episode alone: terminal observations are stacked with the
+    history of the episode that they end, and an episode's first stack is padded.
+
+    ========== ============================ ==================== ======================
+    space      ``axis="new"``               ``axis="channel"``   with channels ``first``
+    ========== ============================ ==================== ======================
+    (H, W, C)  (k, H, W, C)                 (H, W, k*C)
+    (C, H, W)  (k, C, H, W)                                      (k*C, H, W)
+    (H, W)     (k, H, W)                    (H, W, k)            (k, H, W)
+    (D,)       (k, D)                       (k*D,)               (k*D,)
+    ========== ============================ ==================== ======================
+
+    Args:
+        env: what it wraps; its observations are Boxes.
+        k: how many observations a stack holds.
+        axis: ``"new"`` puts a leading axis of length k before any shape; ``"channel"`` concatenates along the channels,
+            those of the oldest observation first. An image without a channel axis counts as one channel, and a vector
+            is all channels.
+        padding: what stands before an episode's first observation: ``"zero"``, as in Baselines, SB3 and ALE, or
+            ``"first"``, copies of that observation.
+        channels: with ``axis="channel"``, whether they are the ``"last"`` axis or the ``"first"``.
+
+    Raises:
+        PlanError: observations that are no Box, or an argument out of range.
+
+    Example:
+        >>> import gymnasium
+        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> env = FrameStack(DummyBackend([lambda: gymnasium.make("CartPole-v1")] * 2), 4)
+        >>> observations, infos = env.reset(seed=1)
+        >>> observations.shape, observations.dtype
+        ((2, 4, 4), dtype('float32'))
+        >>> observations.any(axis=2)  # three of zeros, then the first observation
+        array([[False, False, False,  True],
+               [False, False, False,  True]])
+        >>> env.close()
+    """
+
+    def __init__(
+        self,
+        env: VecEnv,
+        k: int,
+        *,
+        axis: Literal["new", "channel"] = "new",
+        padding: Literal["zero", "first"] = "zero",
+        channels: Literal["last", "first"] = "last",
+    ) -> None:
+        super().__init__(env)
+        space = env.single_observation_space
+        if type(space) is not spaces.Box:
+            raise PlanError(
+                f"framestack: expected observations of a Box space, got {type(space).__name__}; put a layer that makes "
+                "them one inside of it (gymnasium.wrappers.FlattenObservation does for most spaces)"
+            )
+        if k < 1:
+            raise PlanError(f"framestack: k: expected 1 or more observations, got {k}")
+        _one_of("axis", axis, ("new", "channel"))
+        _one_of("padding", padding, ("zero", "first"))
+        _one_of("channels", channels, ("last", "first"))
+        self.k = k
+        self.axis = axis
+        self.padding = padding
+        self.channels = channels
+        self._stack = _Stack(space, env.num_envs, _layout(space.shape, k, axis, channels), padding)
+        self._set_observation_space(self._stack.space)
+
+    def on_step(self, step: StepResult) -> None:
+        """Stack terminal observations with the ended history, clear the rows that open an episode, append."""
+        step.observations, step.final_obs = self._stack.push(step)
+
+    def layer_state(self) -> dict[str, Any]:
+        """Give the stacks, (n, *shape)."""
+        return {"stacks": self._stack.last.copy()}
+
+    def load_layer_state(self, state: dict[str, Any]) -> None:
+        """Take in what ``layer_state`` gave."""
+        self._stack.last[:] = state["stacks"]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where the k values lie in one stack.
+
+    Attributes:
+        k: how many.
+        position: before which axis of a value the axis of length k stands.
+        merged: whether it is merged with the axis behind it.
+        value_shape: of one value.
+    """
+
+    k: int
+    position: int
+    merged: bool
+    value_shape: tuple[int, ...]
+
+    @property
+    def split_shape(self) -> tuple[int, ...]:
+        """Of a stack before two axes of it are merged."""
+        return (*self.value_shape[: self.position], self.k, *self.value_shape[self.position :])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a stack."""
+        if not self.merged:
+            return self.split_shape
+        before, after = self.value_shape[: self.position], self.value_shape[self.position + 1 :]
+        return (*before, self.k * self.value_shape[self.position], *after)
+
+    def values(self, stacks: Array) -> Array:
+        """See (m, *shape) as (m, k, *value_shape), without a copy."""
+        return np.moveaxis(stacks.reshape(len(stacks), *self.split_shape), 1 + self.position, 1)
+
+    def stack(self, values: Array) -> Array:
+        """Lay (k, *value_shape) out as one stack."""
+        return np.moveaxis(values, 0, self.position).reshape(self.shape)
+
+
+def _layout(shape: tuple[int, ...], k: int, axis: str, channels: str) -> _Layout:
+    if axis == "new":
+        return _Layout(k, 0, merged=False, value_shape=shape)
+    has_channels = len(shape) not in (0, 2)
+    if channels == "first":
+        return _Layout(k, 0, has_channels, shape)
+    return _Layout(k, len(shape) - has_channels, has_channels, shape)
+
+
+class _Stack:
+    """The last k values of one Box, for each of n sub-environments.
+
+    Attributes:
+        space: of one stack.
+        last: (n, *space.shape). The stacks as they were last given.
+    """
+
+    def __init__(self, space: spaces.Box, num_envs: int, layout: _Layout, padding: str) -> None:
+        self._layout = layout
+        self._padding = padding
+        low, high = (np.repeat(bound[None], layout.k, axis=0) for bound in (space.low, space.high))
+        if padding == "zero":  # stacks hold zeros, also where the space of one value does not
+            low[:-1], high[:-1] = np.minimum(low[:-1], 0), np.maximum(high[:-1], 0)
+        self.space = spaces.Box(layout.stack(low), layout.stack(high), dtype=low.dtype.type)
+        self.last = np.zeros((num_envs, *layout.shape), dtype=low.dtype)
+
+    def push(self, step: StepResult) -> tuple[Array, Array | None]:
+        """Give the stacks of ``step.observations`` and of ``step.final_obs``, and remember the former."""
+        history = self._layout.values(self.last)[step.rows]
+        stacks = np.empty((len(step.env_ids), *self._layout.shape), dtype=self.last.dtype)
+        values = self._layout.values(stacks)
+        values[:, :-1] = history[:, 1:]
+        values[:, -1] = step.observations
+        if step.first.any():
+            values[step.first, :-1] = step.observations[step.first][:, None] if self._padding == "first" else 0
+        if not step.live.all():  # nothing new in these rows
+            values[~step.live] = history[~step.live]
+        final_stacks = None if step.final_obs is None else self._end(stacks, history, step)
+        self.last[step.rows] = stacks  # not before: `history` may be a view of it
+        return stacks, final_stacks
+
+    def _end(self, stacks: Array, history: Array, step: StepResult) -> Array:
+        """Stack the terminal observations with the history of the episodes that they end."""
+        final_stacks = stacks.copy()
+        values = self._layout.values(final_stacks)
+        ended = step.first & step.dones
+        values[ended, :-1] = history[ended, 1:]
+        values[ended, -1] = step.final_obs[ended]  # type: ignore[index]
+        lost = ended & ~step.acted  # ended by no action: its last observation stands in the history already
+        values[lost] = history[lost]
+        return final_stacks
+
+
+def _one_of(name: str, value: str, names: tuple[str, ...]) -> None:
+    if value not in names:
+        raise PlanError(
+            f'framestack: {name}: expected one of {", ".join(names)}, got "{value}".{did_you_mean(value, names)}'
+        )
