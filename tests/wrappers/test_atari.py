@@ -587,7 +587,7 @@ def test_an_id_that_is_no_atari_game_is_a_plan_error():
         ),
         (lambda: make("Pong", obs_type="ram"), r"expected colour images.*got Box.*obs_type=\"rgb\""),
         (lambda: make("Pong", obs_type="grayscale"), r"expected colour images"),
-        (lambda: make("Pong", continuous=True), r"expected discrete actions, got Box.*continuous=False"),
+        (lambda: make("Pong", continuous=True, full_action_space=True), r"expected discrete actions, got Box.*continuous=False"),
         (lambda: Script(meanings=("FIRE", "LEFT", "RIGHT")), r"begin with NOOP, FIRE.*full_action_space=True"),
     ],
 )
