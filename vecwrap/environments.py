@@ -21,8 +21,8 @@ from typing import Any, NoReturn
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, find_highest_version, parse_env_id, registry
 
-from vecwrap.errors import PlanError, SpecError, did_you_mean
-from vecwrap.values import Settings, Source, copied, shown
+from vecwrap.errors import PlanError, SpecError, VecwrapError, did_you_mean
+from vecwrap.values import Settings, Source, callable_name, copied, shown
 
 __all__ = ["Environment", "MakeEnvironment", "WrapSubEnv", "find_environment", "refuse_unsendable"]
 
@@ -64,10 +64,21 @@ class WrapSubEnv:
     target: Callable[..., Any]
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=Settings)
+    where: str = ""
 
     def __call__(self, env: Env) -> Any:
-        """Wrap it."""
-        return self.target(env, *deepcopy(self.args), **deepcopy(dict(self.kwargs)))
+        """Wrap it.
+
+        Raises:
+            PlanError: where the layer refuses its arguments or the environment, with its place.
+        """
+        try:
+            return self.target(env, *deepcopy(self.args), **deepcopy(dict(self.kwargs)))
+        except Exception as error:
+            if not self.where:
+                raise
+            said = str(error) if isinstance(error, VecwrapError) else f"{type(error).__name__}: {error}"
+            raise PlanError(f"{self.where}: {said}") from error
 
     def __repr__(self) -> str:
         return shown(self.target)
@@ -93,9 +104,9 @@ class Environment:
     def name(self) -> str:
         """What it is called in a plan."""
         if self.one_each:
-            names = list(dict.fromkeys(map(_named, self.factories)))
+            names = list(dict.fromkeys(map(callable_name, self.factories)))
             return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-        return self.target if isinstance(self.target, str) else _named(self.target)
+        return self.target if isinstance(self.target, str) else callable_name(self.target)
 
     def effective_spec(self) -> EnvSpec | None:
         """The registration with the pipeline's ``env_kwargs`` among its own, for layers that look at them."""
@@ -249,27 +260,20 @@ def _with_kwargs(make: Callable[..., Any], kwargs: Mapping[str, Any], source: So
         for p in parameters
         if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.name not in kwargs
     ]
+    called = callable_name(make)
     if needed:
         raise PlanError(
-            f"{source}: {_named(make)} needs the argument {needed[0]}; expected a callable that makes an environment "
-            f"without arguments. Give it in env_kwargs, or bind it: functools.partial({_named(make)}, {needed[0]}=...)."
+            f"{source}: {called} needs the argument {needed[0]}; expected a callable that makes an environment without "
+            f"arguments. Give it in env_kwargs, or bind it: functools.partial({called}, {needed[0]}=...)."
         )
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         for name in kwargs:
             if name not in names:
                 what = "render_mode" if name == "render_mode" else f"env_kwargs.{name}"
                 raise PlanError(
-                    f"{source}: {_named(make)} does not take {name}, so {what} has nowhere to go."
-                    f"{did_you_mean(name, names)}"
+                    f"{source}: {called} does not take {name}, so {what} has nowhere to go.{did_you_mean(name, names)}"
                 )
     return functools.partial(make, **kwargs) if kwargs else make
-
-
-def _named(make: Any) -> str:
-    if isinstance(make, functools.partial):
-        return _named(make.func)
-    name = str(getattr(make, "__qualname__", None) or type(make).__qualname__)
-    return name.rpartition("<locals>.")[2].strip("<>")
 
 
 # -- what cannot travel -----------------------------------------------------------------------------------------------
@@ -292,8 +296,8 @@ def refuse_unsendable(factory: Any, where: str) -> None:
     what = " -> ".join(words for words, _ in path) or "it"
     last = path[-1][1] if path else factory
     raise PlanError(
-        f"{where}: {_named(factory)} cannot be sent to a worker, because {what} is a {type(last).__qualname__}, which "
-        f'cannot be pickled ({error}). Make it inside the factory, or use backend="dummy".'
+        f"{where}: {callable_name(factory)} cannot be sent to a worker, because {what} is a {type(last).__qualname__}, "
+        f'which cannot be pickled ({error}). Make it inside the factory, or use backend="dummy".'
     )
 
 
@@ -323,7 +327,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, functools.partial):
         yield from ((f'the argument "{name}"', part) for name, part in value.keywords.items())
         yield from ((f"the argument number {i + 1}", part) for i, part in enumerate(value.args))
-        yield f"the function {_named(value.func)}", value.func
+        yield f"the function {callable_name(value.func)}", value.func
     elif inspect.ismethod(value):
         yield f"the object of its method {value.__name__}", value.__self__
     elif inspect.isfunction(value):

@@ -16,7 +16,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from vecwrap.errors import SpecError, did_you_mean
 from vecwrap.values import Settings, is_scalar, shown
 
-__all__ = ["REQUIRED", "Bound", "Parameter", "Signature", "checked", "in_words", "summary"]
+__all__ = ["REQUIRED", "Bound", "Parameter", "Signature", "checked", "hints", "in_words", "summary"]
 
 
 class _Required:
@@ -94,14 +94,14 @@ class Signature:
             found = list(inspect.signature(target).parameters.values())
         except (TypeError, ValueError):
             return cls((), any_position=True, any_name=True)
-        hints = _hints(target)
+        types_of = hints(target)
         kinds = {parameter.kind for parameter in found}
         named = [p for p in found if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)][skip:]
         return cls(
             tuple(
                 Parameter(
                     p.name,
-                    hints.get(p.name, Any),
+                    types_of.get(p.name, Any),
                     REQUIRED if p.default is p.empty else p.default,
                     p.kind is not p.KEYWORD_ONLY,
                 )
@@ -216,21 +216,21 @@ def summary(target: Any) -> str:
     return lines[0] if lines else ""
 
 
-def _hints(target: Any) -> dict[str, Any]:
-    """The types of a callable's parameters; those that cannot be found here are Any."""
+def hints(target: Any) -> dict[str, Any]:
+    """The types of a callable's parameters, by name; those that cannot be found here are Any."""
     function = inspect.unwrap(getattr(target, "__init__") if isinstance(target, type) else target)  # noqa: B009
     try:
         return typing.get_type_hints(function)
     except Exception:
         pass
-    hints = {}
+    found = {}
     for name, annotation in getattr(function, "__annotations__", {}).items():
         holder = types.SimpleNamespace(__annotations__={name: annotation})
         try:
-            hints[name] = typing.get_type_hints(holder, getattr(function, "__globals__", {}))[name]
+            found[name] = typing.get_type_hints(holder, getattr(function, "__globals__", {}))[name]
         except Exception:  # a name that only a type checker sees
-            hints[name] = Any
-    return hints
+            found[name] = Any
+    return found
 
 
 def _decode(wanted: type, value: Any) -> Any:

@@ -25,6 +25,7 @@ from vecwrap.scalars import quoted, write_scalar
 from vecwrap.values import (
     Settings,
     Source,
+    callable_name,
     canonical,
     fail,
     fail_where,
@@ -134,7 +135,7 @@ class PipelineSpec:
         for name, read in _READERS.items():
             object.__setattr__(self, name, read(getattr(self, name), self.source.at(name)))
 
-    # -- reading ------------------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------------
 
     @classmethod
     def parse(cls, line: str) -> PipelineSpec:
@@ -238,7 +239,7 @@ class PipelineSpec:
         lines = {steps: line for steps, line in self.source.lines.items() if not steps or steps[0] not in changes}
         return dataclasses.replace(self, **changes, source=dataclasses.replace(self.source, lines=lines))
 
-    # -- writing ------------------------------------------------------------------------------------------------------
+    # -- writing -------------------------------------------------------------------------------------------------------
 
     def format(self) -> str:
         """Write the pipeline in one line, which ``parse`` reads back.
@@ -298,6 +299,18 @@ class PipelineSpec:
         if isinstance(self.env, str):
             return self.env
         return fail_where("env", f"{shown(self.env)} lives in this process only; register an id or give an import path")
+
+    @property
+    def env_name(self) -> str:
+        """What the environment is called."""
+        if isinstance(self.env, tuple):
+            return ", ".join(dict.fromkeys(map(callable_name, self.env)))
+        return self.env if isinstance(self.env, str) else callable_name(self.env)
+
+    @property
+    def layer_names(self) -> tuple[str, ...]:
+        """What the layers are called, inner first."""
+        return tuple(layer.name for layer in self.wrappers)
 
     @property
     def hash(self) -> str:

@@ -19,6 +19,7 @@ from vecwrap.yaml_file import Steps
 __all__ = [
     "Settings",
     "Source",
+    "callable_name",
     "canonical",
     "copied",
     "fail",
@@ -122,15 +123,23 @@ def shown(value: Any) -> str:
     if is_scalar(value):
         return write_scalar(value)
     if isinstance(value, functools.partial):
-        return f"partial({shown(value.func)})"
+        return shown(value.func)
     if callable(value):
-        return import_path(value) or f"{getattr(value, '__qualname__', type(value).__qualname__)}"
+        return import_path(value) or callable_name(value)
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {shown(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(shown, value)) + "]"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def callable_name(target: Any) -> str:
+    """What a callable calls itself, without its module."""
+    if isinstance(target, functools.partial):
+        return callable_name(target.func)
+    name = str(getattr(target, "__qualname__", None) or type(target).__qualname__)
+    return name.rpartition("<locals>.")[2].strip("<>")
 
 
 def copied(value: Any) -> Any:

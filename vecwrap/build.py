@@ -1,0 +1,174 @@
+"""Carries a plan out: starts the backend, puts the layers around it, and closes everything where that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gymnasium.vector import AutoresetMode
+
+from vecwrap.contract import Autoreset
+from vecwrap.errors import PlanError, SpecError, SubEnvError
+from vecwrap.plan import Plan, plan
+from vecwrap.spec import PipelineSpec
+from vecwrap.vec_env import VecEnv
+
+__all__ = ["build", "build_plan", "load"]
+
+_SUFFIXES = (".yaml", ".yml")
+
+
+def build(
+    env: str | Path | Callable[..., Any] | Sequence[Callable[..., Any]] | Mapping[str, Any] | PipelineSpec,
+    n: int | None = None,
+    wrappers: Sequence[Any] | str = (),
+    *,
+    backend: Any = "auto",
+    workers: int | None = None,
+    envs_per_worker: int | None = None,
+    start_method: str | None = None,
+    daemon: bool = True,
+    copy: bool = True,
+    batch_size: int | None = None,
+    seed: int | None = None,
+    start_index: int = 0,
+    autoreset: Autoreset | AutoresetMode | str = Autoreset.SAME_STEP,
+    render_mode: str | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    debug: bool = False,
+) -> VecEnv:
+    """Build a vector environment from a pipeline.
+
+    Everything that can be checked without starting a process is checked first. Where ``env`` is a whole pipeline, the
+    other arguments override it as far as they are not their defaults (``load`` overrides with any value).
+
+    Args:
+        env: an environment id (``"CartPole-v1"``, ``"module:Id-v0"``), a callable that makes one ``gymnasium.Env``, a
+            sequence of such callables, or a whole pipeline: a YAML file, a line (``"CartPole-v1 n=4 | framestack:4"``),
+            a dict, or a ``PipelineSpec``.
+        n: how many sub-environments; None: as many as there are callables or, for one, usable cores.
+        wrappers: the layers, inner first: names with arguments (``"framestack:4"``), mappings
+            (``{"framestack": {"k": 4}}``), import paths (``"module:attr"``), classes, partials, callables.
+        backend: ``"dummy"``, ``"subprocess"``, ``"shmem"``, ``"auto"`` (dummy for n=1, else shmem), another backend's
+            name or class, or a mapping of its name and options.
+        workers: how many worker processes; None: as many as there are usable cores.
+        envs_per_worker: how many sub-environments a worker, instead of ``workers``; n need not divide evenly.
+        start_method: None: a worker is a fresh interpreter, which needs no ``__main__`` guard; or multiprocessing's
+            ``"spawn"``, ``"forkserver"`` or ``"fork"``, with its rules.
+        daemon: False: at the interpreter's exit, wait for workers that still close.
+        copy: whether arrays handed out are the caller's own; False hands out views that the next step overwrites.
+        batch_size: how many rows ``recv`` waits for; None: all that are out.
+        seed: used by the first reset that is given none; sub-environment i gets ``seed + start_index + i``.
+        start_index: the index of the first sub-environment, where this is a part of a larger vector.
+        autoreset: ``"same_step"``, ``"next_step"``, ``"disabled"`` or ``"episodic"``.
+        render_mode: as ``gymnasium.make``.
+        env_kwargs: further arguments for ``gymnasium.make``, or for the callables.
+        debug: check every action and observation against its space.
+
+    Returns:
+        The environment: a ``gymnasium.vector.VectorEnv``. Its ``pipeline`` is the spec with all defaults filled in.
+
+    Raises:
+        SpecError: the pipeline cannot be read, or names something unknown.
+        PlanError: it can be read, but not built.
+        SubEnvError: an environment raised while it was made.
+        BackendError: a worker could not be started.
+
+    >>> env = build("CartPole-v1", n=2, wrappers=["time_limit:50", "framestack:4"], backend="dummy")
+    >>> env
+    <VecEnv CartPole-v1, n=2, dummy, same_step, layers time_limit > framestack>
+    >>> env.pipeline.wrappers[1].kwargs["padding"]
+    'zero'
+    >>> env.close()
+    """
+    given = {
+        "n": n,
+        "wrappers": wrappers,
+        "backend": backend,
+        "workers": workers,
+        "envs_per_worker": envs_per_worker,
+        "start_method": start_method,
+        "daemon": daemon,
+        "copy": copy,
+        "batch_size": batch_size,
+        "seed": seed,
+        "start_index": start_index,
+        "autoreset": autoreset,
+        "render_mode": render_mode,
+        "env_kwargs": env_kwargs,
+        "debug": debug,
+    }
+    defaults: dict[str, Any] = {"n": None, "wrappers": (), **(build.__kwdefaults__ or {})}
+    changes = {key: value for key, value in given.items() if not _is_default(value, defaults[key])}
+    return build_plan(plan(_read(env).override(**changes)))
+
+
+def load(path: str | Path, **overrides: Any) -> VecEnv:
+    """Build the pipeline of a YAML file.
+
+    Args:
+        path: the file; paths in it are relative to it.
+        overrides: a pipeline's keys, and ``workers``, ``envs_per_worker``, ``start_method`` and ``daemon``; they
+            replace what the file says, ``wrappers`` and ``env_kwargs`` as a whole.
+
+    Returns:
+        The environment, as ``build``.
+
+    Raises:
+        VecwrapError: as ``build``, with file and line.
+    """
+    return build_plan(plan(PipelineSpec.load(path).override(**overrides)))
+
+
+def build_plan(checked: Plan) -> VecEnv:
+    """Carry a plan out.
+
+    Raises:
+        VecwrapError: as ``build``; what was opened is closed.
+    """
+    try:
+        env = checked.make_backend()
+    except SubEnvError as error:
+        raise _of_making(error, checked) from error
+    try:
+        for layer in checked.layers:
+            if layer.runs_in == "parent":
+                env = layer.around_vector(env)
+        for part in env.layers:
+            part.pipeline = checked.pipeline
+            if hasattr(part, "on_pipeline"):
+                part.on_pipeline(checked.pipeline)
+    except BaseException:
+        env.close(terminate=True)
+        raise
+    return env
+
+
+def _read(env: Any) -> PipelineSpec:
+    """Read whatever says what to build."""
+    if isinstance(env, PipelineSpec):
+        return env
+    if isinstance(env, Mapping):
+        return PipelineSpec.from_dict(env)
+    if isinstance(env, Path) or (isinstance(env, str) and env.endswith(_SUFFIXES) and "|" not in env):
+        return PipelineSpec.load(env)
+    if isinstance(env, str) and ("|" in env or len(env.split()) > 1):
+        return PipelineSpec.parse(env)
+    if env is None:
+        raise SpecError("env: expected an environment id, a callable, or a pipeline, got null.")
+    return PipelineSpec(env)
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return value is default or (
+        type(value) is type(default) and isinstance(value, (str, tuple, int)) and value == default
+    )
+
+
+def _of_making(error: SubEnvError, checked: Plan) -> SubEnvError | PlanError:
+    """Say a layer's refusal in the words of the layer."""
+    refused = " raised PlanError in make: "
+    if error.during == "make" and refused in str(error):
+        return PlanError(str(error).partition(refused)[2])
+    return error
