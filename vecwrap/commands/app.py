@@ -106,7 +106,7 @@ def check(
     raise typer.Exit(check_pipelines(pipelines, _console()))
 
 
-@app.command("list")
+@app.command("list", epilog="Example: vecwrap list framestack monitor")
 def list_all(
     names: Annotated[
         list[str] | None, typer.Argument(help="Only these layers or backends.", metavar="[NAME]...")

@@ -27,7 +27,7 @@ class Tally:
         stats_key: under which the monitor reports in infos.
         steps: agent steps over all sub-environments.
         scores, lengths: of every ended episode: sum of rewards, agent steps.
-        seconds: since the first reset began.
+        seconds: since the first reset was done.
     """
 
     stats_key: str = "episode"
@@ -112,9 +112,9 @@ def rollout(
     Yields:
         After each vector step.
     """
-    start = time.perf_counter()
     mode = env.metadata["autoreset_mode"]
     observations, _ = env.reset()
+    start = time.perf_counter()
     resetting = np.zeros(env.num_envs, bool)
     while not (
         interrupt.asked

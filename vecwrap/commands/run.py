@@ -60,9 +60,10 @@ def run_pipeline(
     assert monitor.dir is not None
     tally, picture, failure = Tally(monitor.stats_key), "none", None
     with env, interruptible() as interrupt:
+        env.action_space.seed(spec.seed)
+        act = find_policy(policy, env)
         try:
-            env.action_space.seed(spec.seed)
-            _watch(env, find_policy(policy, env), tally, steps, episodes, interrupt, console)
+            _watch(env, act, tally, steps, episodes, interrupt, console)
             picture = _save_picture(env, monitor.dir / "tiles.png")
         except KeyboardInterrupt:  # the second Ctrl-C
             interrupt.asked = True

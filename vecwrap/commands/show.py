@@ -21,7 +21,7 @@ def explain_pipeline(pipeline: str, console: Console) -> None:
     Raises:
         VecwrapError: where it cannot be planned.
     """
-    console.print(Text(str(plan(read_pipeline(pipeline)))))
+    console.print(Text(str(plan(read_pipeline(pipeline)).with_spaces())))
 
 
 def check_pipelines(files: Sequence[Path], console: Console) -> int:
@@ -29,7 +29,7 @@ def check_pipelines(files: Sequence[Path], console: Console) -> int:
     findings = 0
     for file in files:
         try:
-            plan(read_pipeline(str(file)))
+            plan(read_pipeline(str(file))).with_spaces()
         except VecwrapError as error:
             findings += 1
             console.print(Text("error ", style="bold red") + Text(str(error)))
