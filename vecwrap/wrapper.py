@@ -53,6 +53,7 @@ class VecEnvWrapper(VecEnv):
         self.render_mode = env.render_mode
         self.spec = env.spec
         self._root = env._root
+        self._on_close_called = False
         self._object_leaves = env._object_leaves
 
     # -- the two hooks -------------------------------------------------------------------------------------------------
@@ -104,7 +105,8 @@ class VecEnvWrapper(VecEnv):
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
         """Close this layer, then what it wraps; may be called again."""
         try:
-            if not self.closed:
+            if not self._on_close_called:  # also where the backend is closed already: it may have failed
+                self._on_close_called = True
                 self.on_close()
         finally:
             self.env.close(timeout=timeout, terminate=terminate)

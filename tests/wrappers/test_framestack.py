@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import FrameStackObservation
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.streams import Driver, ToyEnv, assert_same, replay
@@ -58,6 +58,7 @@ def naive(frames, shape, axis, channels):
 # -- stack at reset ---------------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(
     mode=st.sampled_from(MODES),
     lengths=st.lists(st.integers(1, 6), min_size=1, max_size=3),

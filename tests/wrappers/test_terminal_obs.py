@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.streams import Driver, ToyEnv, assert_same, replay
@@ -42,6 +42,7 @@ def check_ends(env, make, played, key="terminal_obs"):
     return ends
 
 
+@settings(deadline=None)
 @given(
     mode=st.sampled_from(MODES),
     lengths=st.lists(st.integers(1, 4), min_size=1, max_size=3),

@@ -1,0 +1,566 @@
+"""Scores and lengths of finished games, held against the environments' own books, Gymnasium's and SB3's."""
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.wrappers import RecordEpisodeStatistics
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.streams import Driver, Lives, Skip, ToyEnv, replay
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.errors import PlanError
+from vecwrap.sub_env import SubEnvFactory
+from vecwrap.wrappers import monitor as monitor_module
+from vecwrap.wrappers.clip_reward import ClipReward
+from vecwrap.wrappers.framestack import FrameStack
+from vecwrap.wrappers.monitor import Monitor
+
+ROOT = Path(__file__).parents[2]
+MODES = ["same_step", "next_step", "disabled", "episodic"]
+STEPS = [("step", ())] * 40
+operations = st.lists(
+    st.tuples(
+        st.sampled_from(["step", "step", "step", "reset", "partial"]), st.lists(st.booleans(), min_size=3, max_size=3)
+    ),
+    max_size=60,
+)
+
+
+def factories(lengths=(3, 5, 2), layers=(), count=3):
+    return [SubEnvFactory(lambda i=i: ToyEnv(lengths, i), layers) for i in range(count)]
+
+
+def reports(events, key="episode"):
+    """What a monitor said of one sub-environment, in order."""
+    return [(event.infos[key]["r"], event.infos[key]["l"]) for event in events if key in event.infos]
+
+
+def games(make, events):
+    """Scores as the environment itself added them up, and agent steps counted by hand."""
+    env = make()
+    toy = env.unwrapped
+    found, length, number = [], 0, 0
+    for event, _ in replay(env, events):
+        length += event.kind == "step"
+        if len(toy.scores) > len(found):
+            found.append((toy.scores[-1], length))
+        if toy.episode != number or toy.time == toy.lengths[toy.episode % len(toy.lengths)]:
+            length, number = 0, toy.episode
+    return found
+
+
+def play(env, steps, action=0):
+    """Step until done with it; for same-step mode."""
+    env.reset()
+    for _ in range(steps):
+        env.step([action] * env.num_envs)
+
+
+def read(path):
+    """A reader of OpenAI Baselines' layout: a line of JSON behind ``#``, then a table with a head."""
+    with Path(path).open() as file:
+        first = file.readline()
+        assert first[0] == "#"
+        rows = list(csv.DictReader(file))
+    return json.loads(first[1:]), rows
+
+
+# -- episode length and return ----------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(
+    mode=st.sampled_from(MODES),
+    lengths=st.lists(st.integers(1, 6), min_size=1, max_size=3),
+    played=operations,
+)
+def test_episode_length_and_return_equal_gymnasium_on_each_environment(mode, lengths, played):
+    make = factories(lengths)
+    with Monitor(DummyBackend(make, autoreset=mode)) as env:
+        for i, events in enumerate(Driver(env).play(played)):
+            peer = replay(RecordEpisodeStatistics(make[i]()), events)
+            for event, (*_, info) in peer:
+                assert ("episode" in event.infos) == ("episode" in info)
+                if "episode" in info:
+                    assert event.infos["episode"]["r"] == info["episode"]["r"]
+                    assert event.infos["episode"]["l"] == info["episode"]["l"]
+
+
+def test_episode_length_and_return_of_running_rows_survive_a_masked_reset():
+    with Monitor(DummyBackend(factories((4,)))) as env:
+        env.reset()
+        env.step([0, 0, 0])
+        env.reset(options={"reset_mask": np.array([True, False, False])})
+        env.step([0, 0, 0])
+        env.step([0, 0, 0])
+        *_, infos = env.step([0, 0, 0])
+        assert infos["episode"]["l"].tolist() == [0, 4, 4]
+        assert infos["_episode"].tolist() == [False, True, True]
+        *_, infos = env.step([0, 0, 0])
+        assert infos["episode"]["l"].tolist() == [4, 0, 0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_episode_length_counts_no_reset_step_and_no_resting_row(mode):
+    with Monitor(DummyBackend(factories((1, 2)), autoreset=mode)) as env:
+        for events in Driver(env).play([*STEPS[:9], ("reset", (1, 1, 1)), *STEPS[:9]]):
+            assert {length for _, length in reports(events)} == {1, 2}
+
+
+# -- whose reward a monitor reports -----------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(
+    mode=st.sampled_from(MODES),
+    lengths=st.lists(st.integers(2, 9), min_size=1, max_size=3),
+    lives=st.integers(1, 4),
+    outside=st.booleans(),
+    played=operations,
+)
+def test_whose_reward_a_monitor_reports_is_the_games_own_through_lost_lives_and_clipping(
+    mode, lengths, lives, outside, played
+):
+    make = factories(lengths, (lambda env: Lives(env, lives),))
+    backend = DummyBackend(make, autoreset=mode)
+    env = Monitor(ClipReward(backend)) if outside else ClipReward(Monitor(backend))
+    with env:
+        for i, events in enumerate(Driver(env).play(played)):
+            assert reports(events) == games(make[i], events)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_whose_reward_a_monitor_reports_through_a_skip_and_a_stack(mode):
+    make = factories((8, 5, 11), (Skip,))
+    with Monitor(FrameStack(ClipReward(DummyBackend(make, autoreset=mode)), 2)) as env:
+        for i, events in enumerate(Driver(env).play([*STEPS, ("reset", (1, 1, 1)), *STEPS])):
+            assert reports(events) == games(make[i], events)
+            assert len(reports(events)) >= 2
+
+
+@settings(deadline=None)
+@given(mode=st.sampled_from(MODES), lives=st.integers(1, 4), played=operations)
+def test_whose_reward_a_monitor_reports_that_was_asked_for_the_seen_ones(mode, lives, played):
+    make = factories(layers=(lambda env: Lives(env, lives),))
+    with Monitor(DummyBackend(make, autoreset=mode), rewards="seen") as env:
+        for i, events in enumerate(Driver(env).play(played)):
+            for event, (*_, info) in replay(RecordEpisodeStatistics(make[i]()), events):
+                expected = [(info["episode"]["r"], info["episode"]["l"])] if "episode" in info else []
+                assert reports([event]) == expected
+
+
+def test_whose_reward_a_monitor_reports_when_a_game_ends_in_the_reset_after_a_lost_life():
+    make = factories((3,), (lambda env: Lives(env, 2),))
+    with Monitor(DummyBackend(make, autoreset="next_step")) as env:
+        env.reset()
+        env.step([0, 0, 0])
+        *_, terminations, _, infos = env.step([0, 0, 0])
+        assert terminations.all()
+        assert "episode" not in infos
+        *_, terminations, _, infos = env.step([0, 0, 0])  # the reset's own step ends the game
+        assert not terminations.any()
+        assert infos["episode"]["l"].tolist() == [2, 2, 2]
+        assert infos["episode"]["r"].tolist() == [1.5, 4.5, 7.5]
+        env.step([0, 0, 0])
+        env.step([0, 0, 0])
+        *_, infos = env.step([0, 0, 0])
+        assert infos["episode"]["l"].tolist() == [2, 2, 2]
+
+
+def test_two_monitors_report_both_kinds_of_reward():
+    with Monitor(ClipReward(Monitor(DummyBackend(factories((2,))))), rewards="seen", stats_key="clipped") as env:
+        env.reset()
+        env.step([2, 2, 2])
+        *_, infos = env.step([2, 2, 2])
+    assert infos["episode"]["r"].tolist() == [2.75, 4.75, 6.75]
+    assert infos["clipped"]["r"].tolist() == [2.0, 2.0, 2.0]
+
+
+# -- infos ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(gymnasium.vector, "AutoresetMode"), reason="needs autoreset modes")
+def test_infos_are_laid_out_as_gymnasium_lays_them_out():
+    peer_class = gymnasium.wrappers.vector.RecordEpisodeStatistics
+    peer = peer_class(
+        gymnasium.vector.SyncVectorEnv(factories(), autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP)
+    )
+    with Monitor(DummyBackend(factories(), autoreset="next_step")) as env:
+        env.reset()
+        peer.reset()
+        met = 0
+        for _ in range(60):
+            *_, infos = env.step(np.zeros(3, int))
+            *_, expected = peer.step(np.zeros(3, int))
+            assert ("episode" in infos, "_episode" in infos) == ("episode" in expected, "_episode" in expected)
+            if "episode" in expected:
+                assert infos["_episode"].tolist() == expected["_episode"].tolist()
+                assert list(infos["episode"]) == list(expected["episode"])
+                for key in "rlt":
+                    assert infos["episode"][key].dtype == expected["episode"][key].dtype
+                    assert infos["episode"][key].shape == (3,)
+                for key in "rl":
+                    assert infos["episode"][key].tolist() == expected["episode"][key].tolist()
+                met += 1
+        assert met > 10
+    peer.close()
+
+
+def test_infos_of_another_monitor_in_the_environment_are_replaced_with_one_warning():
+    make = factories((2,), (RecordEpisodeStatistics,))
+    with Monitor(DummyBackend(make, autoreset="next_step"), stats_key="other") as env:
+        play(env, 2)
+    with Monitor(DummyBackend(make, autoreset="next_step")) as env:
+        with pytest.warns(UserWarning, match=r'infos\["episode"\] of an inner layer or of the environment is replaced'):
+            play(env, 2)
+        play(env, 6)  # a second warning would be an error
+
+
+def test_times_are_of_the_episode_in_infos_and_since_the_start_in_the_file(tmp_path, monkeypatch):
+    clock = SimpleNamespace(now=5000.0)
+    clock.perf_counter = clock.time = lambda: clock.now
+    monkeypatch.setattr(monitor_module, "time", clock)
+    seconds = []
+    with Monitor(DummyBackend(factories((2, 3), count=1)), str(tmp_path)) as env:
+        env.reset()
+        for _ in range(5):
+            clock.now += 10
+            *_, infos = env.step([0])
+            seconds += infos["episode"]["t"].tolist() if "episode" in infos else []
+    assert seconds == [20.0, 30.0]
+    header, rows = read(tmp_path / "monitor.csv")
+    assert header["t_start"] == 5000.0
+    assert [float(row["t"]) for row in rows] == [20.0, 50.0]
+
+
+def test_recent_games_and_their_number_are_at_hand():
+    with Monitor(DummyBackend(factories((2,), count=2))) as env:
+        assert (env.num_episodes, list(env.recent)) == (0, [])
+        play(env, 5)
+        assert env.num_episodes == 4
+        assert [(*tuple(episode)[:2], episode.env) for episode in env.recent] == [
+            (0.75, 2, 0), (2.75, 2, 1), (-1.25, 2, 0), (0.75, 2, 1)
+        ]  # fmt: skip
+        play(env, 300)
+        assert len(env.recent) == 100
+
+
+# -- the ended step's info --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_ended_steps_info_is_what_the_file_says(mode, tmp_path):
+    keys = ("step", "episode_number", "last", "never")
+    with Monitor(DummyBackend(factories(), autoreset=mode), str(tmp_path), info_keys=keys) as env:
+        Driver(env).play([*STEPS[:12], ("reset", (1, 1, 1)), *STEPS[:12]])
+    _, rows = read(tmp_path / "monitor.csv")
+    assert len(rows) >= 6
+    for row in rows:
+        assert row["step"] == row["l"]  # the reset's info says 0
+        assert (3, 5, 2)[int(row["episode_number"]) % 3] == int(row["l"])
+        assert (row["last"], row["never"]) == ("True", "")
+
+
+# -- monitor.csv ------------------------------------------------------------------------------------------------------
+
+
+def test_monitor_csv_has_the_header_and_the_columns(tmp_path):
+    before = time.time()
+    env = Monitor(DummyBackend(factories(layers=(Skip,))), str(tmp_path / "new" / "folder"))
+    assert env.paths == (tmp_path / "new" / "folder" / "monitor.csv",)
+    env.on_pipeline(SimpleNamespace(hash="0123456789ab"))
+    play(env, 4)
+    env.close()
+    header, rows = read(env.paths[0])
+    assert before <= header.pop("t_start") <= time.time()
+    assert header == {"env_id": "ToyEnv", "step_unit": "agent step", "frame_skip": 3, "pipeline": "0123456789ab"}
+    assert list(rows[0]) == ["r", "l", "t", "env", "lost"]
+    assert [(row["env"], row["l"], row["lost"]) for row in rows[:4]] == [
+        ("0", "1", "0"), ("1", "1", "0"), ("2", "1", "0"), ("0", "2", "0")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("attribute", "said"), [(None, 1), (4, 4), (np.int64(5), 5), ((2, 5), None)])
+def test_monitor_csv_says_how_many_frames_an_agent_step_lasts(attribute, said, tmp_path):
+    def make():
+        env = gymnasium.make("CartPole-v1")
+        if attribute is not None:
+            env.unwrapped.frame_skip = attribute
+        return env
+
+    with Monitor(DummyBackend([make]), str(tmp_path)) as env:
+        env.reset()
+    header, rows = read(tmp_path / "monitor.csv")
+    assert (header["frame_skip"], header["env_id"], header["pipeline"], rows) == (said, "CartPole-v1", None, [])
+
+
+def test_monitor_csv_equals_that_of_sb3_and_its_reader_reads_both(tmp_path):
+    sb3 = pytest.importorskip("stable_baselines3.common.monitor")
+    vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
+    pytest.importorskip("pandas")
+    peer = vec_env.VecMonitor(vec_env.DummyVecEnv(factories()), str(tmp_path / "sb3"), info_keywords=("step",))
+    (tmp_path / "ours").mkdir()
+    with Monitor(DummyBackend(factories()), str(tmp_path / "ours"), info_keys=("step",)) as env:
+        env.reset()
+        peer.reset()
+        for step in range(50):
+            env.step(np.full(3, step % 3))
+            peer.step(np.full(3, step % 3))
+    peer.close()
+    ours = sb3.load_results(str(tmp_path / "ours"))
+    theirs = sb3.load_results(str(tmp_path))
+    assert len(ours) == env.num_episodes > 30
+    assert ours[["r", "l", "step"]].equals(theirs[["r", "l", "step"]])
+    assert ours["t"].is_monotonic_increasing
+
+
+def test_monitor_csv_for_each_sub_environment_equals_that_of_sb3(tmp_path):
+    sb3 = pytest.importorskip("stable_baselines3.common.monitor")
+    pytest.importorskip("pandas")
+    with Monitor(DummyBackend(factories()), str(tmp_path), per_env=True) as env:
+        played = Driver(env).play(STEPS)
+        assert env.paths == tuple(tmp_path / f"{i}.monitor.csv" for i in range(3))
+    assert len(sb3.load_results(str(tmp_path))) == env.num_episodes
+    for i, events in enumerate(played):
+        (tmp_path / str(i)).mkdir()
+        peer = sb3.Monitor(factories()[i](), str(tmp_path / str(i)))
+        for _ in replay(peer, events):
+            pass
+        peer.close()
+        _, expected = read(tmp_path / str(i) / "monitor.csv")
+        _, rows = read(tmp_path / f"{i}.monitor.csv")
+        assert [(float(row["r"]), row["l"]) for row in rows] == [(float(row["r"]), row["l"]) for row in expected]
+        assert {row["env"] for row in rows} == {str(i)}
+
+
+def test_monitor_csv_is_not_written_without_a_folder_nor_before_the_first_reset(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with Monitor(DummyBackend(factories())) as env:
+        play(env, 5)
+        assert env.paths == ()
+    with Monitor(DummyBackend(factories()), str(tmp_path / "folder")):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_monitor_csv_of_a_killed_run_loses_at_most_the_row_in_flight(tmp_path):
+    program = textwrap.dedent(
+        """
+        import sys
+        from tests.streams import ToyEnv
+        from vecwrap.backends.dummy import DummyBackend
+        from vecwrap.wrappers.monitor import Monitor
+        env = Monitor(DummyBackend([lambda: ToyEnv((1, 2))] * 3), sys.argv[1])
+        env.reset()
+        while True:
+            env.step([0, 0, 0])
+            print(env.num_episodes, flush=True)
+        """
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    for _ in range(50):
+        said = int(process.stdout.readline())
+    process.send_signal(signal.SIGKILL)
+    process.wait(60)
+    process.stdout.close()
+    assert (tmp_path / "monitor.csv").read_bytes().endswith(b"\n")
+    _, rows = read(tmp_path / "monitor.csv")
+    assert len(rows) >= said >= 50
+    assert all(row["lost"] == "0" and row["l"] in ("1", "2") for row in rows)
+
+
+def test_monitor_csv_of_an_earlier_run_is_moved_aside_and_nothing_is_overwritten(tmp_path):
+    (tmp_path / "notes.csv").write_text("mine")
+    contents = []
+    for run, per_env in enumerate([False, False, True, False]):
+        with Monitor(DummyBackend(factories((1 + run,), count=2)), str(tmp_path), per_env=per_env) as env:
+            play(env, 9)
+        contents.append((tmp_path / ("0.monitor.csv" if per_env else "monitor.csv")).read_text())
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "0.monitor.csv.1", "1.monitor.csv.1", "monitor.csv", "monitor.csv.1", "monitor.csv.2", "notes.csv"
+    ]  # fmt: skip
+    names = ["monitor.csv.1", "monitor.csv.2", "0.monitor.csv.1", "monitor.csv"]
+    assert [(tmp_path / name).read_text() for name in names] == contents
+
+
+@pytest.mark.parametrize("per_env", [False, True])
+def test_monitor_csv_is_appended_to_on_resume_and_its_header_is_kept(tmp_path, per_env):
+    name = "0.monitor.csv" if per_env else "monitor.csv"
+    for run in range(3):
+        with Monitor(
+            DummyBackend(factories((2,), count=2)), str(tmp_path), per_env=per_env, resume=True, info_keys=("step",)
+        ) as env:
+            play(env, 4)
+        content = (tmp_path / name).read_text()
+        if run == 0:
+            head, table = content.split("\n", 1)
+            header = json.loads(head[1:]) | {"t_start": time.time() - 1000}  # as if it had begun long ago
+            content = f"#{json.dumps(header)}\n{table}"
+            (tmp_path / name).write_text(content + "7.5,3,")  # killed while it wrote a row
+            before = content
+        else:
+            assert content.startswith(before)
+            before = content
+    found, rows = read(tmp_path / name)
+    assert found == header
+    assert len(rows) == (6 if per_env else 12)
+    first, *_, last = [float(row["t"]) for row in rows]
+    assert first < 100 < 1000 <= last
+
+
+def test_monitor_csv_that_was_killed_in_its_first_lines_is_begun_anew_on_resume(tmp_path):
+    (tmp_path / "monitor.csv").write_text('#{"t_start": 12.5, "env')
+    with Monitor(DummyBackend(factories((2,))), str(tmp_path), resume=True) as env:
+        play(env, 2)
+    header, rows = read(tmp_path / "monitor.csv")
+    assert header["env_id"] == "ToyEnv"
+    assert len(rows) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("my notes", "to begin with \"#\" and JSON with t_start, got b'my notes'; give another dir"),
+        ("#{}\nr,l,t,env,lost\n", "to begin with \"#\" and JSON with t_start, got b'#{}'; give another dir"),
+        (
+            '#{"t_start": 1.0}\nr,l,t\n1.0,2,3.0\n',
+            'to have the columns "r,l,t,env,lost", got "r,l,t"; give the same info_keys, or another dir',
+        ),
+    ],
+)
+def test_monitor_csv_that_is_none_of_ours_is_refused_on_resume_and_left_alone(tmp_path, content, complaint):
+    path = tmp_path / "monitor.csv"
+    path.write_text(content)
+    with Monitor(DummyBackend(factories()), str(tmp_path), resume=True) as env:
+        with pytest.raises(PlanError) as error:
+            env.reset()
+        assert str(error.value) == f"monitor: resume: expected {path} {complaint}"
+    assert path.read_text() == content
+
+
+def test_monitor_csv_in_a_folder_that_cannot_be_written_is_an_error_before_the_first_step(tmp_path):
+    (tmp_path / "file").write_text("")
+    with Monitor(DummyBackend(factories()), str(tmp_path / "file" / "runs")) as env:
+        with pytest.raises(
+            PlanError, match=r'monitor: dir: expected a folder .* got ".*runs": .*; give another, or leave'
+        ):
+            env.reset()
+        with pytest.raises(PlanError, match="monitor: dir"):  # it does not go on without
+            env.reset()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit on file sizes")
+def test_monitor_csv_on_a_disk_that_fills_keeps_what_was_written_and_the_run_goes_on_with_one_warning(tmp_path):
+    program = textwrap.dedent(
+        """
+        import resource, sys, warnings
+        from tests.streams import ToyEnv
+        from vecwrap.backends.dummy import DummyBackend
+        from vecwrap.wrappers.monitor import Monitor
+        env = Monitor(DummyBackend([lambda: ToyEnv((1, 2))] * 3), sys.argv[1])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            env.reset()
+            for _ in range(200):
+                env.step([0, 0, 0])
+        print(env.num_episodes, [str(warning.message) for warning in caught])
+        """
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert result.stdout.startswith("399 ['monitor: ")
+    assert result.stdout.count("cannot be written any more") == 1
+    content = (tmp_path / "monitor.csv").read_text()
+    assert content.endswith("\n")  # no torn row
+    assert 1900 < len(content) <= 2000
+    _, rows = read(tmp_path / "monitor.csv")
+    assert all(row["lost"] == "0" for row in rows)
+
+
+def test_monitor_csv_marks_a_lost_episode_whose_score_is_reported_nowhere_else(tmp_path):
+    env = Monitor(DummyBackend(factories((9,)), autoreset="next_step"), str(tmp_path))
+    env.reset()
+    env.step([0, 0, 0])
+    env.step_async([0, 0, 0])
+    step = env.env._receive(3, None)
+    lost = np.array([False, True, False])
+    step.acted, step.truncations = ~lost, lost
+    step.rewards = step.raw_rewards = np.where(lost, 0.0, step.raw_rewards)
+    env.on_step(step)
+    assert "episode" not in step.infos
+    assert env.num_episodes == 0
+    env.close()
+    _, (row,) = read(tmp_path / "monitor.csv")
+    assert (row["r"], row["l"], row["env"], row["lost"]) == ("1.25", "1", "1", "1")
+
+
+def test_files_are_closed_though_the_backend_was_closed_before(tmp_path):
+    env = Monitor(DummyBackend(factories()), str(tmp_path))
+    env.reset()
+    file = env._files[0]._raw
+    env.unwrapped.close()
+    env.close()
+    assert file.closed
+
+
+# -- the rest ---------------------------------------------------------------------------------------------------------
+
+
+def test_goes_on_from_a_state_as_if_it_had_never_stopped():
+    with Monitor(DummyBackend(factories((4,)))) as env, Monitor(DummyBackend(factories((4,)))) as other:
+        play(env, 6)
+        other.env.reset()
+        for _ in range(6):
+            other.env.step([0, 0, 0])
+        other.load_layer_state(env.layer_state())
+        play_on = [[vector.step([0, 0, 0])[-1].get("episode") for _ in range(2)] for vector in (env, other)]
+        assert play_on[0][0] is play_on[1][0] is None
+        for key in "rl":
+            assert play_on[0][1][key].tolist() == play_on[1][1][key].tolist()
+        assert other.num_episodes == env.num_episodes == 6
+        assert [episode[:2] for episode in other.recent] == [episode[:2] for episode in env.recent]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rewards": "row"}, 'monitor: rewards: expected raw or seen, got "row". Did you mean "raw"?'),
+        ({"info_keys": ("lives", "l")}, "monitor: info_keys: expected each name once and none of r, l, t, env, lost, "
+                                        "got ('lives', 'l')"),
+        ({"stats_key": "final_info"}, "monitor: stats_key: expected a name without a leading underscore and none of "
+                                      'final_obs, final_info, env_id, got "final_info"; the default is "episode"'),
+    ],
+)  # fmt: skip
+def test_arguments_that_do_not_fit_are_refused(arguments, message):
+    with DummyBackend(factories()) as env, pytest.raises(PlanError) as error:
+        Monitor(env, **arguments)
+    assert str(error.value) == message
+
+
+def test_a_second_monitor_that_would_write_over_the_first_is_refused(tmp_path):
+    with Monitor(DummyBackend(factories()), str(tmp_path)) as env:
+        with pytest.raises(PlanError, match=r'an inner monitor reports infos\["episode"\] already'):
+            Monitor(ClipReward(env))
+        with pytest.raises(PlanError, match="an inner monitor writes into .* already; give each its own folder"):
+            Monitor(env, str(tmp_path), stats_key="seen")

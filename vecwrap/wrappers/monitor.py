@@ -1,0 +1,318 @@
+"""Scores and lengths of finished episodes: in ``infos``, and row by row in ``monitor.csv``."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from vecwrap import batch as batches
+from vecwrap.contract import BoolArray, FloatArray, Infos, IntArray, StepResult
+from vecwrap.errors import PlanError, VecwrapError, did_you_mean
+from vecwrap.monitor_file import MonitorFile, move_aside
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import VecEnvWrapper
+
+__all__ = ["Episode", "Monitor"]
+
+COLUMNS = ("r", "l", "t", "env", "lost")
+RESERVED = ("final_obs", "final_info", "env_id")  # what the face writes into infos
+
+
+class Episode(NamedTuple):
+    """One finished episode.
+
+    Attributes:
+        score: the sum of its rewards.
+        length: in agent steps.
+        seconds: how long it took.
+        env: the sub-environment's index.
+    """
+
+    score: float
+    length: int
+    seconds: float
+    env: int
+
+
+class Monitor(VecEnvWrapper):
+    """Record the score and length of every game: in ``infos``, and in ``monitor.csv`` where a folder is given.
+
+    An episode here is one of the environment itself: a game, in which lives may be lost, with the rewards that the
+    environment paid. That is so wherever the monitor stands in the chain, whatever clips or scales rewards or ends the
+    agent's episodes earlier, and in every autoreset mode. An episode that a reset breaks off is not reported.
+
+    In the step in which games end, ``infos`` has, laid out as by Gymnasium's ``RecordEpisodeStatistics``::
+
+        infos["episode"]   # {"r": (m,) float64 score, "l": (m,) int64 agent steps, "t": (m,) float64 seconds it took}
+        infos["_episode"]  # (m,) bool, whose game ended; elsewhere the three are 0
+
+    ``monitor.csv`` is read by Stable-Baselines3's ``load_results`` and by OpenAI Baselines. Its first line is ``#`` and
+    JSON: ``t_start`` (seconds since 1970), ``env_id``, ``step_unit``, ``frame_skip`` (frames an agent step; null where
+    that varies) and ``pipeline`` (the pipeline's hash, null where the chain was put together by hand). Then a row a
+    game: ``r``, ``l``, ``t`` (unlike in ``infos``: seconds from ``t_start`` to its end, as in these two libraries),
+    ``env``, ``lost`` (1 where the game ended because its sub-environment was lost, so ``r`` is no score), and the
+    ``info_keys``. Each row is written when its game ends, so a killed run loses the row in flight at most.
+
+    Files of an earlier run in the folder are moved aside (``monitor.csv.1``, ``.2``, ...), where they overwrite nothing
+    and no reader takes them for part of this run. A folder that cannot be written is an error at the first reset; a
+    write that fails later ends the recording with a warning, never the training.
+
+    Args:
+        env: what it wraps.
+        dir: the folder for the files, made where missing; None for no files.
+        info_keys: columns of ``infos`` to write beside each game, from its last step; empty where absent.
+        per_env: one file a sub-environment, ``0.monitor.csv`` and so on, instead of one for all.
+        rewards: ``"raw"``: what the environment paid, until its own episode ends. ``"seen"``: the rewards as they are
+            at this place in the chain, until the agent's episode ends.
+        resume: append to the folder's files, whose header is kept, instead of moving them aside.
+        stats_key: the column's name in ``infos``.
+
+    Attributes:
+        num_episodes: how many games ended.
+        recent: the last 100 of them, as ``Episode(score, length, seconds, env)``.
+        paths: the files, ``()`` without ``dir``.
+
+    Raises:
+        PlanError: arguments that do not fit, or a second monitor with the same folder or ``stats_key``.
+
+    Example:
+        >>> import gymnasium
+        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> make = lambda: gymnasium.make("CartPole-v1", max_episode_steps=5)
+        >>> env = Monitor(DummyBackend([make, make]))
+        >>> observations, infos = env.reset(seed=1)
+        >>> while "episode" not in infos:
+        ...     observations, rewards, terminations, truncations, infos = env.step([0, 1])
+        >>> infos["episode"]["r"], infos["episode"]["l"], infos["_episode"]
+        (array([5., 5.]), array([5, 5]), array([ True,  True]))
+        >>> env.num_episodes
+        2
+        >>> env.close()
+    """
+
+    path_parameters: ClassVar[frozenset[str]] = frozenset({"dir"})
+    not_hashed: ClassVar[frozenset[str]] = frozenset({"dir", "info_keys", "per_env", "resume"})
+
+    def __init__(
+        self,
+        env: VecEnv,
+        dir: str | None = None,
+        *,
+        info_keys: tuple[str, ...] = (),
+        per_env: bool = False,
+        rewards: Literal["raw", "seen"] = "raw",
+        resume: bool = False,
+        stats_key: str = "episode",
+    ) -> None:
+        super().__init__(env)
+        self.dir = None if dir is None else Path(dir)
+        self.info_keys = tuple(info_keys)
+        self.per_env = per_env
+        self.rewards = rewards
+        self.resume = resume
+        self.stats_key = stats_key
+        self._check()
+        self.num_episodes = 0
+        self.recent: deque[Episode] = deque(maxlen=100)
+        self._returns = np.zeros(env.num_envs)
+        self._lengths = np.zeros(env.num_envs, dtype=np.int64)
+        self._started = np.zeros(env.num_envs)
+        self._running = np.zeros(env.num_envs, dtype=np.bool_)
+        self._pipeline_hash: str | None = None
+        self._files: list[MonitorFile] = []
+        self._opened = False
+        self._warned = False
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Where the rows go."""
+        if self.dir is None:
+            return ()
+        names = [f"{i}.monitor.csv" for i in range(self.num_envs)] if self.per_env else ["monitor.csv"]
+        return tuple(self.dir / name for name in names)
+
+    def on_pipeline(self, pipeline: Any) -> None:
+        """Take note of the pipeline that this is built from; called before the first reset, for the file's header."""
+        self._pipeline_hash = pipeline.hash
+
+    def on_step(self, step: StepResult) -> None:
+        """Add up; report and write what ended; begin anew where a game does."""
+        rows, dones = step.rows, step.dones
+        running = self._running[rows]
+        lost = dones & running & ~step.acted  # an end that no action brought; a row that rests has ended before
+        if self.rewards == "raw":
+            paid, over, opens = step.raw_rewards, step.raw_dones, step.raw_first
+        else:
+            paid, over, opens = step.rewards, step.ended, step.first
+        returns = self._returns[rows] + paid
+        lengths = self._lengths[rows] + step.acted
+        closed = over | lost
+        if closed.any():
+            self._close_episodes(step, closed, lost, returns, lengths)
+        cleared = closed | opens
+        self._returns[rows] = np.where(cleared, 0.0, returns)
+        self._lengths[rows] = np.where(cleared, 0, lengths)
+        self._running[rows] = step.first | (running & ~dones)
+        if opens.any():
+            self._started[step.env_ids[opens]] = time.perf_counter()
+
+    def layer_state(self) -> dict[str, Any]:
+        """Give the running scores, lengths and times, and what was counted."""
+        return {
+            "returns": self._returns.copy(),
+            "lengths": self._lengths.copy(),
+            "running": self._running.copy(),
+            "elapsed": time.perf_counter() - self._started,
+            "num_episodes": self.num_episodes,
+            "recent": [list(episode) for episode in self.recent],
+        }
+
+    def load_layer_state(self, state: dict[str, Any]) -> None:
+        """Take in what ``layer_state`` gave."""
+        self._returns[:] = state["returns"]
+        self._lengths[:] = state["lengths"]
+        self._running[:] = state["running"]
+        self._started[:] = time.perf_counter() - np.asarray(state["elapsed"])
+        self.num_episodes = int(state["num_episodes"])
+        self.recent.clear()
+        self.recent.extend(Episode(*episode) for episode in state["recent"])
+
+    def on_close(self) -> None:
+        """Close the files."""
+        self._close_files()
+
+    def __del__(self) -> None:
+        self._close_files()
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self.rewards not in ("raw", "seen"):
+            near = did_you_mean(self.rewards, ("raw", "seen"))
+            raise PlanError(f'monitor: rewards: expected raw or seen, got "{self.rewards}".{near}')
+        if not self.stats_key or self.stats_key.startswith("_") or self.stats_key in RESERVED:
+            raise PlanError(
+                f"monitor: stats_key: expected a name without a leading underscore and none of {', '.join(RESERVED)}, "
+                f'got "{self.stats_key}"; the default is "episode"'
+            )
+        columns = COLUMNS + self.info_keys
+        if len(set(columns)) != len(columns):
+            raise PlanError(
+                f"monitor: info_keys: expected each name once and none of {', '.join(COLUMNS)}, got {self.info_keys}"
+            )
+        for inner in self.env.layers:
+            if isinstance(inner, Monitor) and inner.stats_key == self.stats_key:
+                raise PlanError(
+                    f'monitor: an inner monitor reports infos["{self.stats_key}"] already; leave one out, or give this '
+                    'one a name of its own with stats_key="..."'
+                )
+            if isinstance(inner, Monitor) and self.dir is not None and inner.dir == self.dir:
+                raise PlanError(
+                    f'monitor: dir: an inner monitor writes into "{self.dir}" already; give each its own folder'
+                )
+
+    def _close_episodes(
+        self, step: StepResult, closed: BoolArray, lost: BoolArray, returns: FloatArray, lengths: IntArray
+    ) -> None:
+        """Report the rows that closed, in infos and in the files."""
+        seconds = np.round(time.perf_counter() - self._started[step.rows], 6)
+        reported = closed & ~lost
+        if reported.any():
+            self._warn_of_another(step.infos)
+            columns = {
+                "r": np.where(reported, returns, 0.0),
+                "l": np.where(reported, lengths, 0),
+                "t": np.where(reported, seconds, 0.0),
+            }
+            step.add_info(self.stats_key, columns, reported)
+        for i in np.flatnonzero(closed).tolist():
+            episode = Episode(float(returns[i]), int(lengths[i]), float(seconds[i]), int(step.env_ids[i]))
+            if reported[i]:
+                self.num_episodes += 1
+                self.recent.append(episode)
+            if self._files:
+                infos = step.final_infos if step.first[i] and step.dones[i] else step.infos
+                self._write(episode, bool(lost[i]), [_cell(infos or {}, key, i) for key in self.info_keys])
+
+    def _warn_of_another(self, infos: Infos) -> None:
+        if self.stats_key in infos and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f'monitor: infos["{self.stats_key}"] of an inner layer or of the environment is replaced; leave one of '
+                'the two out, or give this one a name of its own with stats_key="..."',
+                stacklevel=2,
+            )
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        if self.dir is not None and not self._opened:
+            self._open_files(self.dir)
+        super()._send_reset(env_ids, seeds, options)
+
+    def _open_files(self, folder: Path) -> None:
+        header = {
+            "t_start": time.time(),
+            "env_id": self.spec.id if self.spec is not None else self._root.env_name,
+            "step_unit": "agent step",
+            "frame_skip": self._frame_skip(),
+            "pipeline": self._pipeline_hash,
+        }
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if not self.resume:
+                move_aside(folder)
+            for path in self.paths:
+                self._files.append(MonitorFile(path, header, COLUMNS + self.info_keys))
+        except OSError as error:
+            self._close_files()
+            raise PlanError(
+                f'monitor: dir: expected a folder that files can be written to, got "{folder}": {error}; '
+                "give another, or leave dir out"
+            ) from error
+        except PlanError:
+            self._close_files()
+            raise
+        self._opened = True
+
+    def _frame_skip(self) -> int | None:
+        """How many frames an agent step lasts, as the sub-environment's layers or its environment say; else 1."""
+        try:
+            (frames,) = self._root.get_attr("frame_skip", indices=0)
+        except VecwrapError:
+            return 1
+        return int(frames) if isinstance(frames, (int, np.integer)) else None
+
+    def _write(self, episode: Episode, lost: bool, cells: list[Any]) -> None:
+        file = self._files[episode.env if self.per_env else 0]
+        elapsed = round(time.time() - file.t_start, 6)
+        try:
+            file.write([round(episode.score, 6), episode.length, elapsed, episode.env, int(lost), *cells])
+        except OSError as error:
+            self._close_files()
+            warnings.warn(
+                f"monitor: {file.path} cannot be written any more ({error}); the run goes on without it, what was "
+                "written stays",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def _close_files(self) -> None:
+        for file in getattr(self, "_files", ()):
+            file.close()
+        self._files = []
+
+
+def _cell(infos: Infos, key: str, i: int) -> Any:
+    """Give one row's value of an infos column, as it is written; empty where the row has none."""
+    mask = infos.get(f"_{key}")
+    if mask is None or not mask[i]:
+        return ""
+    value = batches.row(infos[key], i)
+    return value.item() if isinstance(value, np.generic) else value
