@@ -21,6 +21,8 @@ from stable_baselines3.common.atari_wrappers import AtariWrapper
 
 from vecwrap.atari_settings import layers_of
 from vecwrap.errors import PlanError, ResetNeededError
+from vecwrap.plan import plan
+from vecwrap.spec import PipelineSpec
 from vecwrap.sub_env import Tap
 from vecwrap.wrappers.atari import Atari
 
@@ -337,6 +339,12 @@ def test_machado_plays_with_sticky_actions_of_a_quarter():
     Atari(make("Pong", repeat_action_probability=0.25), "machado").close()
 
 
+def test_the_lineage_can_be_given_by_position():
+    spec = gymnasium.spec("PongNoFrameskip-v4")
+    assert Atari.environment_kwargs(spec, "machado") == Atari.environment_kwargs(spec, lineage="machado")
+    assert Atari.in_words("machado", noop_max=0) == Atari.in_words(lineage="machado", noop_max=0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -587,7 +595,10 @@ def test_an_id_that_is_no_atari_game_is_a_plan_error():
         ),
         (lambda: make("Pong", obs_type="ram"), r"expected colour images.*got Box.*obs_type=\"rgb\""),
         (lambda: make("Pong", obs_type="grayscale"), r"expected colour images"),
-        (lambda: make("Pong", continuous=True, full_action_space=True), r"expected discrete actions, got Box.*continuous=False"),
+        (
+            lambda: make("Pong", continuous=True, full_action_space=True),
+            r"expected discrete actions, got Box.*continuous=False",
+        ),
         (lambda: Script(meanings=("FIRE", "LEFT", "RIGHT")), r"begin with NOOP, FIRE.*full_action_space=True"),
     ],
 )
@@ -720,6 +731,14 @@ def test_both_paths_tell_what_the_game_itself_pays_and_reports(inside):
     assert noted[0] == noted[1]
     assert max(note[0] for note in noted[0]) > 1
     assert any(len(note) == 2 and note[1] for note in noted[0])
+
+
+def test_a_pipelines_hash_is_the_same_on_both_paths():
+    def hash_with(layer):
+        spec = PipelineSpec.from_dict({"env": "PongNoFrameskip-v4", "n": 1, "wrappers": [layer]})
+        return plan(spec).pipeline.hash
+
+    assert hash_with("atari:direct=false") == hash_with("atari") != hash_with("atari:machado")
 
 
 def test_the_direct_path_asks_for_colour_frames_at_resets_alone(monkeypatch):

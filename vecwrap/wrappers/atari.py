@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import gymnasium
 import numpy as np
@@ -89,6 +89,7 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
     """
 
     game_goes_on: bool = False
+    not_hashed: ClassVar[frozenset[str]] = frozenset({"direct"})  # both ways to the emulator give the same stream
 
     def __init__(
         self,
@@ -218,12 +219,13 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
     # -- what the plan asks -------------------------------------------------------------------------------------------
 
     @classmethod
-    def environment_kwargs(cls, env_spec: EnvSpec, **arguments: Any) -> dict[str, Any]:
+    def environment_kwargs(cls, env_spec: EnvSpec, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Say what to make an id with, so that it skips no frames and repeats actions only as this layer says.
 
         Args:
             env_spec: the environment's registration.
-            arguments: the layer's arguments.
+            args: the layer's arguments by position,
+            kwargs: and by name.
 
         Returns:
             Keyword arguments for ``gymnasium.make``: those of the two that the environment's constructor takes. `Atari`
@@ -238,21 +240,21 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
             >>> Atari.environment_kwargs(gymnasium.spec("ALE/Pong-v5"))
             {'frameskip': 1, 'repeat_action_probability': 0.0}
         """
-        settings = settle(**arguments)
-        kwargs = {"frameskip": 1, "repeat_action_probability": settings.repeat_action_probability}
+        settings = settle(*args, **kwargs)
+        wanted = {"frameskip": 1, "repeat_action_probability": settings.repeat_action_probability}
         entry_point = env_spec.entry_point
         if entry_point is None or entry_point == "ale_py.env:AtariEnv":
-            return kwargs
+            return wanted
         make: Any = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
         if isinstance(make, type) and not hasattr(make, "get_action_meanings"):
             raise PlanError(NO_GAME.format(f'"{env_spec.id}" ({make.__name__})'))
         parameters = inspect.signature(make).parameters.values()
         takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
         names = {parameter.name for parameter in parameters}
-        return {name: value for name, value in kwargs.items() if takes_all or name in names}
+        return {name: value for name, value in wanted.items() if takes_all or name in names}
 
     @classmethod
-    def in_words(cls, **arguments: Any) -> str:
+    def in_words(cls, *args: Any, **kwargs: Any) -> str:
         """Say in one sentence which lineage this is, and what it does.
 
         Example:
@@ -261,4 +263,4 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
             grey of the maximum of the last two, 84x84; an episode is one life; FIRE at each reset where the game
             knows it; rewards clipped to their sign; no sticky actions.'
         """
-        return settle(**arguments).in_words()
+        return settle(*args, **kwargs).in_words()
