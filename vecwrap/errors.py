@@ -12,6 +12,7 @@ __all__ = [
     "ArgumentError",
     "BackendError",
     "CastWarning",
+    "CheckpointError",
     "PlanError",
     "ResetNeededError",
     "SpecError",
@@ -39,6 +40,10 @@ class ArgumentError(VecwrapError, ValueError):
 
 class ResetNeededError(VecwrapError, gymnasium.error.ResetNeeded):
     """A row was stepped that has no running episode."""
+
+
+class CheckpointError(VecwrapError, ValueError):
+    """A saved state that does not fit, or a file that holds none."""
 
 
 class BackendError(VecwrapError, RuntimeError):

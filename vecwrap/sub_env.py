@@ -17,7 +17,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from vecwrap.batch import row as row_of
 from vecwrap.contract import Autoreset
+from vecwrap.env_state import env_state, load_env_state
 from vecwrap.errors import RemoteTraceback, SubEnvError
 from vecwrap.infos import snapshot
 from vecwrap.slots import Slots
@@ -279,6 +281,36 @@ class SubEnv:
         """Give what the environment renders, as an array of the caller's own."""
         frame = self.env.render()
         return frame.copy() if isinstance(frame, np.ndarray) else frame
+
+    def state(self) -> dict[str, Any]:
+        """Give all that it takes to go on from here.
+
+        Raises:
+            CannotSaveError: the environment or one of its wrappers offers no state.
+        """
+        slots, row = self._slots, self._row
+        return {
+            "env": env_state(self.env),
+            "over": self._over,
+            "seed": self._seed,
+            "episode": self._episode,
+            "steps": self._steps,
+            "observation": row_of(slots.observations.batch(), row),
+            "rewards": float(slots.rewards[row]),
+            "terminated": bool(slots.terminations[row]),
+            "truncated": bool(slots.truncations[row]),
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take in what ``state`` gave for an equal sub-environment."""
+        if self._episode == 0:
+            self.env.reset()  # makes what an environment makes at its first reset; the state then replaces it
+        load_env_state(self.env, state["env"])
+        slots, row = self._slots, self._row
+        self._over, self._seed = state["over"], state["seed"]
+        self._episode, self._steps = state["episode"], state["steps"]
+        slots.observations.put(row, state["observation"])
+        slots.terminations[row], slots.truncations[row] = state["terminated"], state["truncated"]
 
     def close(self) -> None:
         """Close the environment."""

@@ -7,6 +7,7 @@ up. Only the outermost environment, the one that the user calls, makes Gymnasium
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import gymnasium
@@ -15,6 +16,7 @@ from gymnasium import spaces
 from gymnasium.error import NoAsyncCallError
 
 from vecwrap import batch as batches
+from vecwrap import checkpoint
 from vecwrap.actions import conform_actions, refuse_outside
 from vecwrap.batch import Batch
 from vecwrap.contract import BoolArray, FloatArray, IntArray, StepResult
@@ -275,6 +277,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """All n rows as they were last shown, as fresh arrays."""
         return batches.copy(self._root.slots.observations.batch() if self._shown is None else self._shown)
 
+    def _show_again(self, observations: Batch) -> None:
+        """Say what was last shown, after a load."""
+        self._shown = batches.copy(observations)
+
     def _gymnasium_form(self, observations: Batch) -> Any:
         return _tuples_of_objects(observations) if self._object_leaves else observations
 
@@ -385,6 +391,45 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def eval(self) -> Self:
         """Freeze every statistic in the chain, for evaluation; gives the environment back."""
         return self.train(False)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Give the state of the chain: of its layers and, where they offer it, of the sub-environments.
+
+        A sub-environment offers its state where it and each of its wrappers either has ``state_dict`` and
+        ``load_state_dict``, or is ALE's, or is a wrapper of Gymnasium's or vecwrap's. Where one does not, the entry
+        ``"sub_envs_missing"`` says why; after a load such an environment needs a reset, while the layers go on.
+
+        Returns:
+            Arrays, numbers, text, lists and dicts.
+
+        Raises:
+            AlreadyPendingCallError: rows are out.
+        """
+        return checkpoint.state_dict(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where ``state_dict`` was called, bit for bit where the sub-environments could be saved.
+
+        Raises:
+            CheckpointError: the state is of another chain or format; says the first difference.
+        """
+        checkpoint.load_state_dict(self, state)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write ``state_dict()`` to a ``.npz`` file, atomically: a crash or a full disk leaves the old file.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        checkpoint.write_state(path, self.state_dict())
+
+    def load(self, path: str | PathLike[str]) -> None:
+        """Read what ``save`` wrote and go on from there; nothing in the file is run.
+
+        Raises:
+            CheckpointError: no such file, not one of these, or one of another chain.
+        """
+        self.load_state_dict(checkpoint.read_state(path))
 
     @property
     def backend(self) -> str:

@@ -21,7 +21,7 @@ from gymnasium.vector import AutoresetMode
 from vecwrap.actions import conform_actions
 from vecwrap.batch import Batch
 from vecwrap.contract import Autoreset, IntArray, StepResult
-from vecwrap.errors import ArgumentError, BackendError, PlanError, ResetNeededError
+from vecwrap.errors import ArgumentError, BackendError, PlanError, ResetNeededError, SubEnvError
 from vecwrap.slots import Slots
 from vecwrap.sub_env import Failure
 from vecwrap.vec_env import VecEnv
@@ -333,6 +333,27 @@ class Backend(VecEnv):
     def _request_frames(self, env_ids: IntArray) -> None:
         self._refuse_pending("request_frames")
         self._frames_wanted(self._indices(env_ids))
+
+    def _sub_env_states(self) -> tuple[list[dict[str, Any]] | None, str | None]:
+        """Give the state of each sub-environment, or None and why not."""
+        if self._any_ended and self._never_reset.any():
+            return None, "it has not been reset yet"
+        try:
+            return list(self._call_now("state", [()] * self.num_envs, self.all_ids.tolist())), None
+        except SubEnvError as error:
+            return None, str(error)
+
+    def _load_sub_env_states(self, states: Sequence[dict[str, Any]] | None) -> None:
+        """Put each sub-environment where it was; without states, each needs a reset."""
+        if states is None:
+            self._ended[:] = self._any_ended = True
+            return
+        self._call_now("load_state", [(state,) for state in states], self.all_ids.tolist())
+        self._never_reset[:] = False
+        for i, state in enumerate(states):
+            self.slots.observations.put(i, state["observation"])
+            self._ended[i] = state["over"] and self.autoreset is Autoreset.DISABLED
+        self._any_ended = bool(self._ended.any())
 
     def _call_now(self, method: str, arguments: Sequence[tuple[Any, ...]], ids: Sequence[int]) -> tuple[Any, ...]:
         self._ask(method, ids, arguments)

@@ -198,6 +198,9 @@ class NativeBackend(Backend):
     def _poll(self, deadline: float | None) -> None:
         raise AssertionError("rows of a native engine come all at once")
 
+    def _sub_env_states(self) -> tuple[None, str]:
+        return None, f"{self.env_name} gives no state of its sub-environments"
+
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     def _ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:

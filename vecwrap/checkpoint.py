@@ -1,0 +1,182 @@
+"""The state of a whole chain, and the file that it is kept in.
+
+A file is a NumPy ``.npz``: the arrays by number, and the structure around them as JSON text. Loading never unpickles,
+so a stranger's file runs no code. Saving is atomic: a crash leaves the old file as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vecwrap.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from vecwrap.vec_env import VecEnv
+    from vecwrap.wrapper import VecEnvWrapper
+
+__all__ = ["load_state_dict", "read_state", "state_dict", "write_state"]
+
+FORMAT = 1
+_STRUCTURE = "structure"
+
+
+def state_dict(env: VecEnv) -> dict[str, Any]:
+    """Give the state of every layer and, where they offer theirs, of the sub-environments."""
+    root = env._root
+    root._refuse_pending("state_dict")
+    sub_envs, reason = root._sub_env_states()
+    return {
+        "format": FORMAT,
+        "chain": _chain_of(env),
+        "layers": [layer.layer_state() for layer in _wrappers(env)],
+        "sub_envs": sub_envs,
+        "sub_envs_missing": reason,
+        "shown": env._all_observations() if sub_envs is not None else None,
+    }
+
+
+def load_state_dict(env: VecEnv, state: dict[str, Any]) -> None:
+    """Take in what ``state_dict`` gave for the same chain.
+
+    Raises:
+        CheckpointError: a state of another chain or format; says the first difference.
+    """
+    root = env._root
+    root._refuse_pending("load_state_dict")
+    if state.get("format") != FORMAT:
+        raise CheckpointError(f"expected a state of format {FORMAT}, got {state.get('format')!r}; save it anew")
+    expected = _chain_of(env)
+    for key in expected:
+        if state["chain"].get(key) != expected[key]:
+            raise CheckpointError(_difference(key, state["chain"].get(key), expected[key]))
+    for layer, layer_state in zip(_wrappers(env), state["layers"], strict=True):
+        layer.load_layer_state(layer_state)
+    root._load_sub_env_states(state["sub_envs"])
+    if state["shown"] is not None:
+        env._show_again(state["shown"])
+
+
+def _wrappers(env: VecEnv) -> tuple[VecEnvWrapper, ...]:
+    return env.layers[:-1]  # type: ignore[return-value]  # all but the backend
+
+
+def _chain_of(env: VecEnv) -> dict[str, Any]:
+    """What must agree between what was saved and what it is loaded into."""
+    root = env._root
+    pipeline = env.pipeline
+    return {
+        "environment": root.spec.id if root.spec is not None else root.env_name,
+        "n": env.num_envs,
+        "autoreset": root.autoreset.value,
+        "layers": [type(layer).__name__ for layer in reversed(env.layers[:-1])],
+        "pipeline": list(pipeline.layer_names) if pipeline is not None else None,
+    }
+
+
+def _difference(key: str, saved: Any, here: Any) -> str:
+    if isinstance(saved, list) and isinstance(here, list):
+        for i, (one, other) in enumerate(zip(saved, here, strict=False)):
+            if one != other:
+                return f'{key}[{i}]: the state is of "{one}", this environment has "{other}"'
+        return f"{key}: the state is of {len(saved)} ({', '.join(saved)}), this environment has {len(here)}"
+    return f"{key}: the state is of {saved!r}, this environment has {here!r}"
+
+
+def write_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
+    """Write a state as one ``.npz`` file, atomically.
+
+    Raises:
+        CheckpointError: something in it is neither an array nor JSON; says where.
+        OSError: the disk is full or the folder cannot be written; the old file is as it was.
+    """
+    path = Path(path)
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    text = json.dumps(_split(state, arrays, "state"))
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, **{_STRUCTURE: np.frombuffer(text.encode(), dtype=np.uint8)}, **arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read what ``write_state`` wrote; nothing in the file is run.
+
+    Raises:
+        CheckpointError: no such file, or not one of these.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            structure = json.loads(file[_STRUCTURE].tobytes().decode())
+            arrays = {name: file[name] for name in file.files if name != _STRUCTURE}
+            state = _join(structure, arrays)
+    except FileNotFoundError:
+        raise CheckpointError(f"{os.fspath(path)}: no such file") from None
+    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved ({error})") from error
+    if not isinstance(state, dict):
+        raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved")
+    return state
+
+
+def _split(value: Any, arrays: dict[str, np.ndarray[Any, Any]], path: str) -> Any:
+    """Give JSON that names the arrays, and put those into ``arrays``."""
+    if isinstance(value, np.ndarray):
+        if value.dtype == object:
+            return {"objects": [_split(item, arrays, f"{path}[{i}]") for i, item in enumerate(value)]}
+        name = f"array_{len(arrays)}"
+        arrays[name] = value
+        return {"array": name}
+    if isinstance(value, np.generic):
+        return _split(np.asarray(value), arrays, path)
+    if isinstance(value, bytes):
+        return _split(np.frombuffer(value, dtype=np.uint8), arrays, path) | {"bytes": True}
+    if isinstance(value, dict):
+        bad = [key for key in value if not isinstance(key, str)]
+        if bad:
+            pairs = [
+                [_split(key, arrays, path), _split(item, arrays, f"{path}[{key!r}]")] for key, item in value.items()
+            ]
+            return {"pairs": pairs}
+        return {"dict": {key: _split(item, arrays, f"{path}[{key!r}]") for key, item in value.items()}}
+    if isinstance(value, tuple):
+        return {"tuple": [_split(item, arrays, f"{path}[{i}]") for i, item in enumerate(value)]}
+    if isinstance(value, list):
+        return [_split(item, arrays, f"{path}[{i}]") for i, item in enumerate(value)]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise CheckpointError(f"{path}: expected arrays, numbers, text, lists and dicts, got a {type(value).__name__}")
+
+
+def _join(value: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
+    if isinstance(value, list):
+        return [_join(item, arrays) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "array" in value:
+        array = arrays[value["array"]]
+        return array.tobytes() if value.get("bytes") else array
+    if "objects" in value:
+        out = np.empty(len(value["objects"]), dtype=object)
+        for i, item in enumerate(value["objects"]):
+            out[i] = _join(item, arrays)
+        return out
+    if "tuple" in value:
+        return tuple(_join(item, arrays) for item in value["tuple"])
+    if "pairs" in value:
+        return {_join(key, arrays): _join(item, arrays) for key, item in value["pairs"]}
+    return {key: _join(item, arrays) for key, item in value["dict"].items()}

@@ -1,0 +1,109 @@
+"""The state of one sub-environment, layer by layer, so that a run can go on where it stopped.
+
+A layer, or the environment itself, that offers ``state_dict`` and ``load_state_dict`` is asked. The Arcade Learning
+Environment gives its emulator's state. Of Gymnasium's and vecwrap's own wrappers the plain attributes are the state
+(counters, flags, arrays). The environment's ``np_random`` is part of it in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+__all__ = ["CannotSaveError", "env_state", "load_env_state"]
+
+Env = gymnasium.Env[Any, Any]
+_PLAIN = (int, float, str, bool, type(None), np.number, np.bool_)
+_OURS = ("gymnasium.", "vecwrap.")
+
+
+class CannotSaveError(Exception):
+    """A layer whose state nobody can tell."""
+
+
+def env_state(env: Env) -> list[dict[str, Any]]:
+    """Give the state of an environment and all its wrappers, outermost first.
+
+    Raises:
+        CannotSaveError: one of them offers no state.
+    """
+    return [{"layer": _name(layer), "state": _state_of(layer)} for layer in _chain(env)]
+
+
+def load_env_state(env: Env, states: list[dict[str, Any]]) -> None:
+    """Take in what ``env_state`` gave for an environment that is wrapped in the same layers.
+
+    Raises:
+        ValueError: the layers differ; says which.
+    """
+    layers = list(_chain(env))
+    names, saved = [_name(layer) for layer in layers], [state["layer"] for state in states]
+    if names != saved:
+        raise ValueError(f"expected a sub-environment of {' > '.join(saved)}, got {' > '.join(names)}")
+    for layer, state in zip(layers, states, strict=True):
+        _load(layer, state["state"])
+
+
+def _chain(env: Env) -> Iterator[Env]:
+    while isinstance(env, gymnasium.Wrapper):
+        yield env
+        env = env.env
+    yield env
+
+
+def _name(layer: Env) -> str:
+    return type(layer).__qualname__
+
+
+def _state_of(layer: Env) -> dict[str, Any]:
+    state: dict[str, Any] = {}
+    if _offers_state(layer):
+        state["own"] = layer.state_dict()  # type: ignore[attr-defined]
+    elif _is_ale(layer):
+        serialized = layer.unwrapped.ale.cloneState(include_rng=True).__getstate__()  # type: ignore[attr-defined]
+        data = serialized if isinstance(serialized, bytes) else serialized[0]
+        state["ale"] = np.frombuffer(data, dtype=np.uint8).copy()
+    elif isinstance(layer, gymnasium.Wrapper) and type(layer).__module__.startswith(_OURS):
+        state["attributes"] = _plain_attributes(layer)
+    else:
+        kind = "wrapper" if isinstance(layer, gymnasium.Wrapper) else "environment"
+        raise CannotSaveError(f"the {kind} {_name(layer)} offers no state_dict() and load_state_dict()")
+    if not isinstance(layer, gymnasium.Wrapper) and layer._np_random is not None:
+        state["np_random"] = layer._np_random.bit_generator.state
+    return state
+
+
+def _load(layer: Env, state: dict[str, Any]) -> None:
+    if "own" in state:
+        layer.load_state_dict(state["own"])  # type: ignore[attr-defined]
+    if "ale" in state:
+        import ale_py
+
+        saved = ale_py.ALEState.__new__(ale_py.ALEState)
+        data = state["ale"].tobytes()
+        template = layer.unwrapped.ale.cloneState(include_rng=True).__getstate__()  # type: ignore[attr-defined]
+        saved.__setstate__(data if isinstance(template, bytes) else (data,))
+        layer.unwrapped.ale.restoreState(saved)  # type: ignore[attr-defined]
+    for name, value in state.get("attributes", {}).items():
+        setattr(layer, name, value.copy() if isinstance(value, np.ndarray) else value)
+    if "np_random" in state:
+        layer.np_random.bit_generator.state = state["np_random"]
+
+
+def _offers_state(layer: Env) -> bool:
+    return hasattr(type(layer), "state_dict") and hasattr(type(layer), "load_state_dict")
+
+
+def _is_ale(layer: Env) -> bool:
+    return type(layer).__module__.startswith("ale_py.") and hasattr(layer, "ale")
+
+
+def _plain_attributes(layer: Env) -> dict[str, Any]:
+    return {
+        name: value.copy() if isinstance(value, np.ndarray) else value
+        for name, value in vars(layer).items()
+        if isinstance(value, _PLAIN) or (isinstance(value, np.ndarray) and value.dtype != object)
+    }
