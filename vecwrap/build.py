@@ -9,7 +9,7 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.contract import Autoreset
-from vecwrap.errors import PlanError, SpecError, SubEnvError
+from vecwrap.errors import SpecError
 from vecwrap.plan import Plan, plan
 from vecwrap.spec import PipelineSpec
 from vecwrap.vec_env import VecEnv
@@ -127,10 +127,7 @@ def build_plan(checked: Plan) -> VecEnv:
     Raises:
         VecwrapError: as ``build``; what was opened is closed.
     """
-    try:
-        env = checked.make_backend()
-    except SubEnvError as error:
-        raise _of_making(error, checked) from error
+    env = checked.start()
     try:
         for layer in checked.layers:
             if layer.runs_in == "parent":
@@ -164,11 +161,3 @@ def _is_default(value: Any, default: Any) -> bool:
     return value is default or (
         type(value) is type(default) and isinstance(value, (str, tuple, int)) and value == default
     )
-
-
-def _of_making(error: SubEnvError, checked: Plan) -> SubEnvError | PlanError:
-    """Say a layer's refusal in the words of the layer."""
-    refused = " raised PlanError in make: "
-    if error.during == "make" and refused in str(error):
-        return PlanError(str(error).partition(refused)[2])
-    return error

@@ -1,0 +1,352 @@
+"""Pipelines are checked before anything starts, and a plan says what would be built."""
+
+import functools
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+
+from vecwrap import backend_plan
+from vecwrap import plan as plan_module
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.errors import PlanError, SpecError
+from vecwrap.plan import Plan, plan
+from vecwrap.registry import register_wrapper, wrappers
+from vecwrap.spec import PipelineSpec
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import MapObservations, VecEnvWrapper
+
+
+class Scale(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Multiply observations."""
+
+    def __init__(self, env: Any, factor: float = 2.0) -> None:
+        super().__init__(env)
+        self.factor = factor
+
+    def observation(self, observation: Any) -> Any:
+        return observation * self.factor
+
+
+class Halve(MapObservations):
+    """Keep half the observation."""
+
+    path_parameters: ClassVar[frozenset[str]] = frozenset({"file"})
+    not_hashed: ClassVar[frozenset[str]] = frozenset({"verbose"})
+    made_with: ClassVar[list[Any]] = []
+
+    def __init__(self, env: VecEnv, dtype: str = "float32", *, file: str | None = None, verbose: bool = False) -> None:
+        size = env.single_observation_space.shape[0] // 2  # type: ignore[index]
+        super().__init__(env, gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.dtype(dtype).type))
+        self.made_with.append((file, verbose))
+
+    def map(self, observations: Any) -> Any:
+        return observations[:, : observations.shape[1] // 2]
+
+    @classmethod
+    def in_words(cls, **arguments: Any) -> str:
+        return "only the first half is kept"
+
+    def describe(self) -> str:
+        return f"around {self.num_envs} sub-environment"
+
+
+class Blank(gymnasium.Env[Any, Any]):
+    """Takes what layers ask for."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, frameskip: int = 4, sticky: float = 0.25) -> None:
+        self.frameskip, self.sticky = frameskip, sticky
+
+
+class NoSkip(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Needs every frame."""
+
+    @classmethod
+    def environment_kwargs(cls, env_spec: Any, sticky: float = 0.0) -> dict[str, Any]:
+        if "frameskip" not in env_spec.kwargs:
+            raise PlanError("noskip: expected an environment that can skip frames")
+        return {"frameskip": 1, "sticky": sticky}
+
+    def __init__(self, env: Any, sticky: float = 0.0) -> None:
+        super().__init__(env)
+
+
+def wrap_vector(env: VecEnv, k: int = 2) -> VecEnv:
+    return VecEnvWrapper(env)
+
+
+@pytest.fixture(autouse=True)
+def names() -> Any:
+    gymnasium.register("PlanBlank-v0", Blank, kwargs={"frameskip": 4})
+    register_wrapper("scale", Scale)
+    register_wrapper("halve", Halve)
+    register_wrapper("noskip", NoSkip)
+    Halve.made_with.clear()
+    yield
+    gymnasium.registry.pop("PlanBlank-v0")
+    for name in ("scale", "halve", "noskip"):
+        wrappers.unregister(name)
+
+
+def planned(line: str, **overrides: Any) -> Plan:
+    return plan(PipelineSpec.parse(line).override(**overrides))
+
+
+def message_of(line: str, **overrides: Any) -> str:
+    with pytest.raises((PlanError, SpecError)) as error:
+        planned(line, **overrides)
+    return str(error.value)
+
+
+# -- layers -----------------------------------------------------------------------------------------------------------
+
+
+def test_each_layer_runs_where_its_class_says() -> None:
+    layers = planned("PlanBlank-v0 n=2 | scale | time_limit:9 | halve").layers
+    assert [layer.runs_in for layer in layers] == ["worker", "worker", "parent"]
+
+
+def test_callables_and_partials_are_looked_through() -> None:
+    wraps = [functools.partial(Scale, factor=3.0), lambda env: env, wrap_vector, functools.partial(wrap_vector, k=3)]
+    layers = planned("PlanBlank-v0 n=2 backend=dummy", wrappers=wraps).layers
+    assert [layer.runs_in for layer in layers] == ["worker", "worker", "parent", "parent"]
+    assert layers[0].spec.name == "scale"
+    assert layers[3].bound.kwargs == {"k": 3}
+
+
+def test_a_layer_in_the_wrong_place_is_told_what_to_move_where() -> None:
+    assert message_of("PlanBlank-v0 | halve | time_limit:9 | scale") == (
+        'wrappers[1] "time_limit": it wraps each sub-environment, in the workers, so it cannot stand outside of '
+        '"halve" (wrappers[0]), which wraps the whole vector. Move "time_limit" before "halve": '
+        "time_limit, scale, halve."
+    )
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (
+            gymnasium.wrappers.vector.NormalizeObservation,
+            "NormalizeObservation wraps one of Gymnasium's vector environments from outside and cannot be a layer. "
+            'Instead, take "gymnasium.wrappers:NormalizeObservation", which wraps each sub-environment, or put it '
+            "around the finished environment: NormalizeObservation(vecwrap.build(...)).",
+        ),
+        (
+            Blank,
+            "expected a gymnasium.Wrapper (for each sub-environment), a vecwrap.VecEnvWrapper (for the whole vector) "
+            "or a callable that wraps, got the class ",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_a_layer_is_told_why(layer: Any, message: str) -> None:
+    assert message in message_of("PlanBlank-v0 n=1", wrappers=[layer])
+
+
+def test_a_layer_says_what_its_environment_must_be_made_with() -> None:
+    made = planned("PlanBlank-v0 n=1 | noskip:0.5").environment.factories[0]().unwrapped
+    assert (made.frameskip, made.sticky) == (1, 0.5)  # type: ignore[attr-defined]
+    assert message_of("CartPole-v1 n=1 | noskip") == (
+        'wrappers[0] "noskip": noskip: expected an environment that can skip frames'
+    )
+    assert message_of("PlanBlank-v0 n=1 env_kwargs.frameskip=4 | noskip") == (
+        "env_kwargs.frameskip: expected 1, as noskip needs it, got 4. Leave it out."
+    )
+    assert planned("PlanBlank-v0 n=1 env_kwargs.frameskip=1 | noskip").pipeline.env_kwargs == {"frameskip": 1}
+
+
+def test_paths_of_a_file_are_relative_to_it(tmp_path: Path) -> None:
+    text = "env: PlanBlank-v0\nn: 1\nwrappers:\n  - halve: {file: out.csv}\n"
+    layer = plan(PipelineSpec.from_yaml(text, "p.yaml", tmp_path)).layers[0]
+    assert layer.bound.kwargs["file"] == str(tmp_path / "out.csv")
+    assert layer.spec.kwargs["file"] == str(tmp_path / "out.csv")
+    assert planned("PlanBlank-v0 n=1 | halve:file=out.csv").layers[0].bound.kwargs["file"] == "out.csv"
+
+
+# -- the resolved pipeline --------------------------------------------------------------------------------------------
+
+
+def test_the_resolved_pipeline_says_everything_and_is_its_own_plan() -> None:
+    resolved = planned("PlanBlank n=2 | scale:3 | halve").pipeline
+    assert resolved.env == "PlanBlank-v0"
+    assert resolved.backend.name == "shmem"
+    assert resolved.wrappers[0].kwargs == {"factor": 3.0}
+    assert resolved.wrappers[1].kwargs == {"dtype": "float32", "file": None, "verbose": False}
+    again = plan(PipelineSpec.from_yaml(resolved.to_yaml())).pipeline
+    assert again == resolved
+    assert again.hash == resolved.hash
+
+
+def test_one_pipeline_has_one_hash_however_it_is_written() -> None:
+    forms: list[Any] = [
+        "scale", "scale:2.0", "scale:2", {"scale": {"factor": 2}}, Scale, functools.partial(Scale, factor=2),
+        f"{Scale.__module__}:Scale:",
+    ]  # fmt: skip
+    assert len({planned("PlanBlank-v0 n=2", wrappers=[form]).pipeline.hash for form in forms}) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "same"),
+    [
+        ("PlanBlank-v0 n=2 seed=5 start_index=3 backend=dummy | halve", True),
+        ("PlanBlank-v0 n=2 backend=subprocess backend.workers=1 copy=false | halve", True),
+        ("PlanBlank-v0 n=2 | halve:file=runs/x,verbose=true", True),
+        ("PlanBlank-v0 n=3 | halve", False),
+        ("PlanBlank-v0 n=2 autoreset=next_step | halve", False),
+        ("PlanBlank-v0 n=2 env_kwargs.sticky=0.1 | halve", False),
+        ("PlanBlank-v0 n=2 | halve:float64", False),
+        ("PlanBlank-v0 n=2 | scale | halve", False),
+        ("CartPole-v1 n=2 | halve", False),
+    ],
+)
+def test_the_hash_covers_what_changes_the_stream(line: str, same: bool) -> None:
+    assert (planned(line).pipeline.hash == planned("PlanBlank-v0 n=2 | halve").pipeline.hash) is same
+
+
+def test_the_hash_stays_what_it_was() -> None:
+    # Files carry it: a change here makes the files of earlier versions strangers.
+    assert planned("CartPole-v1 n=2 | time_limit:100").pipeline.hash == "008ed1a13cf8"
+
+
+# -- numbers and the backend ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("PlanBlank-v0 n=0", "n: expected at least 1 sub-environment, got 0."),
+        ("PlanBlank-v0 n=2 batch_size=3", "batch_size: expected 1 to n=2, got 3."),
+        ("PlanBlank-v0 n=2 seed=-1", "seed: expected 0 or more, got -1."),
+        ("PlanBlank-v0 n=2 backend.workers=0", "backend.workers: expected at least 1, got 0."),
+        ("PlanBlank-v0 n=2 backend.workers=two", 'backend.workers: expected int or null, got "two".'),
+        (
+            "PlanBlank-v0 n=2 backend.workers=1 backend.envs_per_worker=2",
+            "backend.envs_per_worker: expected workers or envs_per_worker, got both; each follows from the other.",
+        ),
+        (
+            "PlanBlank-v0 n=2 backend=dummy backend.workers=2",
+            'backend.workers: backend "dummy" has no option workers. It runs in this process; leave the option out, or '
+            'take backend="shmem".',
+        ),
+        (
+            "PlanBlank-v0 n=2 backend=shmem backend.worker=2",
+            'backend.worker: backend "shmem" has no option worker. Did you mean "workers"?',
+        ),
+        ("PlanBlank-v0 n=2 backend=shmem backend.seed=2",
+         "backend.seed: seed is the pipeline's own; write it one level up."),
+        ("PlanBlank-v0 n=2 backend=shmen", 'backend "shmen": unknown backend. Did you mean "shmem"?'),
+    ],
+)  # fmt: skip
+def test_a_number_or_option_that_does_not_fit_is_told(line: str, message: str) -> None:
+    assert message_of(line) == message
+
+
+def test_a_class_that_is_no_backend_is_told() -> None:
+    assert "expected a class derived from vecwrap.backends.base.Backend, got" in message_of(
+        "PlanBlank-v0", backend=Blank
+    )
+    assert planned("PlanBlank-v0 n=1", backend=DummyBackend).pipeline.backend.name == "dummy"
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "reason"),
+    [
+        ("PlanBlank-v0 n=1", "dummy", "one sub-environment is quickest in this process"),
+        (
+            "PlanBlank-v0 n=2",
+            "shmem",
+            "2 sub-environments share the cores, and shared memory is the fastest way to them",
+        ),
+        ("PlanBlank-v0 n=1 backend.workers=1", "shmem", "workers asks for worker processes"),
+        ("PlanBlank-v0 n=2 backend=subprocess", "subprocess", ""),
+    ],
+)
+def test_auto_chooses_and_says_why(line: str, name: str, reason: str) -> None:
+    found = planned(line)
+    assert (found.pipeline.backend.name, found.reason) == (name, reason)
+
+
+def test_n_is_the_usable_cores_or_the_number_of_callables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_module, "usable_cores", lambda: 5)
+    assert planned("PlanBlank-v0").n == 5
+    assert plan(PipelineSpec((Blank, Blank))).n == 2
+    with pytest.raises(PlanError, match=r"^n: expected 2, one for each callable, got 3\. Leave n out\.$"):
+        plan(PipelineSpec((Blank, Blank), n=3))
+
+
+def test_more_workers_than_sub_environments_are_as_many() -> None:
+    assert planned("PlanBlank-v0 n=2 backend.workers=5").backend_options == {"workers": 2}
+
+
+def test_planning_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vecwrap.backends.process.start_worker", None)
+    monkeypatch.setattr(Blank, "__init__", None)
+    planned("PlanBlank-v0 n=2 | scale | halve")
+
+
+# -- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def test_the_plan_is_an_indented_list_from_the_sub_environment_outwards() -> None:
+    found = planned("PlanBlank-v0 n=2 seed=3 backend=dummy | scale:3 | halve:file=x.csv").with_spaces()
+    assert (
+        str(found)
+        == f"""\
+PlanBlank-v0, n=2, seed=3, same_step, pipeline {found.pipeline.hash}
+                          runs in   observation    bytes a step (n=2)
+PlanBlank-v0              parent    (4,) float32                   32
+  scale  factor=3.0       parent    (4,) float32                   32
+    halve  file="x.csv"   parent    (2,) float32                   16
+        only the first half is kept
+        around 1 sub-environment
+backend dummy: in this process, one after the other"""
+    )
+    assert Halve.made_with == [(None, False)]  # no file is written for an explanation
+
+
+def test_the_plan_of_worker_processes_says_how_they_are_shared_out() -> None:
+    text = str(planned("PlanBlank-v0 n=3 backend.workers=2 | scale | halve"))
+    assert "\n  scale" in text
+    assert "   worker" in text
+    assert text.endswith(
+        "backend shmem: 2 workers, 1 or 2 sub-environments each, started as fresh interpreters\n"
+        "    because workers asks for worker processes"
+    )
+    assert "1 worker, 3 sub-environments each, started by spawn" in str(
+        planned("PlanBlank-v0 n=3 backend=subprocess backend.workers=1 backend.start_method=spawn")
+    )
+
+
+def test_spaces_come_from_one_worker_that_is_closed_again() -> None:
+    found = planned("CartPole-v1 n=4 backend=shmem | time_limit:9 | framestack:3").with_spaces()
+    assert found.stages is not None
+    assert [stage.observation_space.shape for stage in found.stages] == [(4,), (4,), (3, 4)]
+
+
+def test_a_layer_that_refuses_the_environment_is_told_with_its_place() -> None:
+    text = "env: PlanBlank-v0\nn: 2\nbackend: dummy\nwrappers:\n  - gymnasium.wrappers:GrayscaleObservation\n"
+    found = plan(PipelineSpec.from_yaml(text, "p.yaml"))
+    with pytest.raises(PlanError, match=r'^p\.yaml:5: wrappers\[0\] "gymnasium\.wrappers:GrayscaleObservation": Val'):
+        found.with_spaces()
+
+
+def test_what_the_backend_takes_from_the_pipeline_is_what_every_backend_takes() -> None:
+    import inspect
+
+    taken = [name for name in inspect.signature(DummyBackend).parameters if name != "factories"]
+    assert sorted(taken) == sorted(backend_plan.PIPELINE_KEYS)
+
+
+def test_a_vector_layer_sees_the_mode() -> None:
+    seen = []
+
+    def look(env: VecEnv) -> VecEnv:
+        seen.append(env.metadata["autoreset_mode"].name)
+        return VecEnvWrapper(env)
+
+    planned("PlanBlank-v0 n=2 backend=dummy autoreset=next_step", wrappers=[look]).with_spaces()
+    assert seen == ["NEXT_STEP"]

@@ -1,0 +1,93 @@
+"""The backend of a plan: which one, why, and whether its options fit."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from vecwrap import registry
+from vecwrap.errors import PlanError, did_you_mean
+from vecwrap.signatures import Signature
+from vecwrap.spec import BackendSpec, PipelineSpec
+from vecwrap.values import Settings, import_path, shown
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import VecEnvWrapper
+
+__all__ = ["PIPELINE_KEYS", "plan_backend"]
+
+# What every backend takes from the pipeline itself.
+PIPELINE_KEYS = ("autoreset", "copy", "batch_size", "start_index", "seed", "debug")
+_PROCESS_OPTIONS = ("workers", "envs_per_worker", "start_method", "daemon")
+
+
+def plan_backend(spec: PipelineSpec, n: int) -> tuple[Callable[..., VecEnv], Mapping[str, Any], BackendSpec, str]:
+    """Choose and check a backend; nothing is started.
+
+    Returns:
+        Its class, its options, its resolved spec, and why it was chosen (``""`` where it was asked for).
+
+    Raises:
+        SpecError: an unknown backend, or an option of another type.
+        PlanError: an option that it does not have, or a number that does not fit.
+    """
+    options = dict(spec.backend.options)
+    target, reason = spec.backend.target, ""
+    if target == "auto":
+        target, reason = _choose(options, n)
+    where = f'{spec.where("backend")} "{target if isinstance(target, str) else shown(target)}"'
+    if not isinstance(target, str):
+        backend = target
+    elif ":" in target:
+        backend = registry.import_target(target, where)
+    else:
+        backend = registry.backends.load(target, where)
+    if not (isinstance(backend, type) and issubclass(backend, VecEnv)) or issubclass(backend, VecEnvWrapper):
+        raise PlanError(f"{where}: expected a class derived from vecwrap.backends.base.Backend, got {shown(backend)}.")
+    name = registry.backends.name_of(backend) or import_path(backend) or backend
+    options = _fitting_options(spec, backend, options, where)
+    _check_workers(spec, options, n)
+    return backend, Settings(options), BackendSpec(name, options), reason
+
+
+def _choose(options: Mapping[str, Any], n: int) -> tuple[str, str]:
+    asked = [name for name in _PROCESS_OPTIONS if options.get(name) is not None]
+    if asked:
+        return "shmem", f"{' and '.join(asked)} ask{'s' * (len(asked) == 1)} for worker processes"
+    if n == 1:
+        return "dummy", "one sub-environment is quickest in this process"
+    return "shmem", f"{n} sub-environments share the cores, and shared memory is the fastest way to them"
+
+
+def _fitting_options(spec: PipelineSpec, backend: Any, options: dict[str, Any], where: str) -> dict[str, Any]:
+    signature = Signature.of(backend)
+    names = [parameter.name for parameter in signature.parameters if parameter.name not in PIPELINE_KEYS]
+    for name in options:
+        place = spec.where("backend", name)
+        if name in PIPELINE_KEYS:
+            raise PlanError(f"{place}: {name} is the pipeline's own; write it one level up.")
+        if name not in names and not signature.any_name:
+            if name in _PROCESS_OPTIONS:
+                remedy = ' It runs in this process; leave the option out, or take backend="shmem".'
+            else:
+                remedy = did_you_mean(name, names) or (f" It has {', '.join(names)}." if names else " It has none.")
+            raise PlanError(f"{place}: {where.rpartition(': ')[2]} has no option {name}.{remedy}")
+    checked = dataclasses.replace(
+        signature, parameters=tuple(p for p in signature.parameters if p.name not in PIPELINE_KEYS)
+    )
+    return dict(checked.bind((), options, where, lambda key, name: spec.where("backend", str(key))).kwargs)
+
+
+def _check_workers(spec: PipelineSpec, options: dict[str, Any], n: int) -> None:
+    """Refuse numbers below 1 and both at once; more workers than sub-environments are as many as these."""
+    for name in ("workers", "envs_per_worker"):
+        value = options.get(name)
+        if value is not None and value < 1:
+            raise PlanError(f"{spec.where('backend', name)}: expected at least 1, got {value}.")
+    if options.get("workers") is not None and options.get("envs_per_worker") is not None:
+        raise PlanError(
+            f"{spec.where('backend', 'envs_per_worker')}: expected workers or envs_per_worker, got both; each follows "
+            "from the other."
+        )
+    if (options.get("workers") or 0) > n:
+        options["workers"] = n

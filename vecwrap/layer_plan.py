@@ -1,0 +1,187 @@
+"""One layer of a plan: what it is, where it runs, whether its arguments fit, and what it may stand outside of."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import gymnasium
+
+from vecwrap import registry
+from vecwrap.environments import WrapSubEnv
+from vecwrap.errors import PlanError, VecwrapError
+from vecwrap.layer_spec import LayerSpec
+from vecwrap.signatures import Bound, Signature, hints
+from vecwrap.values import Settings, import_path, shown
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import VecEnvWrapper
+
+__all__ = ["PlannedLayer", "placed", "plan_layer", "refuse_wrong_order"]
+
+
+@dataclass(frozen=True)
+class PlannedLayer:
+    """One layer, checked.
+
+    Attributes:
+        spec: the layer with all its arguments by name, as it stands in the resolved pipeline.
+        target: what it is: a class or callable.
+        bound: its arguments.
+        runs_in: ``"worker"`` for a layer of each sub-environment, ``"parent"`` for one of the whole vector.
+        where: where it was written, and how it was called there.
+        words: what it does, where it says so (``in_words``).
+    """
+
+    spec: LayerSpec
+    target: Callable[..., Any]
+    bound: Bound
+    runs_in: Literal["worker", "parent"]
+    where: str
+    words: str = ""
+
+    @property
+    def arguments(self) -> str:
+        """What it was given, as text."""
+        given = [shown(value) for value in self.bound.args]
+        return ", ".join([*given, *(f"{key}={shown(value)}" for key, value in self.bound.kwargs.items())])
+
+    @property
+    def around_sub_env(self) -> WrapSubEnv:
+        """The layer as a callable for a worker."""
+        return WrapSubEnv(self.target, self.bound.args, self.bound.kwargs, self.where)
+
+    def around_vector(self, env: VecEnv, *, without_files: bool = False) -> VecEnv:
+        """Wrap a vector environment.
+
+        Args:
+            env: what to wrap.
+            without_files: leave out the arguments that are paths, so that nothing is written.
+
+        Raises:
+            VecwrapError: where the layer refuses, with its place.
+        """
+        left_out = path_parameters(self.target) if without_files else frozenset()
+        kwargs = {key: value for key, value in self.bound.kwargs.items() if key not in left_out}
+        with placed(self.where):
+            wrapped = self.target(env, *self.bound.args, **kwargs)
+        if not isinstance(wrapped, VecEnv):
+            raise PlanError(
+                f"{self.where}: expected a vecwrap.VecEnv from it, got {type(wrapped).__name__}. Derive it from "
+                "vecwrap.VecEnvWrapper."
+            )
+        return wrapped
+
+
+def plan_layer(layer: LayerSpec) -> PlannedLayer:
+    """Find a layer and fit its arguments; nothing is made.
+
+    Raises:
+        SpecError: a name that is unknown, a package that is missing, an argument that does not fit.
+        PlanError: something that cannot be a layer, or that refuses its arguments.
+    """
+    if not isinstance(layer.target, str):
+        target = layer.target
+    elif ":" in layer.target:
+        target = registry.import_target(layer.target, layer.where)
+    else:
+        target = registry.wrappers.load(layer.target, layer.where)
+    runs_in = _runs_in(target, layer)
+    bound = Signature.of(target).bind(layer.args, layer.kwargs, layer.where, layer.where_argument)
+    paths = path_parameters(target)
+    bound = dataclasses.replace(bound, kwargs=_with_paths(bound.kwargs, paths, layer.source.directory))
+    complete = {key: str(Path(value).absolute()) if key in paths and value is not None else value
+                for key, value in bound.complete.items()}  # fmt: skip
+    spec = dataclasses.replace(
+        layer,
+        target=registry.wrappers.name_of(target) or import_path(target) or target,
+        args=bound.args,
+        kwargs=Settings(complete),
+        not_hashed=frozenset(getattr(target, "not_hashed", ())) | paths,
+    )
+    with placed(layer.where):
+        words = target.in_words(*bound.args, **bound.kwargs) if hasattr(target, "in_words") else ""
+    return PlannedLayer(spec, target, bound, runs_in, layer.where, words)
+
+
+@contextlib.contextmanager
+def placed(where: str) -> Iterator[None]:
+    """What a layer refuses is told with the layer's place."""
+    try:
+        yield
+    except VecwrapError as error:
+        raise PlanError(f"{where}: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise PlanError(f"{where}: {type(error).__name__}: {error}") from error
+
+
+def path_parameters(target: Any) -> frozenset[str]:
+    """The parameters of a layer that are paths, as its class says."""
+    return frozenset(getattr(target, "path_parameters", ()))
+
+
+def _with_paths(kwargs: Mapping[str, Any], paths: frozenset[str], directory: Path | None) -> Settings:
+    """Paths of a file are relative to it."""
+    if directory is None:
+        return Settings(kwargs)
+    return Settings(
+        {key: str(directory / value) if key in paths and value is not None else value for key, value in kwargs.items()}
+    )
+
+
+def _runs_in(target: Any, layer: LayerSpec) -> Literal["worker", "parent"]:
+    kind = target
+    while isinstance(kind, functools.partial):
+        kind = kind.func
+    if isinstance(kind, type):
+        if issubclass(kind, VecEnvWrapper):
+            return "parent"
+        if issubclass(kind, gymnasium.Wrapper):
+            return "worker"
+        if issubclass(kind, gymnasium.vector.VectorWrapper):
+            raise PlanError(f"{layer.where}: {_gymnasium_remedy(kind)}")
+        raise PlanError(
+            f"{layer.where}: expected a gymnasium.Wrapper (for each sub-environment), a vecwrap.VecEnvWrapper (for the "
+            f"whole vector) or a callable that wraps, got the class {shown(kind)}."
+        )
+    return "parent" if _takes_vector(kind) else "worker"
+
+
+def _gymnasium_remedy(kind: type) -> str:
+    single = f'"gymnasium.wrappers:{kind.__name__}"' if hasattr(gymnasium.wrappers, kind.__name__) else None
+    inside = f"take {single}, which wraps each sub-environment, or " if single else ""
+    return (
+        f"{kind.__name__} wraps one of Gymnasium's vector environments from outside and cannot be a layer. Instead, "
+        f"{inside}put it around the finished environment: {kind.__name__}(vecwrap.build(...))."
+    )
+
+
+def _takes_vector(function: Callable[..., Any]) -> bool:
+    """Whether the first parameter is annotated with a vector environment."""
+    try:
+        first = next(iter(inspect.signature(function).parameters), None)
+    except (TypeError, ValueError):
+        return False
+    annotation = hints(function).get(first or "")
+    return isinstance(annotation, type) and issubclass(annotation, gymnasium.vector.VectorEnv)
+
+
+def refuse_wrong_order(layers: tuple[PlannedLayer, ...]) -> None:
+    """Refuse a layer of the sub-environments outside of one of the vector; say what to move where."""
+    outside = next((layer for layer in layers if layer.runs_in == "parent"), None)
+    if outside is None:
+        return
+    for layer in layers[layers.index(outside) :]:
+        if layer.runs_in == "worker":
+            right = sorted(layers, key=lambda other: other.runs_in == "parent")
+            raise PlanError(
+                f"{layer.where}: it wraps each sub-environment, in the workers, so it cannot stand outside of "
+                f'"{outside.spec.name}" ({outside.spec.source.label()}), which wraps the whole vector. '
+                f'Move "{layer.spec.name}" before "{outside.spec.name}": '
+                f"{', '.join(other.spec.name for other in right)}."
+            )
