@@ -14,6 +14,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
 import numpy as np
 
 from vecwrap.errors import CheckpointError
@@ -78,13 +79,20 @@ def _chain_of(env: VecEnv) -> dict[str, Any]:
         "autoreset": root.autoreset.value,
         "layers": [type(layer).__name__ for layer in reversed(env.layers[:-1])],
         "pipeline": list(pipeline.layer_names) if pipeline is not None else None,
+        "observations": [_in_short(layer.single_observation_space) for layer in reversed(env.layers)],
     }
+
+
+def _in_short(space: Any) -> str:
+    if isinstance(space, gymnasium.spaces.Box):
+        return f"Box{space.shape} {space.dtype}"
+    return str(space)
 
 
 def _difference(key: str, saved: Any, here: Any) -> str:
     if isinstance(saved, list) and isinstance(here, list):
         for i, (one, other) in enumerate(zip(saved, here, strict=False)):
-            if one != other:
+            if one != other and len(saved) == len(here):
                 return f'{key}[{i}]: the state is of "{one}", this environment has "{other}"'
         return f"{key}: the state is of {len(saved)} ({', '.join(saved)}), this environment has {len(here)}"
     return f"{key}: the state is of {saved!r}, this environment has {here!r}"

@@ -1,0 +1,220 @@
+"""Saving and loading a chain: going on after a load equals never having stopped, bit for bit."""
+
+import ale_py
+import gymnasium
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.shmem import ShmemBackend
+from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.checkpoint import read_state, write_state
+from vecwrap.errors import CheckpointError, ResetNeededError
+from vecwrap.sub_env import SubEnvFactory
+from vecwrap.wrappers.atari import Atari
+from vecwrap.wrappers.framestack import FrameStack
+from vecwrap.wrappers.monitor import Monitor
+
+gymnasium.register_envs(ale_py)
+BREAKOUT = gymnasium.spec("BreakoutNoFrameskip-v4")
+atari = SubEnvFactory(lambda: gymnasium.make(BREAKOUT, max_episode_steps=400), (Atari,))
+
+
+class Walk(gymnasium.Env):
+    """A random walk that offers its state."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = 0.0
+        return np.array([self.place]), {}
+
+    def step(self, action):
+        self.place += float(self.np_random.normal()) + float(action)
+        return np.array([self.place]), self.place, bool(self.np_random.random() < 0.1), False, {"place": self.place}
+
+    def state_dict(self):
+        return {"place": self.place}
+
+    def load_state_dict(self, state):
+        self.place = state["place"]
+
+
+def chain(backend, factory, mode, k=3):
+    return Monitor(FrameStack(backend([factory] * 3, autoreset=mode), k))
+
+
+def run(env, actions):
+    """Step through actions, resetting what ended where the mode does not; give all that came, as text."""
+    came = []
+    for action in actions:
+        observations, rewards, terminations, truncations, infos = env.step(action)
+        times = infos.get("episode", {}).pop("t", None)
+        assert times is None or times.shape == (3,)
+        infos.pop("_t", None)
+        came.append(
+            (observations.tobytes(), rewards.tobytes(), terminations.tobytes(), truncations.tobytes(), str(infos))
+        )
+        dones = terminations | truncations
+        if env.unwrapped.autoreset.value == "disabled" and dones.any():
+            came.append(env.reset(options={"reset_mask": dones})[0].tobytes())
+    return came
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
+@pytest.mark.parametrize("backend", [DummyBackend, SubprocessBackend, ShmemBackend])
+@pytest.mark.parametrize("factory", [atari, Walk], ids=["breakout", "walk"])
+def test_going_on_after_a_load_equals_never_having_stopped(tmp_path, backend, mode, factory):
+    actions = np.random.default_rng(0).integers(0, 2, (160, 3))
+    with chain(DummyBackend, factory, mode) as env:
+        env.reset(seed=3)
+        run(env, actions[:60])
+        env.save(tmp_path / "state.npz")
+        expected = run(env, actions[60:])
+    with chain(backend, factory, mode) as env:
+        env.load(tmp_path / "state.npz")
+        assert run(env, actions[60:]) == expected
+
+
+def test_a_masked_reset_after_a_load_shows_what_was_last_shown(tmp_path):
+    mask = np.array([False, True, False])
+    with chain(DummyBackend, Walk, "disabled") as env:
+        env.reset(seed=3)
+        shown = env.step([0, 1, 1])[0]
+        env.save(tmp_path / "state.npz")
+    with chain(SubprocessBackend, Walk, "disabled") as env:
+        env.load(tmp_path / "state.npz")
+        observations, _ = env.reset(options={"reset_mask": mask})
+        np.testing.assert_array_equal(observations[[0, 2]], shown[[0, 2]])
+        assert (observations[1] == 0).all()
+
+
+def test_where_sub_environments_offer_no_state_the_layers_go_on_and_a_reset_is_needed():
+    def cartpole():
+        return gymnasium.make("CartPole-v1")
+
+    with DummyBackend([cartpole] * 2) as env:
+        env.reset(seed=1)
+        state = env.state_dict()
+        assert state["sub_envs"] is None
+        assert "CartPoleEnv offers no state_dict() and load_state_dict()" in state["sub_envs_missing"]
+        env.load_state_dict(state)
+        with pytest.raises(ResetNeededError):
+            env.step([0, 1])
+        env.reset()
+        env.step([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (
+            lambda: chain(DummyBackend, Walk, "next_step"),
+            "autoreset: the state is of 'same_step', this environment has 'next_step'",
+        ),
+        (
+            lambda: FrameStack(DummyBackend([Walk] * 3), 3),
+            r"layers: the state is of 2 \(FrameStack, Monitor\), this environment has 1",
+        ),
+        (
+            lambda: FrameStack(Monitor(DummyBackend([Walk] * 3)), 3),
+            r'layers\[0\]: the state is of "FrameStack", this environment has "Monitor"',
+        ),
+        (lambda: Monitor(FrameStack(DummyBackend([Walk] * 2), 3)), "n: the state is of 3, this environment has 2"),
+        (
+            lambda: chain(DummyBackend, Walk, "same_step", k=2),
+            r'observations\[1\]: the state is of "Box\(3, 1\) float64", this environment has "Box\(2, 1\)',
+        ),
+    ],
+)
+def test_a_state_of_another_chain_is_refused_with_the_first_difference(other, words):
+    with chain(DummyBackend, Walk, "same_step") as env:
+        env.reset(seed=1)
+        state = env.state_dict()
+    with other() as env, pytest.raises(CheckpointError, match=words):
+        env.load_state_dict(state)
+
+
+def test_a_state_of_another_format_is_refused():
+    with DummyBackend([Walk]) as env:
+        env.reset()
+        with pytest.raises(CheckpointError, match="expected a state of format 1, got 2"):
+            env.load_state_dict({**env.state_dict(), "format": 2})
+
+
+TREES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.binary(max_size=4)
+    | npst.arrays(
+        st.sampled_from([np.uint8, np.float32, np.int64, np.bool_]), npst.array_shapes(max_dims=2, max_side=3)
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def same(one, other):
+    if isinstance(one, np.ndarray):
+        return isinstance(other, np.ndarray) and one.dtype == other.dtype and one.tobytes() == other.tobytes()
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
+    return type(one) is type(other) and one == other
+
+
+@given(st.dictionaries(st.text(max_size=3), TREES, max_size=3))
+def test_what_is_written_is_read_back(tmp_path_factory, tree):
+    path = tmp_path_factory.mktemp("state") / "state.npz"
+    write_state(path, tree)
+    read = read_state(path)
+    assert same(read, tree)
+
+
+def test_a_file_is_data_and_nothing_in_it_is_unpickled(tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return (print, ("unpickled",))
+
+    path = tmp_path / "trap.npz"
+    np.savez(path, structure=np.array([Trap()], dtype=object))
+    with pytest.raises(CheckpointError, match="not a state that vecwrap saved"):
+        read_state(path)
+    path.write_bytes(b"something else")
+    with pytest.raises(CheckpointError, match="not a state that vecwrap saved"):
+        read_state(path)
+    with pytest.raises(CheckpointError, match="no such file"):
+        read_state(tmp_path / "missing.npz")
+
+
+def test_what_cannot_be_kept_is_refused_with_its_place(tmp_path):
+    with pytest.raises(CheckpointError, match=r"state\['a'\]\[1\]: expected arrays, .* got a object"):
+        write_state(tmp_path / "state.npz", {"a": [1, object()]})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_crash_while_saving_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "state.npz"
+    write_state(path, {"a": 1})
+
+    def full(*arguments, **keywords):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_state(path, {"a": 2})
+    assert [file.name for file in tmp_path.iterdir()] == ["state.npz"]
+    assert read_state(path) == {"a": 1}
