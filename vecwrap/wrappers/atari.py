@@ -123,6 +123,7 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
         self._player = choose_player(env, settings)
         fires = settings.fire_reset and "FIRE" in env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
         self._opening = (FIRE, AFTER_FIRE) if fires else ()
+        self.game_goes_on = False
         self._lives = 0
         self._has_reset = False
         self.observation_space = gymnasium.spaces.Box(0, 255, (screen_size, screen_size), np.uint8)
