@@ -151,7 +151,7 @@ def test_a_layer_says_what_its_environment_must_be_made_with() -> None:
     made = planned("PlanBlank-v0 n=1 | noskip:0.5").environment.factories[0]().unwrapped
     assert (made.frameskip, made.sticky) == (1, 0.5)  # type: ignore[attr-defined]
     assert message_of("CartPole-v1 n=1 | noskip") == (
-        'wrappers[0] "noskip": noskip: expected an environment that can skip frames'
+        'wrappers[0] "noskip": expected an environment that can skip frames'
     )
     assert message_of("PlanBlank-v0 n=1 env_kwargs.frameskip=4 | noskip") == (
         "env_kwargs.frameskip: expected 1, as noskip needs it, got 4. Leave it out."
@@ -221,23 +221,23 @@ def test_the_hash_stays_what_it_was() -> None:
         ("PlanBlank-v0 n=0", "n: expected at least 1 sub-environment, got 0."),
         ("PlanBlank-v0 n=2 batch_size=3", "batch_size: expected 1 to n=2, got 3."),
         ("PlanBlank-v0 n=2 seed=-1", "seed: expected 0 or more, got -1."),
-        ("PlanBlank-v0 n=2 backend.workers=0", "backend.workers: expected at least 1, got 0."),
-        ("PlanBlank-v0 n=2 backend.workers=two", 'backend.workers: expected int or null, got "two".'),
+        ("PlanBlank-v0 n=2 backend.workers=0", "workers: expected at least 1, got 0."),
+        ("PlanBlank-v0 n=2 backend.workers=two", 'workers: expected int or null, got "two".'),
         (
             "PlanBlank-v0 n=2 backend.workers=1 backend.envs_per_worker=2",
-            "backend.envs_per_worker: expected workers or envs_per_worker, got both; each follows from the other.",
+            "envs_per_worker: expected workers or envs_per_worker, got both; each follows from the other.",
         ),
         (
             "PlanBlank-v0 n=2 backend=dummy backend.workers=2",
-            'backend.workers: backend "dummy" has no option workers. It runs in this process; leave the option out, or '
+            'workers: backend "dummy" has no option workers. It runs in this process; leave the option out, or '
             'take backend="shmem".',
         ),
         (
             "PlanBlank-v0 n=2 backend=shmem backend.worker=2",
-            'backend.worker: backend "shmem" has no option worker. Did you mean "workers"?',
+            'worker: backend "shmem" has no option worker. Did you mean "workers"?',
         ),
         ("PlanBlank-v0 n=2 backend=shmem backend.seed=2",
-         "backend.seed: seed is the pipeline's own; write it one level up."),
+         "seed: seed is the pipeline's own; write it one level up."),
         ("PlanBlank-v0 n=2 backend=shmen", 'backend "shmen": unknown backend. Did you mean "shmem"?'),
     ],
 )  # fmt: skip

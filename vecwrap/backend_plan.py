@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vecwrap import registry
+from vecwrap.backends.launch import check_start_method
 from vecwrap.errors import PlanError, did_you_mean
 from vecwrap.signatures import Signature
 from vecwrap.spec import BackendSpec, PipelineSpec
@@ -63,7 +64,7 @@ def _fitting_options(spec: PipelineSpec, backend: Any, options: dict[str, Any], 
     signature = Signature.of(backend)
     names = [parameter.name for parameter in signature.parameters if parameter.name not in PIPELINE_KEYS]
     for name in options:
-        place = spec.where("backend", name)
+        place = _where(spec, name)
         if name in PIPELINE_KEYS:
             raise PlanError(f"{place}: {name} is the pipeline's own; write it one level up.")
         if name not in names and not signature.any_name:
@@ -75,7 +76,7 @@ def _fitting_options(spec: PipelineSpec, backend: Any, options: dict[str, Any], 
     checked = dataclasses.replace(
         signature, parameters=tuple(p for p in signature.parameters if p.name not in PIPELINE_KEYS)
     )
-    return dict(checked.bind((), options, where, lambda key, name: spec.where("backend", str(key))).kwargs)
+    return dict(checked.bind((), options, where, lambda key, name: _where(spec, name)).kwargs)
 
 
 def _check_workers(spec: PipelineSpec, options: dict[str, Any], n: int) -> None:
@@ -83,11 +84,23 @@ def _check_workers(spec: PipelineSpec, options: dict[str, Any], n: int) -> None:
     for name in ("workers", "envs_per_worker"):
         value = options.get(name)
         if value is not None and value < 1:
-            raise PlanError(f"{spec.where('backend', name)}: expected at least 1, got {value}.")
+            raise PlanError(f"{_where(spec, name)}: expected at least 1, got {value}.")
     if options.get("workers") is not None and options.get("envs_per_worker") is not None:
         raise PlanError(
-            f"{spec.where('backend', 'envs_per_worker')}: expected workers or envs_per_worker, got both; each follows "
+            f"{_where(spec, 'envs_per_worker')}: expected workers or envs_per_worker, got both; each follows "
             "from the other."
         )
+    if options.get("start_method") is not None:
+        try:
+            check_start_method(options["start_method"])
+        except PlanError as error:
+            place = _where(spec, "start_method")
+            raise PlanError(f"{place}: {str(error).removeprefix('start_method: ')}") from None
     if (options.get("workers") or 0) > n:
         options["workers"] = n
+
+
+def _where(spec: PipelineSpec, option: str) -> str:
+    """``"pong.yaml:4: backend.workers"``; where it stands in no file, as ``build`` calls it: ``"workers"``."""
+    source = spec.source.at("backend", option)
+    return str(source) if source.prefix() else option

@@ -24,7 +24,7 @@ from gymnasium.envs.registration import EnvSpec, find_highest_version, parse_env
 from vecwrap.errors import PlanError, SpecError, VecwrapError, did_you_mean
 from vecwrap.values import Settings, Source, callable_name, copied, shown
 
-__all__ = ["Environment", "MakeEnvironment", "WrapSubEnv", "find_environment", "refuse_unsendable"]
+__all__ = ["Environment", "MakeEnvironment", "WrapSubEnv", "find_environment", "refuse_unsendable", "told_once"]
 
 Env = gymnasium.Env[Any, Any]
 
@@ -73,15 +73,32 @@ class WrapSubEnv:
             PlanError: where the layer refuses its arguments or the environment, with its place.
         """
         try:
-            return self.target(env, *deepcopy(self.args), **deepcopy(dict(self.kwargs)))
+            wrapped = self.target(env, *deepcopy(self.args), **deepcopy(dict(self.kwargs)))
         except Exception as error:
             if not self.where:
                 raise
-            said = str(error) if isinstance(error, VecwrapError) else f"{type(error).__name__}: {error}"
-            raise PlanError(f"{self.where}: {said}") from error
+            if isinstance(error, VecwrapError):
+                raise PlanError(told_once(self.where, error)) from error
+            raise PlanError(f"{self.where}: {type(error).__name__}: {error}") from error
+        if not isinstance(wrapped, gymnasium.Env):
+            raise PlanError(
+                f"{self.where or self}: expected a gymnasium.Env from it, got {type(wrapped).__name__}. (A callable "
+                "that wraps the whole vector says so: def wrap(env: vecwrap.VecEnv).)"
+            )
+        return wrapped
 
     def __repr__(self) -> str:
         return shown(self.target)
+
+
+def told_once(where: str, error: VecwrapError) -> str:
+    """Put a layer's place before what it says; a layer that begins with its own name is not named twice.
+
+    >>> told_once('wrappers[0] "framestack"', PlanError("framestack: k: expected 1 or more, got 0"))
+    'wrappers[0] "framestack": k: expected 1 or more, got 0'
+    """
+    name = where.rpartition('"')[0].rpartition('"')[2]
+    return f"{where}: {str(error).removeprefix(f'{name}: ')}"
 
 
 @dataclass(frozen=True)

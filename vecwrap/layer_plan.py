@@ -14,7 +14,7 @@ from typing import Any, Literal
 import gymnasium
 
 from vecwrap import registry
-from vecwrap.environments import WrapSubEnv
+from vecwrap.environments import WrapSubEnv, told_once
 from vecwrap.errors import PlanError, VecwrapError
 from vecwrap.layer_spec import LayerSpec
 from vecwrap.signatures import Bound, Signature, hints
@@ -115,7 +115,7 @@ def placed(where: str) -> Iterator[None]:
     try:
         yield
     except VecwrapError as error:
-        raise PlanError(f"{where}: {error}") from error
+        raise PlanError(told_once(where, error)) from error
     except (TypeError, ValueError) as error:
         raise PlanError(f"{where}: {type(error).__name__}: {error}") from error
 

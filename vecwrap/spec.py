@@ -426,9 +426,9 @@ _READERS: dict[str, Callable[[Any, Source], Any]] = {
 _SCALARS = ("n", "seed", "start_index", "autoreset", "copy", "batch_size", "render_mode", "debug")
 _BACKEND_OPTIONS = ("workers", "envs_per_worker", "start_method", "daemon")
 _OTHER_WORDS = {
-    **dict.fromkeys(("num_envs", "n_envs", "env_num", "nenvs"), "How many sub-environments is n"),
-    **dict.fromkeys(("id", "env_id", "environment", "env_name"), "Which environment is env"),
-    **dict.fromkeys(("layers", "pipeline", "chain"), "The layers stand under wrappers"),
+    **dict.fromkeys(("num_envs", "n_envs", "env_num", "nenvs"), "The number of sub-environments is called n"),
+    **dict.fromkeys(("id", "env_id", "environment", "env_name"), "The environment is called env"),
+    **dict.fromkeys(("layers", "pipeline", "chain"), "The layers are called wrappers"),
     **dict.fromkeys(_BACKEND_OPTIONS, "It is the backend's: backend: {name: shmem, workers: 2}"),
     "mode": "Did you mean autoreset or render_mode?",
     "kwargs": "Did you mean env_kwargs?",

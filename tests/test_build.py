@@ -1,0 +1,217 @@
+"""`build` and `load`: every way to say what to build gives the environment; whatever fails leaves nothing open."""
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+import vecwrap
+from vecwrap.build import build_plan
+from vecwrap.errors import PlanError
+from vecwrap.plan import plan
+from vecwrap.spec import PipelineSpec
+from vecwrap.testing.leftovers import Holdings, assert_nothing_left
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import VecEnvWrapper
+
+
+class Small(gymnasium.Env[Any, Any]):
+    """Shows its size."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}
+    action_space = gymnasium.spaces.Discrete(2)
+    closed: ClassVar[list[int]] = []
+
+    def __init__(self, size: int = 3, render_mode: str | None = None) -> None:
+        self.size, self.render_mode = size, render_mode
+        self.observation_space = gymnasium.spaces.Box(0, 99, (3,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.full(3, self.size, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.full(3, self.size, np.float32), 0.0, False, False, {}
+
+    def close(self) -> None:
+        self.closed.append(self.size)
+
+
+class Hears(VecEnvWrapper):
+    """Notes which pipeline it is part of."""
+
+    heard: ClassVar[list[str]] = []
+
+    def on_pipeline(self, pipeline: PipelineSpec) -> None:
+        self.heard.append(pipeline.hash)
+
+
+class Refuses(VecEnvWrapper):
+    """Wants what it does not get."""
+
+    def __init__(self, env: VecEnv) -> None:
+        super().__init__(env)
+        raise ValueError("not with me")
+
+
+@pytest.fixture(autouse=True)
+def small() -> Any:
+    gymnasium.register("BuildSmall-v0", Small)
+    Small.closed.clear()
+    Hears.heard.clear()
+    yield
+    gymnasium.registry.pop("BuildSmall-v0")
+
+
+YAML = """\
+env: BuildSmall-v0
+n: 2
+seed: 5
+backend: {name: subprocess, workers: 2}
+autoreset: next_step
+env_kwargs: {size: 7}
+wrappers:
+  - time_limit: 9
+  - framestack: {k: 2, padding: first}
+"""
+
+
+def sizes(env: VecEnv) -> Any:
+    """What the last numbers of each observation are, after a reset; closes the environment."""
+    observations, _ = env.reset()
+    env.close()
+    return observations.reshape(env.num_envs, -1)[:, -1].tolist()
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("BuildSmall-v0", [3, 3]),
+        ("BuildSmall", [3, 3]),
+        (f"{__name__}:BuildSmall-v0", [3, 3]),
+        (Small, [3, 3]),
+        (lambda: Small(4), [4, 4]),
+        ([Small, lambda: Small(5)], [3, 5]),
+        ("BuildSmall-v0 n=2 env_kwargs.size=6", [6, 6]),
+        ("BuildSmall-v0 | time_limit:5 | framestack:2", [3, 3]),
+        ({"env": "BuildSmall-v0", "env_kwargs": {"size": 8}}, [8, 8]),
+        (PipelineSpec("BuildSmall-v0"), [3, 3]),
+    ],
+)
+def test_what_to_build_can_be_said_in_many_ways(target: Any, expected: list[int]) -> None:
+    assert sizes(vecwrap.build(target, n=2, backend="dummy")) == expected
+
+
+def test_a_file_can_be_built_or_loaded_with_overrides(tmp_path: Path) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text(YAML)
+    for env in (vecwrap.build(file, n=3, backend="dummy"), vecwrap.load(str(file), n=3, backend="dummy")):
+        assert (env.num_envs, env.backend, env.metadata["autoreset_mode"]) == (3, "dummy", AutoresetMode.NEXT_STEP)
+        assert env.single_observation_space.shape == (2, 3)
+        assert sizes(env) == [7, 7, 7]
+    assert sizes(vecwrap.build(str(file), wrappers=["time_limit:3"], backend="dummy", env_kwargs={"size": 1})) == [1, 1]
+    with vecwrap.load(file, autoreset="same_step", wrappers=[], seed=None, workers=1) as env:
+        assert (env.backend, env.num_workers, env.metadata["autoreset_mode"]) == (
+            "subprocess",
+            1,
+            AutoresetMode.SAME_STEP,
+        )
+        assert env.pipeline.seed is None
+        assert env.single_observation_space.shape == (3,)
+
+
+def test_a_value_that_is_no_default_reaches_the_backend() -> None:
+    env = vecwrap.build(
+        "BuildSmall-v0",
+        3,
+        backend="dummy",
+        copy=False,
+        batch_size=2,
+        seed=np.int64(4),
+        start_index=10,
+        autoreset=AutoresetMode.DISABLED,
+        render_mode="rgb_array",
+        debug=True,
+    )
+    root: Any = env.unwrapped
+    assert (root.copy, root.batch_size, root.start_index, root.debug) == (False, 2, 10, True)
+    assert (env.metadata["autoreset_mode"], env.render_mode) == (AutoresetMode.DISABLED, "rgb_array")
+    env.reset()
+    assert env.np_random_seed == (14, 15, 16)
+    env.close()
+
+
+def test_n_is_the_number_of_callables() -> None:
+    assert sizes(vecwrap.build([Small] * 3, backend="dummy")) == [3, 3, 3]
+
+
+def test_a_built_environment_gives_its_pipeline_back() -> None:
+    env = vecwrap.build("BuildSmall", n=2, wrappers=["framestack:2", Hears], backend="dummy", env_kwargs={"size": 6})
+    env.close()
+    assert env.pipeline.wrappers[0].kwargs == {"k": 2, "axis": "new", "padding": "zero", "channels": "last"}
+    assert Hears.heard == [env.pipeline.hash]
+    assert all(layer.pipeline is env.pipeline for layer in env.layers)
+    again = vecwrap.build(PipelineSpec.from_yaml(env.pipeline.to_yaml()))
+    assert again.pipeline == env.pipeline
+    assert repr(again) == repr(env)
+    assert sizes(again) == [6, 6]
+    assert env.spec is not None
+    assert env.spec.id == "BuildSmall-v0"  # Gymnasium's own stays
+
+
+def test_the_repr_names_environment_n_backend_workers_mode_and_layers() -> None:
+    with vecwrap.build("BuildSmall-v0", n=2, wrappers=["time_limit:9", "framestack:2"], workers=1) as env:
+        assert repr(env) == ("<VecEnv BuildSmall-v0, n=2, shmem, 1 worker, same_step, layers time_limit > framestack>")
+
+
+def test_layers_of_sub_environments_run_in_the_workers_and_count_as_layers_there() -> None:
+    wraps: list[Any] = [lambda env: gymnasium.wrappers.TimeLimit(env, 2), "framestack:2"]
+    with vecwrap.build("BuildSmall-v0", n=2, wrappers=wraps, workers=2) as env:
+        env.reset(seed=1)
+        env.step([0, 0])
+        truncations = env.step([0, 0])[3]
+    assert truncations.tolist() == [True, True]
+
+
+@pytest.mark.parametrize("backend", ["dummy", "subprocess", "shmem"])
+@pytest.mark.parametrize(
+    ("wrappers", "message"),
+    [
+        ([Refuses], f'wrappers[0] "{__name__}:Refuses": ValueError: not with me'),
+        (["framestack:2", lambda env: gymnasium.Env()], 'wrappers[1] "lambda"'),
+        ([vars], 'wrappers[0] "builtins:vars": expected a gymnasium.Env from it, got dict.'),
+    ],
+)
+def test_a_layer_that_fails_leaves_nothing_open(backend: str, wrappers: list[Any], message: str) -> None:
+    before = Holdings.now()
+    with pytest.raises(PlanError) as error:
+        vecwrap.build("BuildSmall-v0", n=2, wrappers=wrappers, backend=backend)
+    assert message in str(error.value)
+    assert_nothing_left(before, before)
+    if backend == "dummy" and wrappers == [Refuses]:
+        assert Small.closed == [3, 3]
+
+
+def test_an_interrupt_while_building_leaves_nothing_open() -> None:
+    class Interrupts(VecEnvWrapper):
+        def __init__(self, env: VecEnv) -> None:
+            raise KeyboardInterrupt
+
+    before = Holdings.now()
+    with pytest.raises(KeyboardInterrupt):
+        vecwrap.build("BuildSmall-v0", n=2, wrappers=[Interrupts], backend="shmem")
+    assert_nothing_left(before, before)
+
+
+def test_a_plan_can_be_carried_out_more_than_once() -> None:
+    checked = plan(PipelineSpec.parse("BuildSmall-v0 n=2 backend=dummy | framestack:2"))
+    assert sizes(build_plan(checked)) == sizes(build_plan(checked)) == [3, 3]
+
+
+def test_nothing_that_was_given_is_changed() -> None:
+    env_kwargs, wrappers = {"size": 5}, [{"framestack": {"k": 2}}]
+    vecwrap.build("BuildSmall-v0", n=1, env_kwargs=env_kwargs, wrappers=wrappers).close()
+    assert (env_kwargs, wrappers) == ({"size": 5}, [{"framestack": {"k": 2}}])
