@@ -86,19 +86,16 @@ def _watch(
     console: Console,
 ) -> None:
     """Step to the end behind a live line (none where the output is piped)."""
-    progress = Progress(
-        SpinnerColumn(),
-        BarColumn(bar_width=24),
-        TextColumn("{task.description}"),
-        TimeElapsedColumn(),
-        console=console,
-        disable=not console.is_terminal,
-        transient=True,
-    )
-    with progress:
+    steps_taken = rollout(env, policy, tally, steps=steps, episodes=episodes, interrupt=interrupt)
+    if not console.is_terminal:
+        for _ in steps_taken:
+            pass
+        return
+    columns = SpinnerColumn(), BarColumn(bar_width=24), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(_live(tally), total=steps or episodes)
         refreshed = 0.0
-        for _ in rollout(env, policy, tally, steps=steps, episodes=episodes, interrupt=interrupt):
+        for _ in steps_taken:
             if tally.seconds - refreshed > REFRESH_SECONDS:
                 refreshed = tally.seconds
                 progress.update(task, completed=tally.steps if steps else tally.episodes, description=_live(tally))
@@ -119,7 +116,7 @@ def _save_picture(env: VecEnv, path: Path) -> str:
     try:
         image = tile(env.get_images())
     except VecwrapError as error:
-        return f"none: {error}"
+        return f"none: {' '.join(str(error).split())}"
     path.parent.mkdir(parents=True, exist_ok=True)
     imageio.imwrite(path, image)
     return str(path)
