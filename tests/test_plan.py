@@ -350,3 +350,9 @@ def test_a_vector_layer_sees_the_mode() -> None:
 
     planned("PlanBlank-v0 n=2 backend=dummy autoreset=next_step", wrappers=[look]).with_spaces()
     assert seen == ["NEXT_STEP"]
+
+
+def test_the_page_on_pipelines_shows_what_is_printed() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "pipelines.md").read_text()
+    line = "CartPole-v1 n=4 seed=1 backend=dummy | time_limit:200 | framestack:4 | monitor"
+    assert f"\n{planned(line).with_spaces()}\n" in page
