@@ -1,18 +1,30 @@
-"""The laws of the conformance kit, over every backend; how many workers and how they start makes no difference."""
+"""The laws of the conformance kit, over every backend and every registered layer."""
 
 from functools import partial
 
+import ale_py
+import gymnasium
 import pytest
+from gymnasium.wrappers import TimeLimit
 
+from vecwrap import registry
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.testing import BACKEND_LAWS, check_backend
+from vecwrap.sub_env import SubEnvFactory
+from vecwrap.testing import BACKEND_LAWS, WRAPPER_LAWS, Subject, check_backend, check_wrapper, toy
 from vecwrap.testing.backends import (
     attributes_are_seen_by_the_environment,
     same_rows_by_send_and_recv,
     same_stream_in_every_mode,
 )
+from vecwrap.wrappers.atari import Atari
+from vecwrap.wrappers.clip_reward import ClipReward
+from vecwrap.wrappers.framestack import FrameStack
+from vecwrap.wrappers.monitor import Monitor
+from vecwrap.wrappers.terminal_obs import TerminalObs
+
+gymnasium.register_envs(ale_py)
 
 BACKENDS = {
     "dummy": DummyBackend,
@@ -58,3 +70,65 @@ def test_check_backend_runs_the_laws_it_is_given():
     ran = []
     check_backend(DummyBackend, laws=[lambda make_backend: ran.append(make_backend)] * 2)
     assert ran == [DummyBackend, DummyBackend]
+
+
+def nothing_around(env):
+    """For layers that run inside the sub-environment."""
+    return env
+
+
+def breakout(*layers, **keywords):
+    return SubEnvFactory(partial(gymnasium.make, "BreakoutNoFrameskip-v4", **keywords), layers)
+
+
+SUBJECTS = {
+    "atari": Subject(nothing_around, breakout(Atari, partial(TimeLimit, max_episode_steps=12)), steps=26),
+    "atari:machado": Subject(
+        nothing_around,
+        breakout(
+            partial(Atari, lineage="machado", noop_max=2),
+            partial(TimeLimit, max_episode_steps=6),
+            repeat_action_probability=0.25,
+        ),
+        steps=14,
+    ),
+    "clip_reward": Subject(ClipReward),
+    "clip_reward:-500,500": Subject(partial(ClipReward, low=-500, high=500)),
+    "framestack:3": Subject(partial(FrameStack, k=3)),
+    "framestack:2,axis=channel,padding=first": Subject(
+        partial(FrameStack, k=2, axis="channel", padding="first"), toy(observations="box_uint8")
+    ),
+    "monitor": Subject(Monitor),
+    "monitor:rewards=seen": Subject(partial(Monitor, rewards="seen")),
+    "terminal_obs": Subject(TerminalObs),
+    "terminal_obs over nested spaces": Subject(TerminalObs, toy(observations="nested", actions="nested")),
+    "terminal_obs over spaces without arrays": Subject(TerminalObs, toy(observations="mixed")),
+    "time_limit": Subject(nothing_around, SubEnvFactory(toy(), (partial(TimeLimit, max_episode_steps=7),))),
+    "all vector layers": Subject(lambda env: TerminalObs(Monitor(ClipReward(FrameStack(env, 2))))),
+}
+
+
+@pytest.mark.parametrize("law", WRAPPER_LAWS, ids=lambda law: law.__name__)
+@pytest.mark.parametrize(
+    "subject", [pytest.param(name, marks=pytest.mark.soak if name == "atari:machado" else ()) for name in SUBJECTS]
+)
+@pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
+def test_every_layer_keeps_every_law(subject, law, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    law(SUBJECTS[subject])
+
+
+def test_no_registered_layer_or_backend_is_left_out():
+    checked = {subject.partition(":")[0] for subject in SUBJECTS}
+    assert {
+        entry for entry in registry.wrappers.names() if registry.wrappers.entry(entry).owner == "vecwrap"
+    } <= checked
+    assert {entry for entry in registry.backends.names() if registry.backends.entry(entry).owner == "vecwrap"} <= set(
+        BACKENDS
+    )
+
+
+def test_check_wrapper_runs_the_laws_it_is_given():
+    ran = []
+    check_wrapper(Monitor, steps=7, laws=[ran.append] * 2)
+    assert [(subject.wrap, subject.steps) for subject in ran] == [(Monitor, 7)] * 2

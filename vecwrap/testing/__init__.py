@@ -17,18 +17,22 @@ from vecwrap.testing.compare import assert_same, rows_of
 from vecwrap.testing.drive import Lockstep, Policy, drive, drive_rows
 from vecwrap.testing.leftovers import Holdings, assert_nothing_left
 from vecwrap.testing.toys import SPACES, BadManners, ToyEnv, digest, toy
+from vecwrap.testing.wrappers import WRAPPER_LAWS, Subject, check_wrapper
 
 __all__ = [
     "BACKEND_LAWS",
     "SPACES",
+    "WRAPPER_LAWS",
     "BadManners",
     "Holdings",
     "Lockstep",
     "Policy",
+    "Subject",
     "ToyEnv",
     "assert_nothing_left",
     "assert_same",
     "check_backend",
+    "check_wrapper",
     "digest",
     "drive",
     "drive_rows",

@@ -34,6 +34,10 @@ class Policy:
         """Give the next action of each of these sub-environments."""
         return [self._spaces[i].sample() for i in (range(len(self._spaces)) if env_ids is None else env_ids)]
 
+    def other(self) -> Any:
+        """Give an action for a row that will not act; it takes nothing from what the others get."""
+        return deepcopy(self._spaces[0]).sample()
+
 
 class Lockstep:
     """Makes every call on a reference and on others, and compares what comes back, errors included.

@@ -1,0 +1,336 @@
+"""The conformance kit finds what it is there to find: each law is broken on purpose, and must say so."""
+
+import os
+import subprocess
+from copy import deepcopy
+
+import gymnasium
+import numpy as np
+import pytest
+
+from vecwrap import batch as batches
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.testing import BACKEND_LAWS, WRAPPER_LAWS, Subject, assert_same, leftovers, toy
+from vecwrap.testing import backends as backend_laws
+from vecwrap.testing import wrappers as wrapper_laws
+from vecwrap.testing.toys import SPACES, digest
+from vecwrap.wrapper import MapObservations, VecEnvWrapper
+
+# -- layers that break one law each ------------------------------------------------------------------------------------
+
+
+class ForgetsFinalObs(VecEnvWrapper):
+    def on_step(self, step):
+        step.observations = step.observations / 2
+
+
+class CountsTheResetStep(VecEnvWrapper):
+    def __init__(self, env):
+        super().__init__(env)
+        self.count = np.zeros(env.num_envs)
+
+    def on_step(self, step):
+        self.count[step.rows] += 1
+        step.add_info("count", self.count[step.rows].copy(), step.acted)
+
+
+class WritesInPlace(VecEnvWrapper):
+    def on_step(self, step):
+        step.rewards[:] = np.sign(step.rewards)
+
+
+class WritesIntoInfos(VecEnvWrapper):
+    def on_step(self, step):
+        step.infos["mine"] = np.ones(len(step.env_ids))
+        step.infos["_mine"] = np.ones(len(step.env_ids), dtype=bool)
+
+
+class WritesIntoActions(VecEnvWrapper):
+    def on_actions(self, actions, env_ids):
+        actions += 0
+        return actions
+
+
+class IndexedByPosition(VecEnvWrapper):
+    def __init__(self, env):
+        super().__init__(env)
+        self.count = np.zeros(env.num_envs)
+
+    def on_step(self, step):
+        here = slice(0, len(step.env_ids))
+        self.count[here] += step.acted
+        step.rewards = step.rewards + self.count[here]
+
+
+class MixesRows(VecEnvWrapper):
+    def on_step(self, step):
+        step.rewards = step.rewards - step.rewards.mean()
+
+
+class HandsOutItsBuffer(VecEnvWrapper):
+    def __init__(self, env):
+        super().__init__(env)
+        self.buffer = np.zeros(env.observation_space.shape, np.float32)
+
+    def on_step(self, step):
+        self.buffer[step.rows] = step.observations
+        step.observations = self.buffer[step.rows]
+
+
+class ChangesRaw(VecEnvWrapper):
+    def on_step(self, step):
+        step.rewards = step.raw_rewards = np.sign(step.rewards)
+
+
+class WrongSpace(MapObservations):
+    def __init__(self, env):
+        super().__init__(env, env.single_observation_space)
+
+    def map(self, observations):
+        return observations * 2
+
+
+class ChangesTheInnerSpace(VecEnvWrapper):
+    def __init__(self, env):
+        super().__init__(env)
+        env.single_observation_space.low[:] = -7
+
+
+class ForgetsToClose(VecEnvWrapper):
+    def close(self, timeout=None, terminate=False):
+        pass
+
+
+BROKEN_LAYERS = [
+    (ForgetsFinalObs, "right_in_every_mode"),
+    (CountsTheResetStep, "right_in_every_mode"),
+    (WritesInPlace, "arrays_are_never_written_to"),
+    (WritesIntoInfos, "arrays_are_never_written_to"),
+    (WritesIntoActions, "arrays_are_never_written_to"),
+    (IndexedByPosition, "in_any_order_of_arrival"),
+    (MixesRows, "alone_as_together"),
+    (HandsOutItsBuffer, "results_are_yours_to_keep"),
+    (ChangesRaw, "raw_fields_are_left_alone"),
+    (WrongSpace, "observations_lie_in_the_space"),
+    (ChangesTheInnerSpace, "what_it_wraps_stays_as_it_was"),
+    (ForgetsToClose, "everything_else_is_forwarded"),
+]
+
+
+@pytest.mark.parametrize(("layer", "law"), BROKEN_LAYERS)
+def test_a_layer_that_breaks_a_law_is_caught_by_it(layer, law):
+    getattr(wrapper_laws, law)(Subject(VecEnvWrapper))
+    with pytest.raises((AssertionError, ValueError)):  # ValueError: NumPy's, of a write to a read-only array
+        getattr(wrapper_laws, law)(Subject(layer))
+
+
+# -- backends that break one law each ----------------------------------------------------------------------------------
+
+
+class Rounds(DummyBackend):
+    """Rewards in single precision."""
+
+    def _receive(self, count, timeout):
+        step = super()._receive(count, timeout)
+        step.rewards = step.rewards.astype(np.float32).astype(np.float64)
+        return step
+
+
+class LosesText(DummyBackend):
+    """Pads strings to one length, as NumPy's own string arrays would."""
+
+    def _receive(self, count, timeout):
+        step = super()._receive(count, timeout)
+        if isinstance(self.single_observation_space, gymnasium.spaces.Text):
+            step.observations = step.observations.astype(str).astype(object)
+            step.observations = np.char.ljust(step.observations.astype(str), 8).astype(object)
+        return step
+
+
+class Crosses(DummyBackend):
+    """Gives partial batches in the order of arrival, with ascending numbers."""
+
+    def _receive(self, count, timeout):
+        step = super()._receive(count, timeout)
+        if len(step.env_ids) < self.num_envs:
+            step.rewards = step.rewards[::-1].copy()
+        return step
+
+
+class NeverGetsThere(DummyBackend):
+    """Forgets what it did when a timeout is over."""
+
+    def _poll(self, deadline):
+        if deadline is not None:
+            raise TimeoutError
+        super()._poll(deadline)
+
+
+class HandsOutViews(DummyBackend):
+    def __init__(self, factories, **options):
+        super().__init__(factories, **{**options, "copy": False})
+
+
+class PopsTheMask(DummyBackend):
+    def reset_async(self, *, seed=None, options=None):
+        before = dict(options or {})
+        (options or {}).pop("reset_mask", None)
+        super().reset_async(seed=seed, options=before)
+
+
+class HoldsActions(DummyBackend):
+    """Looks at the actions when they are due, not when they are given."""
+
+    def _send_rows(self, actions, env_ids):
+        self._queue.extend((i, "later", (actions, k)) for k, i in enumerate(env_ids.tolist()))
+
+    def _poll(self, deadline):
+        if self._queue[0][1] == "later":
+            i, _, (actions, k) = self._queue[0]
+            self._queue[0] = (i, "step", (batches.row(actions, k),))
+        super()._poll(deadline)
+
+
+class IgnoresIndices(DummyBackend):
+    def set_attr(self, name, values, indices=None):
+        super().set_attr(name, values if isinstance(values, list) else [values] * self.num_envs)
+
+
+class LeavesAFile(DummyBackend):
+    def _start(self, factories):
+        os.open(os.devnull, os.O_RDONLY)
+        return super()._start(factories)
+
+
+class LeavesAProcess(DummyBackend):
+    def _start(self, factories):
+        self.left = subprocess.Popen(["sleep", "30"])
+        return super()._start(factories)
+
+
+class ClosesOnce(DummyBackend):
+    def close(self, timeout=None, terminate=False):
+        assert not self.closed
+        super().close(timeout, terminate)
+
+
+class IgnoresStartIndex(DummyBackend):
+    def __init__(self, factories, **options):
+        super().__init__(factories, **{**options, "start_index": 0})
+
+
+class AnyOrder(DummyBackend):
+    def _refuse_pending(self, name, allow=None):
+        self._refuse_closed(name)
+
+
+class StepsOn(DummyBackend):
+    def _refuse_ended(self, env_ids):
+        self._ended[env_ids] = False
+
+
+class LosesTheOthers(DummyBackend):
+    def _five_tuple(self, step):
+        try:
+            return super()._five_tuple(step)
+        except Exception as error:
+            error.others = None
+            raise
+
+
+BROKEN_BACKENDS = [
+    (Rounds, "same_stream_in_every_mode"),
+    (LosesText, "every_space_goes_through"),
+    (Crosses, "same_rows_by_send_and_recv"),
+    (NeverGetsThere, "timeouts_lose_nothing"),
+    (HandsOutViews, "results_are_yours_to_keep"),
+    (HandsOutViews, "what_is_yours_is_writable"),
+    (PopsTheMask, "arguments_are_never_touched"),
+    (HoldsActions, "actions_are_taken_when_they_are_given"),
+    (IgnoresIndices, "attributes_are_seen_by_the_environment"),
+    (LeavesAFile, "nothing_is_left_behind"),
+    (LeavesAProcess, "nothing_is_left_behind"),
+    (LeavesAFile, "a_factory_that_raises_leaves_nothing"),
+    (ClosesOnce, "close_is_idempotent"),
+    (IgnoresStartIndex, "seeds_are_per_sub_environment"),
+    (AnyOrder, "calls_out_of_order_raise"),
+    (StepsOn, "stepping_an_ended_row_is_an_error"),
+    (LosesTheOthers, "an_error_of_one_leaves_the_others"),
+]
+
+
+@pytest.mark.parametrize(("backend", "law"), BROKEN_BACKENDS)
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+def test_a_backend_that_breaks_a_law_is_caught_by_it(backend, law, monkeypatch):
+    started = []
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *args: started.append(popen(*args)) or started[-1])
+    monkeypatch.setattr(leftovers.assert_nothing_left, "__defaults__", (0.1,))
+    try:
+        with pytest.raises(AssertionError):
+            getattr(backend_laws, law)(backend)
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def test_every_law_is_broken_above():
+    assert {law.__name__ for law in WRAPPER_LAWS} == {law for _, law in BROKEN_LAYERS}
+    assert {law.__name__ for law in BACKEND_LAWS} == {law for _, law in BROKEN_BACKENDS}
+
+
+# -- the tools ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_a_toy_depends_on_its_seed_and_its_actions_alone(name):
+    def play(seed, action_seed):
+        env = toy(observations=name, actions=name)()
+        env.action_space.seed(action_seed)
+        told = [deepcopy(env.reset(seed=seed))]
+        for _ in range(12):
+            result = deepcopy(env.step(env.action_space.sample()))
+            told.append(result)
+            if result[2] or result[3]:
+                told.append(deepcopy(env.reset()))
+        return told
+
+    assert_same(play(1, 1), play(1, 1))
+    assert digest(play(1, 1)) != digest(play(2, 1))
+    assert digest(play(1, 1)) != digest(play(1, 2))
+
+
+def test_toys_end_by_termination_and_by_truncation_and_overwrite_what_they_gave():
+    env = toy()()
+    first, _ = env.reset(seed=1)
+    ends = [env.step(0)[2:4] if k % 5 else env.reset()[:0] for k in range(1, 400)]
+    assert env.step(0)[0] is first
+    assert {(True, False), (False, True)} <= set(ends)
+
+
+@pytest.mark.parametrize(
+    ("expected", "got"),
+    [
+        (np.zeros(2), np.zeros(2, np.float32)),
+        (np.zeros(2), np.zeros((2, 1))),
+        (np.array([0.0]), np.array([-0.0])),
+        (1, 1.0),
+        (1.0, np.float64(1.0)),
+        (0.0, -0.0),
+        ({"a": 1}, {"a": 1, "b": 1}),
+        ((1, 2), [1, 2]),
+        ((1, 2), (1, 2, 3)),
+        (np.array([None, "a"]), np.array([None, "b"])),
+        (None, 0),
+        ("a", "b"),
+    ],
+)
+def test_assert_same_tells_apart(expected, got):
+    with pytest.raises(AssertionError):
+        assert_same(expected, got)
+    assert_same(deepcopy(expected), expected)
+
+
+def test_assert_same_takes_nan_for_itself():
+    assert_same({"a": (np.nan, np.array([np.nan]))}, {"a": (np.nan, np.array([np.nan]))})

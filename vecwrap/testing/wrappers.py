@@ -1,0 +1,294 @@
+"""The laws that every layer keeps, as functions that take a way to wrap and something to wrap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.contract import Autoreset, StepResult
+from vecwrap.testing.compare import assert_same, rows_of
+from vecwrap.testing.drive import Policy, drive_rows
+from vecwrap.testing.episodes import Below, _freeze, episodes
+from vecwrap.testing.toys import toy
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import VecEnvWrapper
+
+__all__ = ["WRAPPER_LAWS", "Subject", "check_wrapper"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A layer, and what to try it on.
+
+    Attributes:
+        wrap: takes a vector environment and gives the wrapped one.
+        factory: makes one sub-environment; a toy with Box observations if not given.
+        steps: how long to try.
+        ignore: dotted names of infos that depend on a clock.
+        changes: raw fields of StepResult that the layer changes on purpose.
+        independent: whether a row depends on its own history alone; False for a layer with statistics over all rows.
+    """
+
+    wrap: Callable[[VecEnv], VecEnv]
+    factory: Callable[[], gymnasium.Env[Any, Any]] = field(default_factory=toy)
+    steps: int = 200
+    ignore: Collection[str] = ("episode.t",)
+    changes: Collection[str] = ()
+    independent: bool = True
+
+    def build(
+        self,
+        num_envs: int,
+        mode: Autoreset,
+        *,
+        keep: bool = False,
+        backend: type[DummyBackend] = DummyBackend,
+        **options: Any,
+    ) -> tuple[VecEnv, Below]:
+        """Give the layer around a probe around a dummy backend, and the probe."""
+        below = Below(backend([self.factory] * num_envs, autoreset=mode, **options), keep=keep)
+        return self.wrap(below), below
+
+
+def check_wrapper(
+    wrap: Callable[[VecEnv], VecEnv],
+    *,
+    factory: Callable[[], gymnasium.Env[Any, Any]] | None = None,
+    steps: int = 200,
+    ignore: Collection[str] = ("episode.t",),
+    changes: Collection[str] = (),
+    independent: bool = True,
+    laws: Iterable[Callable[[Subject], None]] | None = None,
+) -> None:
+    """Raise AssertionError, with an explanation, where a layer breaks one of the laws.
+
+    A layer that is a ``gymnasium.Wrapper`` is checked inside of its factory:
+    ``check_wrapper(lambda env: env, factory=SubEnvFactory(make, (MyLayer,)))``.
+
+    Args:
+        wrap: takes a vector environment and gives the wrapped one; a layer's class will do, or a partial of it.
+        factory: makes one sub-environment that the layer can wrap; a toy with Box observations if not given.
+        steps: how long to try.
+        ignore: dotted names of infos that depend on a clock.
+        changes: raw fields of StepResult that the layer changes on purpose.
+        independent: whether a row depends on its own history alone; False for a layer with statistics over all rows.
+        laws: which; None means all of ``WRAPPER_LAWS``.
+
+    >>> class Identity(VecEnvWrapper):
+    ...     pass
+    >>> check_wrapper(Identity, steps=20)
+    """
+    subject = Subject(wrap, factory or toy(), steps, ignore, changes, independent)
+    for law in WRAPPER_LAWS if laws is None else laws:
+        law(subject)
+
+
+def right_in_every_mode(subject: Subject) -> None:
+    """Each episode is told alike in the four autoreset modes, with masked resets mixed in."""
+    if not subject.independent:
+        return
+    told = {}
+    for mode in Autoreset:
+        env, below = subject.build(3, mode)
+        with env:
+            told[mode] = episodes(env, below, subject.steps, seed=4, ignore=subject.ignore)
+    reference = told[Autoreset.SAME_STEP]
+    for mode, rows in told.items():
+        for i, (expected, got) in enumerate(zip(reference, rows, strict=True)):
+            for k, pair in enumerate(zip(expected, got, strict=True)):
+                assert_same(*pair, f"{mode} against same_step, sub-environment {i}, event {k}")
+
+
+def alone_as_together(subject: Subject) -> None:
+    """A sub-environment gives the same alone as among others: its rows depend on its own history."""
+    if not subject.independent:
+        return
+    for mode in Autoreset:
+        env, below = subject.build(3, mode)
+        with env:
+            together = episodes(env, below, subject.steps, seed=6, ignore=subject.ignore)
+        for i, expected in enumerate(together):
+            env, below = subject.build(1, mode, start_index=i)
+            with env:
+                (alone,) = episodes(env, below, subject.steps, seed=6, start=i, ignore=subject.ignore)
+            for k, pair in enumerate(zip(expected, alone, strict=True)):
+                assert_same(*pair, f"{mode}, sub-environment {i} alone, event {k}")
+
+
+def in_any_order_of_arrival(subject: Subject) -> None:
+    """Under ``recv`` each sub-environment gives the same, whatever the order in which rows come home."""
+    if not subject.independent:
+        return
+    for mode in Autoreset:
+        env, _ = subject.build(4, mode)
+        with env:
+            expected = drive_rows(env, subject.steps // 2, seed=8, ignore=subject.ignore)
+        env, _ = subject.build(4, mode, backend=_AnyOrder, batch_size=2)
+        with env:
+            got = drive_rows(env, subject.steps // 2, seed=8, ignore=subject.ignore)
+        for i, pair in enumerate(zip(expected, got, strict=True)):
+            assert_same(*pair, f"{mode}, sub-environment {i} in another order of arrival")
+
+
+class _AnyOrder(DummyBackend):
+    """Its sub-environments come home in a random order."""
+
+    def _start(self, factories: Any) -> Any:
+        self._order = np.random.default_rng(9)
+        return super()._start(factories)
+
+    def _poll(self, deadline: float | None) -> None:
+        self._order.shuffle(self._queue)
+        super()._poll(deadline)
+
+
+def arrays_are_never_written_to(subject: Subject) -> None:
+    """Arrays from below and actions from above are read-only here, and are what they were when all is over."""
+    for mode in Autoreset:
+        env, below = subject.build(3, mode, keep=True)
+        with env:
+            env.reset(seed=2)
+            env.action_space.seed(2)
+            for _ in range(subject.steps // 2):
+                actions = env.action_space.sample()
+                _freeze(actions)
+                before = deepcopy(actions)
+                _, _, terminations, truncations, _ = env.step(actions)
+                assert_same(before, actions, "actions from above")
+                ended = terminations | truncations
+                if ended.any() and mode in (Autoreset.DISABLED, Autoreset.EPISODIC):
+                    env.reset(options={"reset_mask": ended})
+        for k, (arrays, copies) in enumerate(below.history):
+            assert_same(copies, arrays, f"{mode}: what came from below in call {k}, looked at in the end")
+
+
+def results_are_yours_to_keep(subject: Subject) -> None:
+    """What was handed out stays as it was."""
+    for mode in Autoreset:
+        env, _ = subject.build(3, mode)
+        with env:
+            kept: list[Any] = [env.reset(seed=3)]
+            copies = deepcopy(kept)
+            policy = Policy(env, seed=3)
+            for _ in range(subject.steps):
+                result: Any = env.step(policy())
+                kept.append(result)
+                copies.append(deepcopy(result))
+                ended = result[2] | result[3]
+                if ended.any() and mode in (Autoreset.DISABLED, Autoreset.EPISODIC):
+                    result = env.reset(options={"reset_mask": ended})
+                    kept.append(result)
+                    copies.append(deepcopy(result))
+        for k, pair in enumerate(zip(copies, kept, strict=True)):
+            assert_same(*pair, f"{mode}: what call {k} gave, looked at after close")
+
+
+def raw_fields_are_left_alone(subject: Subject) -> None:
+    """What the environment paid and reported, and which rows these are, is the same above the layer as below it."""
+    fields = {"env_ids", "first", "acted", "raw_rewards", "raw_dones", "raw_first", "frames"} - set(subject.changes)
+    for mode in Autoreset:
+        env, below = subject.build(3, mode)
+        above = _Above(env, below, sorted(fields))
+        with above:
+            drive_rows(above, subject.steps // 2, seed=5)
+
+
+class _Above(VecEnvWrapper):
+    """Stands above the layer under test and compares with what came from below."""
+
+    def __init__(self, env: VecEnv, below: Below, fields: list[str]) -> None:
+        super().__init__(env)
+        self._below = below
+        self._fields = fields
+
+    def on_step(self, step: StepResult) -> None:
+        for name in self._fields:
+            assert_same(getattr(self._below.handed, name), getattr(step, name), f"StepResult.{name} above the layer")
+
+
+def observations_lie_in_the_space(subject: Subject) -> None:
+    """Observations and final observations lie in the declared space; rewards and flags are as Gymnasium's."""
+    for mode in Autoreset:
+        env, _ = subject.build(3, mode)
+        with env:
+            single = env.single_observation_space
+            batched = gymnasium.vector.utils.batch_space(single, 3)
+            assert env.observation_space == batched, (
+                f"observation_space: expected {batched}, got {env.observation_space}"
+            )
+            policy = Policy(env, seed=7)
+            observations, _ = env.reset(seed=7)
+            assert observations in batched, f"{mode}, reset: expected an element of {batched}, got {observations!r}"
+            for k in range(subject.steps // 2):
+                result = env.step(policy())
+                assert result[0] in batched, f"{mode}, step {k}: expected an element of {batched}, got {result[0]!r}"
+                forms = [(array.dtype, array.shape) for array in result[1:4]]
+                expected = [(np.dtype(kind), (3,)) for kind in (np.float64, np.bool_, np.bool_)]
+                assert forms == expected, f"{mode}, step {k}: rewards and flags: expected {expected}, got {forms}"
+                for i, row in rows_of(single, result):
+                    assert row["observation"] in single, f"{mode}, step {k}, row {i}: expected an element of {single}"
+                for i in np.flatnonzero(result[4].get("_final_obs", ())).tolist():
+                    final = result[4]["final_obs"][i]
+                    final = np.asarray(final) if isinstance(single, gymnasium.spaces.Box) else final
+                    assert final in single, (
+                        f"{mode}, step {k}, final_obs[{i}]: expected an element of {single}, got {final!r}"
+                    )
+                ended = result[2] | result[3]
+                if ended.any() and mode in (Autoreset.DISABLED, Autoreset.EPISODIC):
+                    env.reset(options={"reset_mask": ended})
+
+
+def what_it_wraps_stays_as_it_was(subject: Subject) -> None:
+    """Spaces and metadata of the wrapped environment are not changed by wrapping or by use."""
+    names = ("single_observation_space", "observation_space", "single_action_space", "action_space", "metadata")
+    inner = DummyBackend([subject.factory] * 2)
+    before = {name: deepcopy(getattr(inner, name)) for name in names}
+    sub_env_spaces = deepcopy(inner.get_attr("observation_space"))
+    with subject.wrap(inner) as env:
+        env.reset(seed=1)
+        policy = Policy(env, seed=1)
+        for _ in range(20):
+            env.step(policy())
+        for name, expected in before.items():
+            assert getattr(inner, name) == expected, f"{name} of what it wraps: expected {expected}"
+        assert inner.get_attr("observation_space") == sub_env_spaces, "observation_space of the sub-environments"
+        assert env.metadata["autoreset_mode"] is inner.metadata["autoreset_mode"], "metadata['autoreset_mode']"
+        assert env.num_envs == 2, f"num_envs: expected 2, got {env.num_envs}"
+
+
+def everything_else_is_forwarded(subject: Subject) -> None:
+    """Attributes, calls and partial batches reach the sub-environments; ``close`` closes all, and may be repeated."""
+    inner = DummyBackend([subject.factory] * 3)
+    env = subject.wrap(inner)
+    env.reset(seed=1)
+    env.set_attr("something_new", [1, 2, 3])
+    assert env.get_attr("something_new", indices=[2, 0]) == (3, 1), "set_attr and get_attr through the layer"
+    assert env.call("get_wrapper_attr", "something_new", indices=1) == (2,), "call through the layer"
+    assert env.unwrapped is inner, f"unwrapped: expected the backend, got {env.unwrapped!r}"
+    assert env.layers[-1] is inner, f"layers: expected the backend last, got {env.layers}"
+    env.send(Policy(env, seed=1)([1]), env_ids=[1])
+    assert env.recv()[4]["env_id"].tolist() == [1], "recv through the layer"
+    env.close()
+    env.close()
+    assert env.closed, "closed: expected True after close"
+    assert inner.closed, "close: expected what it wraps to be closed too"
+
+
+WRAPPER_LAWS: tuple[Callable[[Subject], None], ...] = (
+    right_in_every_mode,
+    alone_as_together,
+    in_any_order_of_arrival,
+    arrays_are_never_written_to,
+    results_are_yours_to_keep,
+    raw_fields_are_left_alone,
+    observations_lie_in_the_space,
+    what_it_wraps_stays_as_it_was,
+    everything_else_is_forwarded,
+)
+"""Every law; each takes a ``Subject`` and can be a test case of its own."""
