@@ -1,5 +1,6 @@
 """The examples run as they are, as plain scripts, and say something."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +32,8 @@ def test_pong_from_the_file(tmp_path):
     result = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "400" in result.stdout
-    assert (tmp_path / "monitor.csv").read_text(encoding="utf-8").startswith("#{")
+    header = json.loads((tmp_path / "monitor.csv").read_text(encoding="utf-8").splitlines()[0].removeprefix("#"))
+    assert (header["env_id"], header["step_unit"], header["frame_skip"]) == ("PongNoFrameskip-v4", "agent step", 4)
     import imageio.v3 as imageio
 
     assert imageio.imread(tmp_path / "tiles.png").shape == (630, 480, 3)
