@@ -14,6 +14,7 @@ from gymnasium.envs.registration import registry
 from vecwrap import environments
 from vecwrap.environments import MakeEnvironment, WrapSubEnv, find_environment, refuse_unsendable
 from vecwrap.errors import PlanError, SpecError
+from vecwrap.spec import PipelineSpec
 from vecwrap.values import Source
 
 
@@ -25,6 +26,10 @@ class Counter(gymnasium.Env[Any, Any]):
 
     def __init__(self, length: int = 4) -> None:
         self.length = length
+
+
+class CartPole(Counter):
+    """Has a name that Gymnasium's registry has too."""
 
 
 def made(target: Any, **settings: Any) -> gymnasium.Env:  # type: ignore[type-arg]
@@ -87,6 +92,12 @@ def test_an_entry_point_in_main_is_found_in_the_parent(registered: Any, monkeypa
 
 def test_an_id_without_a_version_is_the_latest() -> None:
     assert find_environment("CartPole").target == "CartPole-v1"
+
+
+def test_a_class_with_the_name_of_an_id_is_the_class() -> None:
+    found = PipelineSpec(CartPole).env
+    assert found == f"{__name__}:CartPole"
+    assert find_environment(found).factories == (CartPole,)
 
 
 def test_a_module_before_the_id_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

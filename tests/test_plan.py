@@ -207,9 +207,19 @@ def test_the_hash_covers_what_changes_the_stream(line: str, same: bool) -> None:
     assert (planned(line).pipeline.hash == planned("PlanBlank-v0 n=2 | halve").pipeline.hash) is same
 
 
+def test_callables_differ_in_the_hash_where_their_code_or_arguments_do() -> None:
+    envs: list[Any] = [
+        lambda: Blank(1), lambda: Blank(2), Blank,
+        functools.partial(Blank, 1), functools.partial(Blank, 2), functools.partial(Blank, sticky=2),
+    ]  # fmt: skip
+    assert len({plan(PipelineSpec(env, n=1)).pipeline.hash for env in envs}) == len(envs)
+    layers: list[Any] = [lambda env: Scale(env, 2), lambda env: Scale(env, 3)]
+    assert len({planned("PlanBlank-v0 n=1", wrappers=[layer]).pipeline.hash for layer in layers}) == 2
+
+
 def test_the_hash_stays_what_it_was() -> None:
     # Files carry it: a change here makes the files of earlier versions strangers.
-    assert planned("CartPole-v1 n=2 | time_limit:100").pipeline.hash == "008ed1a13cf8"
+    assert planned("CartPole-v1 n=2 | time_limit:100").pipeline.hash == "55f81ad33a32"
 
 
 # -- numbers and the backend ------------------------------------------------------------------------------------------

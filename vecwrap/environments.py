@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec, find_highest_version, parse_env_id, registry
+from gymnasium.envs.registration import EnvSpec, find_highest_version, load_env_creator, parse_env_id, registry
 
 from vecwrap.errors import PlanError, SpecError, VecwrapError, did_you_mean
+from vecwrap.signatures import Signature
 from vecwrap.values import Settings, Source, callable_name, copied, shown
 
 __all__ = ["Environment", "MakeEnvironment", "WrapSubEnv", "find_environment", "refuse_unsendable", "told_once"]
@@ -133,6 +134,14 @@ class Environment:
         assert isinstance(make, MakeEnvironment)
         return dataclasses.replace(self.env_spec, kwargs={**self.env_spec.kwargs, **make.kwargs})
 
+    def parameters(self) -> list[str]:
+        """The names of the arguments that a registered environment takes; imports it."""
+        if self.env_spec is None or self.env_spec.entry_point is None:
+            return []
+        entry_point = self.env_spec.entry_point
+        creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+        return [parameter.name for parameter in Signature.of(creator, skip=0).parameters]
+
     def with_kwargs(self, kwargs: Mapping[str, Any]) -> Environment:
         """The same, made with further arguments."""
         (make,) = self.factories
@@ -180,18 +189,19 @@ def find_environment(
 
 
 def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
-    """Look a text up: an id; after ``module:`` an id that the module registers, else a callable that it holds."""
+    """Look a text up: an id; after ``module:`` a callable that the module holds, else an id that it registers.
+
+    An id with a version is no name of Python's, so only one without could be meant both ways.
+    """
     module_name, colon, name = target.rpartition(":")
     if not colon:
         return _lookup(name) or _unknown(target, name, source)
     module = _imported(module_name, source)
-    found = _lookup(name)
-    if found is not None:
-        return found
     held: Any = functools.reduce(lambda holder, part: getattr(holder, part, None), name.split("."), module)
     if callable(held):
         return held  # type: ignore[no-any-return]
-    return _unknown(target, name, source, [held for held in dir(module) if callable(getattr(module, held))])
+    names = [held for held in dir(module) if callable(getattr(module, held))]
+    return _registered_as(name) or _unknown(target, name, source, names)
 
 
 def _lookup(name: str) -> EnvSpec | None:

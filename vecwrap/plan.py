@@ -7,6 +7,7 @@ Checking has two stages. The static one, here: names, arguments, order, the back
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from vecwrap.backend_plan import PIPELINE_KEYS, plan_backend
 from vecwrap.backends.cores import usable_cores
 from vecwrap.backends.process import ProcessBackend, share_out
 from vecwrap.environments import Environment, WrapSubEnv, find_environment, refuse_unsendable
-from vecwrap.errors import PlanError, SubEnvError
+from vecwrap.errors import PlanError, SubEnvError, did_you_mean
 from vecwrap.layer_plan import PlannedLayer, placed, plan_layer, refuse_wrong_order
 from vecwrap.plan_text import Row, Stage, plan_text
 from vecwrap.spec import PipelineSpec
@@ -71,7 +72,7 @@ class Plan:
             VecwrapError: an environment that cannot be made, a layer that refuses, a worker that cannot be started.
         """
         settings = {key: getattr(self.pipeline, key) for key in PIPELINE_KEYS}
-        return _started(self.backend, self.factories, {**settings, **self.backend_options})
+        return _started(self.backend, self.factories, {**settings, **self.backend_options}, self)
 
     def with_spaces(self) -> Plan:
         """Find out the spaces, with one sub-environment in one worker (in this process for dummy), closed again.
@@ -86,7 +87,7 @@ class Plan:
             settings |= {"workers": 1, "start_method": self.backend_options.get("start_method")}
         backend = registry.backends.load("dummy" if self.in_this_process else "subprocess")
         inner = tuple(layer.around_sub_env for layer in self.layers if layer.runs_in == "worker")
-        env = _started(backend, [Probe(self.environment.factories[0], inner)], settings)
+        env = _started(backend, [Probe(self.environment.factories[0], inner)], settings, self)
         try:
             stages: tuple[Stage, ...] = env.get_attr("stages")[0]
             for layer in self.layers:
@@ -144,14 +145,23 @@ class _Probed(gymnasium.Wrapper[Any, Any, Any, Any]):
     stages: tuple[Stage, ...] = ()
 
 
-def _started(backend: Callable[..., VecEnv], factories: list[Any], settings: Mapping[str, Any]) -> VecEnv:
-    """Start a backend; say a layer's refusal in the layer's own words."""
+def _started(backend: Callable[..., VecEnv], factories: list[Any], settings: Mapping[str, Any], plan: Plan) -> VecEnv:
+    """Start a backend; say a refusal while an environment is made in the words of who refused."""
     try:
         return backend(factories, **settings)
     except SubEnvError as error:
+        if error.during != "make":
+            raise
+        said = str(error)
+        unknown = re.search(r"unexpected keyword argument '(\w+)'", said)
+        if unknown and unknown[1] in plan.pipeline.env_kwargs:
+            takes = plan.environment.parameters()
+            remedy = did_you_mean(unknown[1], takes) or f" It takes {', '.join(takes) or 'none'}."
+            where = plan.pipeline.where("env_kwargs", unknown[1])
+            raise PlanError(f"{where}: {plan.environment.name} takes no such argument.{remedy}") from error
         refused = " raised PlanError in make: "
-        if error.during == "make" and refused in str(error):
-            raise PlanError(str(error).partition(refused)[2]) from error
+        if refused in said:
+            raise PlanError(said.partition(refused)[2]) from error
         raise
 
 

@@ -29,7 +29,7 @@ from vecwrap.values import (
     canonical,
     fail,
     fail_where,
-    hashable,
+    identity,
     import_path,
     is_scalar,
     plain,
@@ -322,13 +322,11 @@ class PipelineSpec:
         if self.n is None or any(layer.not_hashed is None for layer in self.wrappers):
             fail_where("hash", "not known before a plan has filled in the defaults; use plan(spec).pipeline.hash")
         layers = [
-            [layer.name, list(layer.args), {k: v for k, v in layer.kwargs.items() if k not in (layer.not_hashed or ())}]
+            [layer.target, layer.args, {k: v for k, v in layer.kwargs.items() if k not in (layer.not_hashed or ())}]
             for layer in self.wrappers
         ]
-        env = list(map(shown, self.env)) if isinstance(self.env, tuple) else shown(self.env)
-        content = json.dumps(
-            [env, dict(self.env_kwargs), layers, self.autoreset, self.n], sort_keys=True, default=hashable
-        )
+        what = identity([self.env, self.env_kwargs, layers, self.autoreset, self.n])
+        content = json.dumps(what, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     def where(self, *steps: str | int) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import sys
+import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +26,7 @@ __all__ = [
     "copied",
     "fail",
     "fail_where",
-    "hashable",
+    "identity",
     "import_path",
     "is_scalar",
     "plain",
@@ -184,13 +186,27 @@ def plain(value: Any, where: str) -> Any:
     return fail_where(where, f"{shown(value)} is no plain data and cannot be written down")
 
 
-def hashable(value: Any) -> Any:
-    """What ``json.dumps`` takes for a value it does not know."""
+def identity(value: Any) -> Any:
+    """Give plain data that stands for a value in a hash: a callable is its import path, or its name and its code."""
+    if isinstance(value, functools.partial):
+        return [identity(value.func), identity(list(value.args)), identity(value.keywords)]
     if isinstance(value, Mapping):
-        return dict(value)
+        return {str(key): identity(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [identity(inner) for inner in value]
     if isinstance(value, np.ndarray):
         return value.tolist()
-    return shown(value) if callable(value) else repr(value)
+    if is_scalar(value):
+        return value
+    if not callable(value):
+        return repr(value)
+    code = getattr(value, "__code__", None)
+    return import_path(value) or [callable_name(value), "" if code is None else _fingerprint(code)]
+
+
+def _fingerprint(code: types.CodeType) -> str:
+    constants = [_fingerprint(c) if isinstance(c, types.CodeType) else repr(c) for c in code.co_consts]
+    return hashlib.sha256(repr((code.co_code, constants, code.co_names)).encode()).hexdigest()[:12]
 
 
 def split(text: str, separators: str, source: Source) -> list[str]:
