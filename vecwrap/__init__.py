@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vecwrap.build import build as build
     from vecwrap.build import load as load
+    from vecwrap.build import wrap as wrap
     from vecwrap.contract import StepResult as StepResult
     from vecwrap.errors import BackendError as BackendError
     from vecwrap.errors import PlanError as PlanError
@@ -37,6 +38,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "build": "vecwrap.build",
     "load": "vecwrap.build",
+    "wrap": "vecwrap.build",
     "PipelineSpec": "vecwrap.spec",
     "VecEnv": "vecwrap.vec_env",
     "VecEnvWrapper": "vecwrap.wrapper",

@@ -8,13 +8,17 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
+from vecwrap.backends.native import NativeBackend
 from vecwrap.contract import Autoreset
-from vecwrap.errors import SpecError
+from vecwrap.errors import PlanError, SpecError
+from vecwrap.layer_plan import plan_layer
+from vecwrap.layer_spec import read_layers
 from vecwrap.plan import Plan, plan
 from vecwrap.spec import PipelineSpec
+from vecwrap.values import Source
 from vecwrap.vec_env import VecEnv
 
-__all__ = ["build", "build_plan", "load"]
+__all__ = ["build", "build_plan", "load", "wrap"]
 
 _SUFFIXES = (".yaml", ".yml")
 
@@ -119,6 +123,55 @@ def load(path: str | Path, **overrides: Any) -> VecEnv:
         VecwrapError: as ``build``, with file and line.
     """
     return build_plan(plan(PipelineSpec.load(path).override(**overrides)))
+
+
+def wrap(
+    vector_env: Any,
+    wrappers: Sequence[Any] | str = (),
+    *,
+    autoreset: Autoreset | AutoresetMode | str | None = None,
+    masked_resets: bool | None = None,
+    seed: int | None = None,
+) -> VecEnv:
+    """Put layers around a vector environment that was not built here.
+
+    Args:
+        vector_env: any ``gymnasium.vector.VectorEnv`` (CartPole's own, ale-py's ``AtariVectorEnv``, EnvPool's Gymnasium
+            interface, Gymnasium's Sync and Async), which is closed with the result; or an environment of vecwrap's.
+        wrappers: layers of the vector, inner first, in any form that ``build`` takes.
+        autoreset: what it does after an episode's end, where its metadata does not say it.
+        masked_resets: whether it honours ``options["reset_mask"]``; None: refuse them where that is not known.
+        seed: used by the first reset that is given none.
+
+    Returns:
+        The environment: a ``gymnasium.vector.VectorEnv``, in the mode that the engine declares.
+
+    Raises:
+        SpecError: a layer is unknown or its arguments do not fit.
+        PlanError: the mode is not known, or a layer belongs into the sub-environments.
+
+    >>> import gymnasium
+    >>> cartpoles = gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="vector_entry_point")
+    >>> env = wrap(cartpoles, ["framestack:4"])
+    >>> env.reset(seed=1)[0].shape
+    (2, 4, 4)
+    >>> env.close()
+    """
+    layers = [plan_layer(layer) for layer in read_layers(wrappers, Source(steps=("wrappers",)))]
+    for layer in layers:
+        if layer.runs_in == "worker":
+            raise PlanError(
+                f"{layer.where}: it wraps each sub-environment, and those are made already: expected a layer of the "
+                f"whole vector. Build from the environment's id instead: vecwrap.build(id, wrappers=["
+                f'"{layer.spec.name}", ...]).'
+            )
+    env = vector_env
+    if not isinstance(env, VecEnv):
+        env = NativeBackend(vector_env, autoreset=autoreset, masked_resets=masked_resets, seed=seed)
+    for layer in layers:
+        env = layer.around_vector(env)
+    wrapped: VecEnv = env
+    return wrapped
 
 
 def build_plan(checked: Plan) -> VecEnv:

@@ -1,0 +1,56 @@
+"""Layers around vector environments that vecwrap did not build."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+import vecwrap
+from vecwrap.errors import PlanError, SpecError
+
+
+def cartpoles(n=3):
+    return gymnasium.make_vec("CartPole-v1", num_envs=n, vectorization_mode="vector_entry_point")
+
+
+def test_the_same_layers_in_the_same_words():
+    plain = cartpoles()
+    with vecwrap.wrap(cartpoles(), ["framestack:2", "monitor"]) as env:
+        observations, _ = env.reset(seed=4)
+        expected, _ = plain.reset(seed=4)
+        env.action_space.seed(1)
+        returns, episodes = np.zeros(3), []
+        reset_step = np.zeros(3, bool)
+        for _ in range(100):
+            np.testing.assert_array_equal(observations[:, -1], expected)
+            actions = env.action_space.sample()
+            observations, _, _, _, infos = env.step(actions)
+            expected, rewards, terminations, truncations, _ = plain.step(actions)
+            returns += rewards
+            dones = terminations | truncations
+            if dones.any():
+                np.testing.assert_array_equal(infos["_episode"], dones)
+                np.testing.assert_array_equal(infos["episode"]["r"][dones], returns[dones])
+                episodes.extend(returns[dones])
+                returns[dones] = 0
+            assert (observations[reset_step, 0] == 0).all(), "the stack begins anew with the episode"
+            reset_step = dones
+        assert len(episodes) > 5
+        assert repr(env) == "<VecEnv CartPole-v1, n=3, native, next_step, layers FrameStack > Monitor>"
+    plain.close()
+
+
+def test_an_environment_of_our_own_is_wrapped_as_it_is():
+    inner = vecwrap.build("CartPole-v1", n=2, backend="dummy")
+    with vecwrap.wrap(inner, "framestack:3") as env:
+        assert env.unwrapped is inner
+        assert env.reset(seed=1)[0].shape == (2, 3, 4)
+
+
+def test_a_layer_of_the_sub_environments_is_refused_before_anything_is_made():
+    with pytest.raises(PlanError, match=r"wrappers\[0\] .*time_limit.*wraps each sub-environment, and those are made"):
+        vecwrap.wrap(object(), ["time_limit:5"])
+
+
+def test_an_unknown_layer_is_refused_before_anything_is_made():
+    with pytest.raises(SpecError, match='Did you mean "framestack"'):
+        vecwrap.wrap(object(), ["framestak:4"])
