@@ -19,6 +19,7 @@ operations = st.lists(
     st.tuples(
         st.sampled_from(["step", "step", "step", "reset", "partial"]), st.lists(st.booleans(), min_size=3, max_size=3)
     ),
+    min_size=5,
     max_size=40,
 )
 layouts = st.sampled_from(

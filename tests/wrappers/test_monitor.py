@@ -33,6 +33,7 @@ operations = st.lists(
     st.tuples(
         st.sampled_from(["step", "step", "step", "reset", "partial"]), st.lists(st.booleans(), min_size=3, max_size=3)
     ),
+    min_size=10,  # so that games end
     max_size=60,
 )
 
@@ -124,7 +125,7 @@ def test_episode_length_counts_no_reset_step_and_no_resting_row(mode):
 @settings(deadline=None)
 @given(
     mode=st.sampled_from(MODES),
-    lengths=st.lists(st.integers(2, 9), min_size=1, max_size=3),
+    lengths=st.lists(st.integers(2, 6), min_size=1, max_size=3),
     lives=st.integers(1, 4),
     outside=st.booleans(),
     played=operations,
@@ -160,6 +161,17 @@ def test_whose_reward_a_monitor_reports_that_was_asked_for_the_seen_ones(mode, l
                 assert reports([event]) == expected
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("lives", [1, 2, 3])
+def test_whose_reward_a_monitor_reports_in_every_mode(mode, lives):
+    make = factories((3, 7, 2), (lambda env: Lives(env, lives),))
+    played = [*STEPS[:6], ("reset", (1, 0, 1)), ("partial", (0, 1, 1)), *STEPS[:9], ("reset", (1, 1, 1))] * 24
+    with Monitor(ClipReward(DummyBackend(make, autoreset=mode))) as env:
+        for i, events in enumerate(Driver(env).play(played)):
+            assert reports(events) == games(make[i], events)
+            assert len(reports(events)) >= 10
+
+
 def test_whose_reward_a_monitor_reports_when_a_game_ends_in_the_reset_after_a_lost_life():
     make = factories((3,), (lambda env: Lives(env, 2),))
     with Monitor(DummyBackend(make, autoreset="next_step")) as env:
@@ -192,11 +204,10 @@ def test_two_monitors_report_both_kinds_of_reward():
 
 @pytest.mark.skipif(not hasattr(gymnasium.vector, "AutoresetMode"), reason="needs autoreset modes")
 def test_infos_are_laid_out_as_gymnasium_lays_them_out():
+    make = [lambda i=i: ToyEnv((2 + i, 5), i) for i in range(3)]
     peer_class = gymnasium.wrappers.vector.RecordEpisodeStatistics
-    peer = peer_class(
-        gymnasium.vector.SyncVectorEnv(factories(), autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP)
-    )
-    with Monitor(DummyBackend(factories(), autoreset="next_step")) as env:
+    peer = peer_class(gymnasium.vector.SyncVectorEnv(make, autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP))
+    with Monitor(DummyBackend(make, autoreset="next_step")) as env:
         env.reset()
         peer.reset()
         met = 0
@@ -418,6 +429,7 @@ def test_monitor_csv_is_appended_to_on_resume_and_its_header_is_kept(tmp_path, p
     found, rows = read(tmp_path / name)
     assert found == header
     assert len(rows) == (6 if per_env else 12)
+    assert all(row["l"] == row["step"] == "2" and None not in row for row in rows)
     first, *_, last = [float(row["t"]) for row in rows]
     assert first < 100 < 1000 <= last
 
@@ -471,14 +483,16 @@ def test_monitor_csv_on_a_disk_that_fills_keeps_what_was_written_and_the_run_goe
         from tests.streams import ToyEnv
         from vecwrap.backends.dummy import DummyBackend
         from vecwrap.wrappers.monitor import Monitor
-        env = Monitor(DummyBackend([lambda: ToyEnv((1, 2))] * 3), sys.argv[1])
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            env.reset()
-            for _ in range(200):
-                env.step([0, 0, 0])
-        print(env.num_episodes, [str(warning.message) for warning in caught])
+        for limit in range(2000, 2024, 3):
+            env = Monitor(DummyBackend([lambda: ToyEnv((1, 2))] * 3), f"{sys.argv[1]}/{limit}")
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                env.reset()
+                for _ in range(200):
+                    env.step([0, 0, 0])
+            print(env.num_episodes, [str(warning.message) for warning in caught])
+            env.close()
         """
     )
     result = subprocess.run(
@@ -489,13 +503,14 @@ def test_monitor_csv_on_a_disk_that_fills_keeps_what_was_written_and_the_run_goe
         timeout=120,
         check=True,
     )
-    assert result.stdout.startswith("399 ['monitor: ")
-    assert result.stdout.count("cannot be written any more") == 1
-    content = (tmp_path / "monitor.csv").read_text()
-    assert content.endswith("\n")  # no torn row
-    assert 1900 < len(content) <= 2000
-    _, rows = read(tmp_path / "monitor.csv")
-    assert all(row["lost"] == "0" for row in rows)
+    for limit, said in zip(range(2000, 2024, 3), result.stdout.splitlines(), strict=True):
+        assert said.startswith("399 ['monitor: ")
+        assert said.count("cannot be written any more") == 1
+        content = (tmp_path / str(limit) / "monitor.csv").read_text()
+        assert content.endswith("\n")  # no torn row
+        assert limit - 100 < len(content) <= limit
+        _, rows = read(tmp_path / str(limit) / "monitor.csv")
+        assert all(row["lost"] == "0" for row in rows)
 
 
 def test_monitor_csv_marks_a_lost_episode_whose_score_is_reported_nowhere_else(tmp_path):
