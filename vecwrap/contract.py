@@ -20,7 +20,7 @@ from vecwrap.errors import PlanError, did_you_mean
 if TYPE_CHECKING:
     from vecwrap.errors import SubEnvError
 
-__all__ = ["Autoreset", "BoolArray", "FloatArray", "Infos", "IntArray", "StepResult"]
+__all__ = ["Autoreset", "BoolArray", "FloatArray", "Frames", "Infos", "IntArray", "StepResult"]
 
 BoolArray: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 FloatArray: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
@@ -77,6 +77,14 @@ _GYMNASIUM_MODES = {
 }
 
 
+class Frames(Enum):
+    """Which results of a sub-environment bring a frame along: none, those that open an episode, or all."""
+
+    NONE = "none"
+    OPENING = "opening"
+    ALL = "all"
+
+
 @dataclass(slots=True)
 class StepResult:
     """m rows that come up through the chain, after a step, a reset, a masked reset or a ``recv``.
@@ -102,7 +110,8 @@ class StepResult:
         final_obs: m rows or None. Where ``first & dones``: the ended episode's last observation. Other rows hold the
             same as ``observations``.
         final_infos: columns or None, m rows. Where ``first & dones``: the ended episode's last info.
-        frames: a tuple of m frames (or None each), beside ``observations``; None where no recorder asked.
+        frames: a tuple of m frames (or None each), beside ``observations``; None where no recorder asked. Where
+            rendering raised, an exception stands in the frame's place.
         final_frames: the same, beside ``final_obs``.
         failures: sub-environments that raised in this call; their rows are not among these.
     """

@@ -307,31 +307,34 @@ class Slots:
         return (
             None if self._shared else (self._numbers[:, index], self._flags[:, index]),
             self.observations.export(index),
-            (ended, self.final_observations.export(ended)) if ended else None,
-            *(
-                [values[row] for row in index] if any(values[row] for row in index) else None
-                for values in (self.infos, self.final_infos)
-            ),
-            *(
-                [values[row] for row in index] if any(values[row] is not None for row in index) else None
-                for values in (self.frames, self.final_frames)
-            ),
+            (
+                ended,
+                self.final_observations.export(ended),
+                [self.final_infos[row] for row in ended],
+                [self.final_frames[row] for row in ended],
+            )
+            if ended
+            else None,
+            [self.infos[row] for row in index] if any(self.infos[row] for row in index) else None,
+            [self.frames[row] for row in index] if any(self.frames[row] is not None for row in index) else None,
         )
 
     def load(self, rows: Sequence[int], payload: Any, offset: int = 0) -> None:
         """Take in what ``export`` gave in another process, whose row r is our row ``offset + r``."""
         index = [offset + row for row in rows]
-        numbers, observations, ended, infos, final_infos, frames, final_frames = payload
+        numbers, observations, final, infos, frames = payload
         if numbers is not None:
             self._numbers[:, index], self._flags[:, index] = numbers
         if observations is not None:
             self.observations.load(index, observations)
-        if ended is not None:
-            self.final_observations.load([offset + row for row in ended[0]], ended[1])
+        if final is not None:
+            ended, final_observations, final_infos, final_frames = final
+            ended = [offset + row for row in ended]
+            self.final_observations.load(ended, final_observations)
+            _spread(self.final_infos, ended, final_infos, {})
+            _spread(self.final_frames, ended, final_frames, None)
         _spread(self.infos, index, infos, {})
-        _spread(self.final_infos, index, final_infos, {})
         _spread(self.frames, index, frames, None)
-        _spread(self.final_frames, index, final_frames, None)
 
     def collect(self, env_ids: IntArray, *, copy: bool = True) -> StepResult:
         """Give these rows as a StepResult of fresh arrays (views of the slots with ``copy=False``, where possible)."""

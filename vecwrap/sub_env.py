@@ -18,7 +18,7 @@ import gymnasium
 import numpy as np
 
 from vecwrap.batch import row as row_of
-from vecwrap.contract import Autoreset
+from vecwrap.contract import Autoreset, Frames
 from vecwrap.env_state import env_state, load_env_state
 from vecwrap.errors import RemoteTraceback, SubEnvError
 from vecwrap.infos import snapshot
@@ -188,7 +188,7 @@ class SubEnv:
     def __init__(self, index: int, env: Env, mode: Autoreset, *, debug: bool = False) -> None:
         self.index = index
         self.env = env
-        self.want_frame = False
+        self.frames = Frames.NONE
         self._mode = mode
         self._debug = debug
         self._slots: Slots
@@ -273,10 +273,6 @@ class SubEnv:
                 return
         setattr(self.env.unwrapped, name, value)
 
-    def request_frame(self, wanted: bool) -> None:
-        """Say whether each result is to bring a frame along, until told otherwise."""
-        self.want_frame = wanted
-
     def render(self) -> Any:
         """Give what the environment renders, as an array of the caller's own."""
         frame = self.env.render()
@@ -349,20 +345,29 @@ class SubEnv:
             raise ValueError(f"observation: expected an element of {self.env.observation_space}, got {observation!r}")
         slots.observations.put(row, observation)
         slots.infos[row] = snapshot(info)
-        slots.frames[row] = self.render() if self.want_frame else None
+        opening = self._steps == 0
+        wanted = self.frames is Frames.ALL or (opening and self.frames is Frames.OPENING)
+        slots.frames[row] = self._frame() if wanted else None
 
     def _end_and_begin(self, observation: Any, info: dict[str, Any]) -> None:
         """Same-step mode: keep all that belongs to the ended episode, then reset; a fresh row follows."""
         slots, row = self._slots, self._row
         slots.final_observations.put(row, observation)
         slots.final_infos[row] = snapshot(info)
-        slots.final_frames[row] = self.render() if self.want_frame else None
+        slots.final_frames[row] = self._frame() if self.frames is Frames.ALL else None
         self._over = True
         self._begin(None, None)
         slots.first[row] = True
         paid, ended, slots.raw_first[row] = self._raw_of_reset()
         slots.raw_rewards[row] += paid
         slots.raw_dones[row] |= ended
+
+    def _frame(self) -> Any:
+        """Render for a recorder, whose troubles are not the training's: what is raised stands in the frame's place."""
+        try:
+            return self.render()
+        except Exception as error:
+            return RemoteTraceback("".join(traceback.format_exception(error)))
 
     def _step_after_end(self) -> None:
         if self._mode is Autoreset.NEXT_STEP:

@@ -356,13 +356,19 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             )
         return self.call("render", indices=indices)
 
-    def request_frames(self, env_ids: Sequence[int] | IntArray) -> None:
-        """Ask for frames of these sub-environments with every following result, until asked otherwise.
+    def request_frames(self, env_ids: Sequence[int] | IntArray, opening: Sequence[int] | IntArray = ()) -> None:
+        """Ask for frames of sub-environments from the next actions or resets on, until this layer asks otherwise.
 
         They are rendered where the sub-environment lives, before the autoreset, and travel with the result:
-        ``StepResult.frames`` and ``final_frames``. For recorders.
+        ``StepResult.frames`` and ``final_frames``. For recorders; what several layers ask for is merged. It may be
+        called at any time, costs nothing where it asks for the same as before, and no answer is waited for.
+
+        Args:
+            env_ids: whose frames are wanted with every result.
+            opening: whose frames are wanted with results that open an episode.
         """
-        self._root._request_frames(np.asarray(env_ids, dtype=np.int64))
+        root = self._root
+        root._request_frames(self, root._indices(env_ids), root._indices(opening))
 
     # -- structure -----------------------------------------------------------------------------------------------------
 

@@ -111,6 +111,10 @@ class VecEnvWrapper(VecEnv):
         finally:
             self.env.close(timeout=timeout, terminate=terminate)
 
+    def render(self) -> Any:
+        """What the layer below renders."""
+        return self.env.render()
+
     @property
     def closed(self) -> bool:  # type: ignore[override]
         """Whether the backend is closed."""

@@ -7,6 +7,7 @@ A backend adds how sub-environments are made, asked and closed: ``_start``, ``_s
 from __future__ import annotations
 
 import time
+import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from gymnasium.vector import AutoresetMode
 
 from vecwrap.actions import conform_actions
 from vecwrap.batch import Batch
-from vecwrap.contract import Autoreset, IntArray, StepResult
+from vecwrap.contract import Autoreset, Frames, IntArray, StepResult
 from vecwrap.errors import ArgumentError, BackendError, PlanError, ResetNeededError, SubEnvError
 from vecwrap.slots import Slots
 from vecwrap.sub_env import Failure
@@ -125,6 +126,10 @@ class Backend(VecEnv):
         self._never_reset = np.ones(self.num_envs, dtype=np.bool_)
         self._progress = False  # whether the present wait has brought a row home
         self._asked: list[int] = []
+        self._frame_requests: weakref.WeakKeyDictionary[VecEnv, tuple[frozenset[int], frozenset[int]]]
+        self._frame_requests = weakref.WeakKeyDictionary()
+        self._frames_changed = False
+        self._frames_told = [Frames.NONE] * self.num_envs
         self._latest: Batch = None
         self.slots: Slots
         self.closed = False
@@ -164,16 +169,16 @@ class Backend(VecEnv):
     def _stop(self, timeout: float, terminate: bool) -> None:
         """Close all that was opened, whatever state it is in."""
 
-    def _frames_wanted(self, env_ids: IntArray) -> None:
-        """Say whose frames are wanted from now on."""
-        wanted = set(env_ids.tolist())
-        self._call_now("request_frame", [(i in wanted,) for i in range(self.num_envs)], self.all_ids.tolist())
+    @abstractmethod
+    def _tell_frames(self, wanted: Sequence[Frames]) -> None:
+        """Say which frames of each sub-environment are wanted with the rows that are sent from now on."""
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def _send(self, actions: Batch, env_ids: IntArray) -> None:
         self._mark_out(env_ids)
         try:
+            self._tell_changed_frames()
             self._send_rows(conform_actions(self.single_action_space, actions, len(env_ids)), env_ids)
         except BaseException:
             self._mark_home(env_ids)
@@ -182,6 +187,7 @@ class Backend(VecEnv):
     def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         self._mark_out(env_ids)
         try:
+            self._tell_changed_frames()
             self._reset_rows(env_ids, seeds, options)
         except BaseException:
             self._mark_home(env_ids)
@@ -330,9 +336,25 @@ class Backend(VecEnv):
             raise ArgumentError(f"set_attr({name!r}): expected one value or {len(ids)} values, got {len(each)}")
         self._call_now("set_attr", [(name, value) for value in each], ids)
 
-    def _request_frames(self, env_ids: IntArray) -> None:
-        self._refuse_pending("request_frames")
-        self._frames_wanted(self._indices(env_ids))
+    def _request_frames(self, layer: VecEnv, env_ids: IntArray, opening: IntArray) -> None:
+        self._refuse_closed("request_frames")
+        self._frame_requests[layer] = (frozenset(env_ids.tolist()), frozenset(opening.tolist()))
+        self._frames_changed = True
+
+    def _tell_changed_frames(self) -> None:
+        """Merge what the layers ask for and tell it, where it changed; with the rows that follow, not on its own."""
+        if not self._frames_changed:
+            return
+        self._frames_changed = False
+        requests = list(self._frame_requests.values())
+        wanted = [Frames.NONE] * self.num_envs
+        for i in frozenset[int]().union(*(opening for _, opening in requests)):
+            wanted[i] = Frames.OPENING
+        for i in frozenset[int]().union(*(always for always, _ in requests)):
+            wanted[i] = Frames.ALL
+        if wanted != self._frames_told:
+            self._tell_frames(wanted)
+            self._frames_told = wanted
 
     def _sub_env_states(self) -> tuple[list[dict[str, Any]] | None, str | None]:
         """Give the state of each sub-environment, or None and why not."""

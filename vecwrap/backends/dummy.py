@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from vecwrap.backends.base import Backend, Description, Factory, refuse_unequal
 from vecwrap.batch import Batch, row
-from vecwrap.contract import IntArray
+from vecwrap.contract import Frames, IntArray
 from vecwrap.slots import Slots
 from vecwrap.sub_env import Failure, SubEnv, make_failure
 
@@ -31,7 +31,8 @@ class DummyBackend(Backend):
 
     def _start(self, factories: Sequence[Factory]) -> Description:
         self._sub_envs: list[SubEnv] = []
-        self._queue: list[tuple[int, str, tuple[Any, ...]]] = []
+        self._queue: list[tuple[int, str, tuple[Any, ...], Frames]] = []
+        self._frames: Sequence[Frames] = [Frames.NONE] * len(factories)
         self._calls: list[tuple[str, int, tuple[Any, ...]]] = []
         for i, factory in enumerate(factories):
             try:
@@ -48,15 +49,23 @@ class DummyBackend(Backend):
         return first
 
     def _send_rows(self, actions: Batch, env_ids: IntArray) -> None:
-        self._queue.extend((i, "step", (row(actions, k),)) for k, i in enumerate(env_ids.tolist()))
+        frames = self._frames
+        self._queue.extend((i, "step", (row(actions, k),), frames[i]) for k, i in enumerate(env_ids.tolist()))
 
     def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        self._queue.extend((i, "reset", (seed, options)) for i, seed in zip(env_ids.tolist(), seeds, strict=True))
+        frames = self._frames
+        self._queue.extend(
+            (i, "reset", (seed, options), frames[i]) for i, seed in zip(env_ids.tolist(), seeds, strict=True)
+        )
+
+    def _tell_frames(self, wanted: Sequence[Frames]) -> None:
+        self._frames = wanted  # rows that are out already keep what held when they were sent, as with a worker
 
     def _poll(self, deadline: float | None) -> None:
         if self._progress and deadline is not None and time.monotonic() > deadline:
             raise TimeoutError(f"{len(self._queue)} sub-environments have not been stepped yet; wait again")
-        i, method, arguments = self._queue.pop(0)
+        i, method, arguments, frames = self._queue.pop(0)
+        self._sub_envs[i].frames = frames
         try:
             getattr(self._sub_envs[i], method)(*arguments)
         except (Exception, SystemExit) as error:

@@ -20,6 +20,7 @@ from vecwrap.batch import Batch, object_array
 from vecwrap.contract import Autoreset, BoolArray, Infos, IntArray, StepResult
 from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.sub_env import Failure
+from vecwrap.vec_env import VecEnv
 
 __all__ = ["NativeBackend"]
 
@@ -195,6 +196,9 @@ class NativeBackend(Backend):
     def _actions_of(self, actions: Batch) -> Any:
         return batches.tree_map(lambda array: tuple(array) if array.dtype == object else array, actions)
 
+    def _request_frames(self, layer: VecEnv, env_ids: IntArray, opening: IntArray) -> None:
+        raise PlanError(f"{self.env_name}: a native engine renders only when asked; recorders need vecwrap's backends")
+
     def _poll(self, deadline: float | None) -> None:
         raise AssertionError("rows of a native engine come all at once")
 
@@ -208,10 +212,6 @@ class NativeBackend(Backend):
 
     def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
         method, ids, arguments = self._question
-        if method == "request_frame":
-            raise PlanError(
-                f"{self.env_name}: a native engine renders only when asked; recorders need vecwrap's backends"
-            )
         name = arguments[0][0]
         if method == "call" and name == "render":
             values = self.vector_env.render()

@@ -27,7 +27,7 @@ from vecwrap.backends.launch import WorkerProcess, check_start_method, kill, sta
 from vecwrap.backends.memory import SharedBlock
 from vecwrap.backends.worker import WorkerInit, decode, encode
 from vecwrap.batch import Batch
-from vecwrap.contract import Autoreset, IntArray
+from vecwrap.contract import Autoreset, Frames, IntArray
 from vecwrap.errors import ArgumentError, BackendError, PlanError
 from vecwrap.slots import Arena, Slots
 from vecwrap.sub_env import Failure
@@ -205,6 +205,11 @@ class ProcessBackend(Backend):
         for worker, ids in self._by_worker(env_ids):
             rows = [i - self._offset(worker) for i in ids]
             self._send_message(worker, ("reset", rows, [seed_of[i] for i in ids], options), self._answers_for(ids))
+
+    def _tell_frames(self, wanted: Sequence[Frames]) -> None:
+        self._refuse_broken()
+        for worker in self._workers:
+            self._send_message(worker, ("frames", [wanted[i] for i in worker.env_ids]), 0)
 
     def _poll(self, deadline: float | None) -> None:
         self._refuse_broken()

@@ -2,8 +2,9 @@
 
 Messages are pickled tuples over the inherited connection. ``("step", rows, payload)`` and ``("reset", rows, seeds,
 options)`` are answered by ``("rows", rows, payload, failures)``: one answer for all rows, or one for each where the
-parent said ``each``. ``("ask", method, rows, arguments)`` is answered by ``("values", values, failures)``.
-``("close",)`` ends it, and so does the parent's end.
+parent said ``each``. ``("frames", wanted)`` holds for the rows that are asked for after it, and is not answered.
+``("ask", method, rows, arguments)`` is answered by ``("values", values, failures)``. ``("close",)`` ends it, and so
+does the parent's end.
 """
 
 from __future__ import annotations
@@ -162,6 +163,9 @@ class _Worker:
                 self._reset(*message)
             elif kind == "ask":
                 self._ask(*message)
+            elif kind == "frames":
+                for sub_env, frames in zip(self._sub_envs, *message, strict=True):
+                    sub_env.frames = frames
             else:
                 assert kind == "close", kind
                 return
