@@ -13,6 +13,7 @@ __all__ = [
     "BackendError",
     "CastWarning",
     "CheckpointError",
+    "NotFiniteError",
     "PlanError",
     "ResetNeededError",
     "SpecError",
@@ -113,6 +114,22 @@ class SubEnvError(VecwrapError, RuntimeError):
         self.during = during
         self.others: tuple[Any, ...] | None = None
         self.failures: tuple[SubEnvError, ...] = (self,)
+
+
+class NotFiniteError(VecwrapError, ValueError):
+    """A NaN or an infinity, where a layer was asked to look for it or cannot go on with it.
+
+    Attributes:
+        index: the sub-environment, or None where no single one is meant.
+        step: how many agent steps of its episode it had done, or None where that is not known.
+        action: the action that led there, or None.
+    """
+
+    def __init__(self, message: str, *, index: int | None = None, step: int | None = None, action: Any = None) -> None:
+        super().__init__(message)
+        self.index = index
+        self.step = step
+        self.action = action
 
 
 class CastWarning(UserWarning):

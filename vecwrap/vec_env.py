@@ -437,6 +437,44 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """
         self.load_state_dict(checkpoint.read_state(path))
 
+    def get_original_obs(self) -> Any:
+        """Give the observations that were last shown as they were before any layer normalised them.
+
+        Returns:
+            n rows, fresh arrays, in the form that they had at the innermost normalising layer.
+
+        Raises:
+            LookupError: no layer normalises observations.
+            ResetNeededError: nothing has been shown yet.
+        """
+        for layer in reversed(self.layers):
+            if (original := layer._original_observations()) is not None:
+                return layer._gymnasium_form(original)
+        raise LookupError(f"{self!r} has no layer that normalises observations: normalize or normalize_obs")
+
+    def get_original_reward(self) -> FloatArray:
+        """Give the rewards that were last shown as they were before any layer normalised them.
+
+        Returns:
+            (n,) float64, fresh; 0 for a row that was reset.
+
+        Raises:
+            LookupError: no layer normalises rewards.
+            ResetNeededError: nothing has been shown yet.
+        """
+        for layer in reversed(self.layers):
+            if (original := layer._original_rewards()) is not None:
+                return original
+        raise LookupError(f"{self!r} has no layer that normalises rewards: normalize or normalize_reward")
+
+    def _original_observations(self) -> Batch | None:
+        """What came to this layer last, n rows, where it normalises observations."""
+        return None
+
+    def _original_rewards(self) -> FloatArray | None:
+        """What came to this layer last, where it normalises rewards."""
+        return None
+
     @property
     def backend(self) -> str:
         """The backend's name."""

@@ -1,0 +1,70 @@
+"""What each sub-environment had last: n rows of a space, for layers that must tell or show it again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from vecwrap.batch import Batch, copy, object_array, scatter, take, tree_map
+from vecwrap.contract import IntArray
+from vecwrap.errors import CheckpointError
+from vecwrap.slots import make_column
+
+__all__ = ["LastRows"]
+
+
+class LastRows:
+    """The last value of each sub-environment; nothing is shared with what was put in or is given out.
+
+    Args:
+        space: of one value.
+        num_envs: n.
+
+    >>> last = LastRows(spaces.Box(0, 1, (2,)), 3)
+    >>> last.put(np.array([1]), np.ones((1, 2), np.float32))
+    >>> last.all().tolist()
+    [[0.0, 0.0], [1.0, 1.0], [0.0, 0.0]]
+    """
+
+    def __init__(self, space: spaces.Space[Any], num_envs: int) -> None:
+        self._batch = make_column(space, num_envs, np.zeros).batch()
+
+    def put(self, rows: slice | IntArray, values: Batch) -> None:
+        """Write the values of some rows."""
+        scatter(self._batch, rows, values)
+
+    def of(self, rows: Any) -> Batch:
+        """Give some rows; not to be written into."""
+        return take(self._batch, rows)
+
+    def all(self) -> Batch:
+        """Give all rows, as fresh arrays."""
+        return copy(self._batch)
+
+    def state(self) -> list[Any]:
+        """Give the leaves, as fresh arrays, or lists where they hold objects."""
+        return [array.tolist() if array.dtype == object else array.copy() for array in _leaves(self._batch)]
+
+    def load(self, state: list[Any], where: str) -> None:
+        """Take in what ``state`` gave; ``where`` is how an error begins.
+
+        Raises:
+            CheckpointError: it is of another form.
+        """
+        leaves = _leaves(self._batch)
+        values = [object_array(value) if isinstance(value, list) else np.asarray(value) for value in state]
+        expected, got = ([leaf.shape for leaf in each] for each in (leaves, values))
+        if expected != got:
+            raise CheckpointError(
+                f"{where}: expected arrays of shapes {expected}, got {got}; they are of another chain"
+            )
+        for leaf, value in zip(leaves, values, strict=True):
+            leaf[...] = value
+
+
+def _leaves(batch: Batch) -> list[np.ndarray[Any, Any]]:
+    leaves: list[np.ndarray[Any, Any]] = []
+    tree_map(leaves.append, batch)
+    return leaves

@@ -1,0 +1,254 @@
+"""Normalising by running statistics: the halves that normalize, normalize_obs and normalize_reward are made of."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from vecwrap import members
+from vecwrap.batch import Batch, take
+from vecwrap.contract import BoolArray, FloatArray, StepResult
+from vecwrap.errors import CheckpointError, NotFiniteError, PlanError, ResetNeededError
+from vecwrap.last_rows import LastRows
+from vecwrap.members import Key
+from vecwrap.running import RunningStatistics, moments
+
+__all__ = ["ObservationNormalizer", "RewardNormalizer"]
+
+Array = np.ndarray[Any, Any]
+
+
+class ObservationNormalizer:
+    """Normalises observations by the mean and variance of all that were counted; the layers' docstrings say which.
+
+    Args:
+        layer: the layer's name, for errors.
+        space: of one observation.
+        num_envs: n.
+        clip: the largest absolute value that is given out.
+        epsilon: added to variances.
+        keys: which members of a Dict space; None means all.
+        integers: whether integer Boxes may be normalised.
+
+    Attributes:
+        space: of one normalised observation; its own copy.
+        statistics: one for each key; the key None where the space is no Dict.
+    """
+
+    def __init__(
+        self,
+        layer: str,
+        space: spaces.Space[Any],
+        num_envs: int,
+        *,
+        clip: float,
+        epsilon: float,
+        keys: tuple[str, ...] | None,
+        integers: bool,
+    ) -> None:
+        boxes = members.choose(
+            layer,
+            space,
+            keys,
+            lambda member: members.is_box(member) and (integers or np.dtype(member.dtype).kind == "f"),
+            "a Box of floats" if not integers else "a Box of numbers",
+            "the layer flatten, inside of this one, makes a Box of most spaces"
+            + ("" if integers else "; integers=true normalises Boxes of integers too, images for instance"),
+        )
+        _refuse_not_positive(layer, "clip" if layer == "normalize_obs" else "clip_obs", clip)
+        _refuse_not_positive(layer, "epsilon", epsilon)
+        self._layer = layer
+        self._clip = clip
+        self._epsilon = epsilon
+        scaled: dict[Key, Any] = {key: spaces.Box(-clip, clip, box.shape, np.float32) for key, box in boxes.items()}
+        self.space = members.replaced(space, scaled)
+        self.statistics = {key: RunningStatistics(box.shape) for key, box in boxes.items()}
+        self._shown = {key: LastRows(box, num_envs) for key, box in scaled.items()}
+        self._original = LastRows(space, num_envs)
+        self._begun = False
+
+    def on_step(self, step: StepResult, training: bool) -> None:
+        """Count what counts where ``training``; then normalise both observations with the statistics as they are."""
+        if training:
+            self._count(step)
+        self._original.put(step.rows, step.observations)
+        self._begun = True
+        resting = ~step.live  # such a row shows again what it showed, though the statistics have moved on
+        observations = self._normalised(step.observations)
+        for key, shown in self._shown.items():
+            values = _member(observations, key)
+            if resting.any():
+                values[resting] = shown.of(step.rows)[resting]
+            shown.put(step.rows, values)
+        step.observations = observations
+        if step.final_obs is not None:
+            step.final_obs = self._normalised(step.final_obs)
+
+    def original(self) -> Batch:
+        """Give all n rows as they came in last, as fresh arrays."""
+        _refuse_unbegun(self._begun)
+        return self._original.all()
+
+    def state(self) -> dict[str, Any]:
+        """Give all of it, in fresh arrays; ``statistics`` is what an evaluation copy needs."""
+        return {
+            "statistics": {_text(key): statistics.state() for key, statistics in self.statistics.items()},
+            "shown": {_text(key): shown.state() for key, shown in self._shown.items()},
+            "original": self._original.state(),
+            "begun": self._begun,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take in what ``state`` gave.
+
+        Raises:
+            CheckpointError: it is of other observations.
+        """
+        expected, got = ({_text(key) for key in self.statistics}, set(state["statistics"]))
+        if expected != got:
+            raise CheckpointError(f"{self._layer}: expected statistics of {sorted(expected)}, got {sorted(got)}")
+        for key, statistics in self.statistics.items():
+            where = f"{self._layer}: {members.name_of(key)}"
+            statistics.load(state["statistics"][_text(key)], where)
+            self._shown[key].load(state["shown"][_text(key)], where)
+        self._original.load(state["original"], f"{self._layer}: original observations")
+        self._begun = bool(state["begun"])
+
+    def _count(self, step: StepResult) -> None:
+        """Every observation that an episode goes on from: those that open one, and those that end none."""
+        counted = step.first | (step.acted & ~step.dones)
+        if not counted.any():
+            return
+        batches = {}
+        for key in self.statistics:
+            values = _member(step.observations, key)
+            try:
+                batches[key] = moments(values if counted.all() else values[counted])
+            except FloatingPointError:
+                raise _not_finite(self._layer, members.name_of(key), values, counted, step) from None
+        for key, statistics in self.statistics.items():
+            statistics.merge(batches[key])
+
+    def _normalised(self, observations: Batch) -> Batch:
+        def normalise(values: Array, statistics: RunningStatistics) -> Array:
+            out = np.subtract(values, statistics.mean, dtype=np.float64)
+            out /= statistics.scale(self._epsilon)
+            return np.clip(out, -self._clip, self._clip, out=out).astype(np.float32)
+
+        functions = {key: partial(normalise, statistics=each) for key, each in self.statistics.items()}
+        return members.apply(functions, observations)
+
+
+class RewardNormalizer:
+    """Divides rewards by the spread of the discounted return, kept for each sub-environment by itself.
+
+    Args:
+        layer: the layer's name, for errors.
+        num_envs: n.
+        gamma: the discount of the running return.
+        clip: the largest absolute value that is given out.
+        epsilon: added to the variance.
+
+    Attributes:
+        statistics: of the running returns.
+        returns: (n,) float64, the running return of each sub-environment.
+    """
+
+    def __init__(self, layer: str, num_envs: int, *, gamma: float, clip: float, epsilon: float) -> None:
+        if not 0 <= gamma <= 1:
+            raise PlanError(f"{layer}: gamma: expected a number from 0 to 1, got {gamma}")
+        _refuse_not_positive(layer, "clip" if layer == "normalize_reward" else "clip_reward", clip)
+        _refuse_not_positive(layer, "epsilon", epsilon)
+        self._layer = layer
+        self._gamma = gamma
+        self._clip = clip
+        self._epsilon = epsilon
+        self.statistics = RunningStatistics()
+        self.returns = np.zeros(num_envs)
+        self._original = np.zeros(num_envs)
+        self._begun = False
+
+    def on_step(self, step: StepResult, training: bool) -> None:
+        """Count the returns of rows that acted where ``training``, normalise, begin anew where an episode ended."""
+        returns = self.returns[step.rows]
+        if training:
+            returns = np.where(step.acted, returns * self._gamma + step.rewards, returns)
+            if step.acted.any():
+                self._count(returns, step)
+        self.returns[step.rows] = np.where(step.first | step.dones, 0.0, returns)
+        self._original[step.rows] = step.rewards
+        self._begun = True
+        scaled = step.rewards / self.statistics.scale(self._epsilon)
+        step.rewards = np.clip(scaled, -self._clip, self._clip)
+
+    def original(self) -> FloatArray:
+        """Give (n,) rewards as they came in last."""
+        _refuse_unbegun(self._begun)
+        return self._original.copy()
+
+    def state(self) -> dict[str, Any]:
+        """Give all of it, in fresh arrays; ``statistics`` is what an evaluation copy needs."""
+        return {
+            "statistics": self.statistics.state(),
+            "returns": self.returns.copy(),
+            "original": self._original.copy(),
+            "begun": self._begun,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take in what ``state`` gave.
+
+        Raises:
+            CheckpointError: it is of another number of sub-environments.
+        """
+        if np.shape(state["returns"]) != self.returns.shape:
+            raise CheckpointError(
+                f"{self._layer}: expected returns of {len(self.returns)} sub-environments, "
+                f"got shape {np.shape(state['returns'])}"
+            )
+        self.statistics.load(state["statistics"], f"{self._layer}: rewards")
+        self.returns = np.array(state["returns"], dtype=np.float64)
+        self._original = np.array(state["original"], dtype=np.float64)
+        self._begun = bool(state["begun"])
+
+    def _count(self, returns: FloatArray, step: StepResult) -> None:
+        try:
+            batch = moments(returns[step.acted])
+        except FloatingPointError:
+            raise _not_finite(self._layer, "rewards", step.rewards, step.acted, step) from None
+        self.statistics.merge(batch)
+
+
+def _not_finite(layer: str, what: str, values: Array, counted: BoolArray, step: StepResult) -> NotFiniteError:
+    """Say whose value cannot be counted."""
+    rows = np.flatnonzero(counted & ~np.isfinite(values).reshape(len(values), -1).all(axis=1))
+    i = int(step.env_ids[rows[0]]) if len(rows) else None
+    whose = f"of sub-environment {i}" if i is not None else "too large to be squared"
+    value = f", got {take(values, rows[0])}" if len(rows) else ""
+    return NotFiniteError(
+        f"{layer}: {what} {whose}: expected finite numbers{value}; nothing was counted. The layer check_nan, inside of "
+        "this one, tells the action that led there; eval() lets them through",
+        index=i,
+    )
+
+
+def _member(observations: Batch, key: Key) -> Array:
+    return observations if key is None else observations[key]  # type: ignore[no-any-return]
+
+
+def _text(key: Key) -> str:
+    return "" if key is None else key
+
+
+def _refuse_unbegun(begun: bool) -> None:
+    if not begun:
+        raise ResetNeededError("there is no original yet; call reset() first")
+
+
+def _refuse_not_positive(layer: str, name: str, value: float) -> None:
+    if math.isnan(value) or value <= 0:
+        raise PlanError(f"{layer}: {name}: expected a number above 0, got {value}")

@@ -1,0 +1,104 @@
+"""Mean and variance of a stream, batch by batch."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vecwrap.contract import FloatArray
+from vecwrap.errors import CheckpointError
+
+__all__ = ["Moments", "RunningStatistics", "moments"]
+
+PRIOR = 1e-4  # how many values the mean 0 and variance 1 count for that one starts with
+
+
+class Moments(NamedTuple):
+    """What one batch adds: how many values, their mean, and the sum of squared distances from it."""
+
+    number: int
+    mean: FloatArray
+    squares: FloatArray
+
+
+def moments(values: np.ndarray[Any, Any]) -> Moments:
+    """Summarise a batch.
+
+    Args:
+        values: (k, *shape), of any number type; k is 1 or more.
+
+    Raises:
+        FloatingPointError: something in it is not finite, or too large to be squared.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        mean = values.mean(axis=0, dtype=np.float64)
+        squares = np.square(np.subtract(values, mean, dtype=np.float64)).sum(axis=0)
+    if not np.isfinite(squares).all():
+        raise FloatingPointError("a batch with values that are not finite has no mean and variance")
+    return Moments(len(values), mean, squares)
+
+
+class RunningStatistics:
+    """Mean and variance of all values so far, element by element, in float64.
+
+    As in Baselines, SB3 and Gymnasium it begins with mean 0 and variance 1, which weigh as much as a ten-thousandth of
+    a value: enough to be defined before the first one.
+
+    Args:
+        shape: of one value.
+
+    Attributes:
+        mean, var: float64, of that shape; the variance is that of the values themselves (divided by their number).
+        count: how many values, and the ten-thousandth.
+
+    Example:
+        >>> statistics = RunningStatistics()
+        >>> for batch in ([1.0, 2.0], [6.0]):
+        ...     statistics.merge(moments(np.array(batch)))
+        >>> print(f"{statistics.mean:.2f} {statistics.var:.2f}")
+        3.00 4.67
+
+    References:
+        Chan, Golub and LeVeque (1979), Updating formulae and a pairwise algorithm for computing sample variances.
+    """
+
+    def __init__(self, shape: tuple[int, ...] = ()) -> None:
+        self.mean = np.zeros(shape)
+        self.var = np.ones(shape)
+        self.count = PRIOR
+
+    def merge(self, batch: Moments) -> None:
+        """Take a batch in."""
+        total = self.count + batch.number
+        delta = batch.mean - self.mean
+        squares = self.var * self.count + batch.squares + np.square(delta) * (self.count * batch.number / total)
+        self.mean = self.mean + delta * (batch.number / total)
+        self.var = squares / total
+        self.count = total
+
+    def scale(self, epsilon: float) -> FloatArray:
+        """What values are divided by: √(var + epsilon)."""
+        return np.asarray(np.sqrt(self.var + epsilon))
+
+    def state(self) -> dict[str, Any]:
+        """Give all of it, in fresh arrays."""
+        return {"mean": np.array(self.mean), "var": np.array(self.var), "count": float(self.count)}
+
+    def load(self, state: dict[str, Any], where: str) -> None:
+        """Take in what ``state`` gave.
+
+        Args:
+            state: of statistics of the same shape.
+            where: how an error begins.
+
+        Raises:
+            CheckpointError: it is of another shape.
+        """
+        mean, var = (np.array(state[name], dtype=np.float64) for name in ("mean", "var"))
+        if mean.shape != np.shape(self.mean) or var.shape != mean.shape:
+            raise CheckpointError(
+                f"{where}: expected statistics of shape {np.shape(self.mean)}, got {mean.shape}; they belong to a "
+                "chain with other observations"
+            )
+        self.mean, self.var, self.count = mean, var, float(state["count"])

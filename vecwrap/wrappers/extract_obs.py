@@ -1,0 +1,48 @@
+"""One member of Dict observations."""
+
+from __future__ import annotations
+
+from gymnasium import spaces
+
+from vecwrap.batch import Batch
+from vecwrap.errors import PlanError
+from vecwrap.members import refuse_missing
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import MapObservations
+
+__all__ = ["ExtractObs"]
+
+
+class ExtractObs(MapObservations):
+    """Take one member of Dict observations, and leave the others out.
+
+    Args:
+        env: what it wraps; its observations are a Dict.
+        key: which member.
+
+    Raises:
+        PlanError: observations that are no Dict, or no such member.
+
+    Example:
+        >>> import gymnasium
+        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> class Robot(gymnasium.Env):
+        ...     observation_space = spaces.Dict(camera=spaces.Box(0, 1, (8, 8)), goal=spaces.Discrete(4))
+        ...     action_space = spaces.Discrete(2)
+        >>> env = ExtractObs(DummyBackend([Robot]), "goal")
+        >>> env.single_observation_space
+        Discrete(4)
+        >>> env.close()
+    """
+
+    def __init__(self, env: VecEnv, key: str) -> None:
+        space = env.single_observation_space
+        if not isinstance(space, spaces.Dict):
+            raise PlanError(f"extract_obs: expected observations of a Dict space, got {space}; leave the layer out")
+        refuse_missing("extract_obs", space, (key,), "key")
+        super().__init__(env, space[key])
+        self.key = key
+
+    def map(self, observations: Batch) -> Batch:
+        """Take the member."""
+        return observations[self.key]

@@ -1,0 +1,90 @@
+"""Observations with mean 0 and variance 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vecwrap.batch import Batch
+from vecwrap.contract import StepResult
+from vecwrap.normalizers import ObservationNormalizer
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import VecEnvWrapper
+
+__all__ = ["NormalizeObs"]
+
+
+class NormalizeObs(VecEnvWrapper):
+    """Normalise observations by their running mean and variance.
+
+    An observation becomes ``(observation - mean) / √(var + epsilon)``, clipped to ±``clip``, in float32. The statistics
+    are those of all sub-environments together, element by element, in float64, and follow the stream while
+    ``env.training`` (see ``env.train()`` and ``env.eval()``). They count every observation that the agent acts on: also
+    the one that opens an episode, not the one that ends it. That is so in every autoreset mode. A terminal observation
+    is normalised all the same, with the statistics of that moment.
+
+    ``env.get_original_obs()`` gives the observations as they came, also through outer layers.
+
+    Args:
+        env: what it wraps; its observations are a Box of floats, or a Dict of such.
+        clip: the largest absolute value.
+        epsilon: added to the variance, so that nothing is divided by 0.
+        keys: which members of a Dict to normalise; None means all.
+        integers: whether to normalise Boxes of integers too, such as images.
+
+    Attributes:
+        normalizer: holds the ``statistics``.
+
+    Raises:
+        PlanError: observations that cannot be normalised, or an argument out of range.
+        NotFiniteError: while training, an observation to count is not finite.
+
+    Example:
+        >>> import gymnasium
+        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> env = NormalizeObs(DummyBackend([lambda: gymnasium.make("CartPole-v1")] * 8))
+        >>> observations, infos = env.reset(seed=1)
+        >>> for _ in range(100):
+        ...     observations, *_ = env.step([0, 1] * 4)
+        >>> observations.dtype, bool((abs(observations) < 10).all()), env.get_original_obs().dtype
+        (dtype('float32'), True, dtype('float32'))
+        >>> env.close()
+
+    References:
+        Chan, Golub and LeVeque (1979) for the statistics; the rest as OpenAI Baselines has it.
+    """
+
+    def __init__(
+        self,
+        env: VecEnv,
+        *,
+        clip: float = 10.0,
+        epsilon: float = 1e-8,
+        keys: tuple[str, ...] | None = None,
+        integers: bool = False,
+    ) -> None:
+        super().__init__(env)
+        self.normalizer = ObservationNormalizer(
+            "normalize_obs",
+            env.single_observation_space,
+            env.num_envs,
+            clip=clip,
+            epsilon=epsilon,
+            keys=keys,
+            integers=integers,
+        )
+        self._set_observation_space(self.normalizer.space)
+
+    def on_step(self, step: StepResult) -> None:
+        """Count, then normalise."""
+        self.normalizer.on_step(step, self.training)
+
+    def layer_state(self) -> dict[str, Any]:
+        """Give the statistics, and what was shown and came in last."""
+        return self.normalizer.state()
+
+    def load_layer_state(self, state: dict[str, Any]) -> None:
+        """Take in what ``layer_state`` gave."""
+        self.normalizer.load(state)
+
+    def _original_observations(self) -> Batch:
+        return self.normalizer.original()

@@ -1,0 +1,71 @@
+"""Rewards divided by the spread of the discounted return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vecwrap.contract import FloatArray, StepResult
+from vecwrap.normalizers import RewardNormalizer
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import VecEnvWrapper
+
+__all__ = ["NormalizeReward"]
+
+
+class NormalizeReward(VecEnvWrapper):
+    """Divide rewards by the standard deviation of the discounted return.
+
+    Each sub-environment has a running return, ``return * gamma + reward``, which is counted at every action and begins
+    anew where its episode ends or is reset. A reward becomes ``reward / √(var + epsilon)``, clipped to ±``clip``, where
+    ``var`` is the variance of all returns counted so far. The mean is not subtracted, because that would change what is
+    worth doing. The statistics follow the stream while ``env.training`` (see ``env.train()`` and ``env.eval()``).
+
+    Only what the agent is given changes: ``raw_rewards``, and with them a monitor's scores, stay what the environment
+    paid. ``env.get_original_reward()`` gives the rewards as they came, also through outer layers.
+
+    Args:
+        env: what it wraps.
+        gamma: the discount of the running return; the agent's own.
+        clip: the largest absolute value.
+        epsilon: added to the variance, so that nothing is divided by 0.
+
+    Attributes:
+        normalizer: holds the ``statistics`` and the running ``returns``.
+
+    Raises:
+        PlanError: an argument out of range.
+        NotFiniteError: while training, a reward to count is not finite.
+
+    Example:
+        >>> import gymnasium
+        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> env = NormalizeReward(DummyBackend([lambda: gymnasium.make("Pendulum-v1")] * 2))
+        >>> observations, infos = env.reset(seed=1)
+        >>> for _ in range(100):
+        ...     observations, rewards, *_ = env.step(env.action_space.sample())
+        >>> bool((abs(rewards) < abs(env.get_original_reward())).all())
+        True
+        >>> env.close()
+
+    References:
+        OpenAI Baselines, VecNormalize; Engstrom et al. (2020), Implementation matters in deep policy gradients.
+    """
+
+    def __init__(self, env: VecEnv, *, gamma: float = 0.99, clip: float = 10.0, epsilon: float = 1e-8) -> None:
+        super().__init__(env)
+        self.normalizer = RewardNormalizer("normalize_reward", env.num_envs, gamma=gamma, clip=clip, epsilon=epsilon)
+
+    def on_step(self, step: StepResult) -> None:
+        """Count, normalise, begin anew where an episode ended."""
+        self.normalizer.on_step(step, self.training)
+
+    def layer_state(self) -> dict[str, Any]:
+        """Give the statistics, the running returns, and the last rewards."""
+        return self.normalizer.state()
+
+    def load_layer_state(self, state: dict[str, Any]) -> None:
+        """Take in what ``layer_state`` gave."""
+        self.normalizer.load(state)
+
+    def _original_rewards(self) -> FloatArray:
+        return self.normalizer.original()
