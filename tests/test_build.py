@@ -180,7 +180,7 @@ def test_layers_of_sub_environments_run_in_the_workers_and_count_as_layers_there
 @pytest.mark.parametrize(
     ("wrappers", "message"),
     [
-        ([Refuses], f'wrappers[0] "{__name__}:Refuses": ValueError: not with me'),
+        ([Refuses], f'wrappers[0] "{__name__}:Refuses": raised ValueError: not with me'),
         (["framestack:2", lambda env: gymnasium.Env()], 'wrappers[1] "lambda"'),
         ([vars], 'wrappers[0] "builtins:vars": expected a gymnasium.Env from it, got dict.'),
     ],

@@ -340,7 +340,9 @@ def test_spaces_come_from_one_worker_that_is_closed_again() -> None:
 def test_a_layer_that_refuses_the_environment_is_told_with_its_place() -> None:
     text = "env: PlanBlank-v0\nn: 2\nbackend: dummy\nwrappers:\n  - gymnasium.wrappers:GrayscaleObservation\n"
     found = plan(PipelineSpec.from_yaml(text, "p.yaml"))
-    with pytest.raises(PlanError, match=r'^p\.yaml:5: wrappers\[0\] "gymnasium\.wrappers:GrayscaleObservation": Val'):
+    with pytest.raises(
+        PlanError, match=r'^p\.yaml:5: wrappers\[0\] "gymnasium\.wrappers:GrayscaleObservation": raised '
+    ):
         found.with_spaces()
 
 

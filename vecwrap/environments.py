@@ -25,7 +25,7 @@ from vecwrap.errors import PlanError, SpecError, VecwrapError, did_you_mean
 from vecwrap.signatures import Signature
 from vecwrap.values import Settings, Source, callable_name, copied, shown
 
-__all__ = ["Environment", "MakeEnvironment", "WrapSubEnv", "find_environment", "refuse_unsendable", "told_once"]
+__all__ = ["Environment", "MakeEnvironment", "WrapSubEnv", "find_environment", "refusal", "refuse_unsendable"]
 
 Env = gymnasium.Env[Any, Any]
 
@@ -78,9 +78,7 @@ class WrapSubEnv:
         except Exception as error:
             if not self.where:
                 raise
-            if isinstance(error, VecwrapError):
-                raise PlanError(told_once(self.where, error)) from error
-            raise PlanError(f"{self.where}: {type(error).__name__}: {error}") from error
+            raise refusal(self.where, error) from error
         if not isinstance(wrapped, gymnasium.Env):
             raise PlanError(
                 f"{self.where or self}: expected a gymnasium.Env from it, got {type(wrapped).__name__}. (A callable "
@@ -92,14 +90,18 @@ class WrapSubEnv:
         return shown(self.target)
 
 
-def told_once(where: str, error: VecwrapError) -> str:
-    """Put a layer's place before what it says; a layer that begins with its own name is not named twice.
+def refusal(where: str, error: Exception) -> PlanError:
+    """Say with a layer's place what it raised; a layer that begins with its own name is not named twice.
 
-    >>> told_once('wrappers[0] "framestack"', PlanError("framestack: k: expected 1 or more, got 0"))
-    'wrappers[0] "framestack": k: expected 1 or more, got 0'
+    >>> print(refusal('wrappers[0] "framestack"', PlanError("framestack: k: expected 1 or more, got 0")))
+    wrappers[0] "framestack": k: expected 1 or more, got 0
+    >>> print(refusal('wrappers[0] "lambda"', KeyError("size")))
+    wrappers[0] "lambda": raised KeyError: 'size'
     """
-    name = where.rpartition('"')[0].rpartition('"')[2]
-    return f"{where}: {str(error).removeprefix(f'{name}: ')}"
+    if isinstance(error, VecwrapError):
+        name = where.rpartition('"')[0].rpartition('"')[2]
+        return PlanError(f"{where}: {str(error).removeprefix(f'{name}: ')}")
+    return PlanError(f"{where}: raised {type(error).__name__}: {error}" if str(error) else f"{where}: raised {error!r}")
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import gymnasium
 
 from vecwrap import registry
-from vecwrap.environments import WrapSubEnv, told_once
-from vecwrap.errors import PlanError, VecwrapError
+from vecwrap.environments import WrapSubEnv, refusal
+from vecwrap.errors import BackendError, PlanError, SubEnvError
 from vecwrap.layer_spec import LayerSpec
 from vecwrap.signatures import Bound, Signature, hints
 from vecwrap.values import Settings, import_path, shown
@@ -111,13 +111,13 @@ def plan_layer(layer: LayerSpec) -> PlannedLayer:
 
 @contextlib.contextmanager
 def placed(where: str) -> Iterator[None]:
-    """What a layer refuses is told with the layer's place."""
+    """What a layer refuses is told with its place; what a sub-environment or worker did has one of its own."""
     try:
         yield
-    except VecwrapError as error:
-        raise PlanError(told_once(where, error)) from error
-    except (TypeError, ValueError) as error:
-        raise PlanError(f"{where}: {type(error).__name__}: {error}") from error
+    except (SubEnvError, BackendError):
+        raise
+    except Exception as error:
+        raise refusal(where, error) from error
 
 
 def path_parameters(target: Any) -> frozenset[str]:

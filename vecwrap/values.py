@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from vecwrap.errors import SpecError
-from vecwrap.scalars import pieces, read_scalar, write_scalar
+from vecwrap.scalars import pieces, quoted, read_scalar, write_scalar
 from vecwrap.yaml_file import Steps
 
 __all__ = [
@@ -121,7 +121,8 @@ def shown(value: Any) -> str:
     ('"four"', 'null', '[1, 2]', 'pathlib:Path')
     """
     if isinstance(value, str):
-        return f'"{value}"' if len(value) <= 60 else f'"{value[:57]}..."'
+        text = value if len(value) <= 60 else f"{value[:57]}..."
+        return f'"{text}"' if text.isprintable() else quoted(text)
     if is_scalar(value):
         return write_scalar(value)
     if isinstance(value, functools.partial):
