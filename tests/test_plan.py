@@ -1,5 +1,6 @@
 """Pipelines are checked before anything starts, and a plan says what would be built."""
 
+import contextlib
 import functools
 from pathlib import Path
 from typing import Any, ClassVar
@@ -7,11 +8,14 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from vecwrap import backend_plan
 from vecwrap import plan as plan_module
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.errors import PlanError, SpecError
+from vecwrap.environments import MakeEnvironment
+from vecwrap.errors import PlanError, SpecError, VecwrapError
 from vecwrap.plan import Plan, plan
 from vecwrap.registry import register_wrapper, wrappers
 from vecwrap.spec import PipelineSpec
@@ -157,6 +161,15 @@ def test_a_layer_says_what_its_environment_must_be_made_with() -> None:
         "env_kwargs.frameskip: expected 1, as noskip needs it, got 4. Leave it out."
     )
     assert planned("PlanBlank-v0 n=1 env_kwargs.frameskip=1 | noskip").pipeline.env_kwargs == {"frameskip": 1}
+
+
+@pytest.mark.parametrize(("layer", "sticky"), [("atari", 0.0), ("atari:machado", 0.25)])
+def test_an_atari_id_that_skips_by_itself_is_made_without(layer: str, sticky: float) -> None:
+    pytest.importorskip("ale_py")
+    for name in ("ALE/Pong-v5", "Pong-v4", "PongNoFrameskip-v4"):
+        factory = planned(f"{name} n=1 | time_limit:400 | {layer}").environment.factories[0]
+        assert isinstance(factory, MakeEnvironment)
+        assert factory.kwargs == {"frameskip": 1, "repeat_action_probability": sticky}
 
 
 def test_paths_of_a_file_are_relative_to_it(tmp_path: Path) -> None:
@@ -368,3 +381,30 @@ def test_the_page_on_pipelines_shows_what_is_printed() -> None:
     page = (Path(__file__).parents[1] / "docs" / "pipelines.md").read_text()
     line = "CartPole-v1 n=4 seed=1 backend=dummy | time_limit:200 | framestack:4 | monitor"
     assert f"\n{planned(line).with_spaces()}\n" in page
+
+
+arguments = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+parameters = st.sampled_from(["k", "axis", "padding", "factor", "dir", "lineage", "noop_max", "max_episode_steps", "x"])
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(
+                ["scale", "halve", "framestack", "monitor", "time_limit", "atari", "clip_reward", "nothing"]
+            ),
+            st.lists(arguments, max_size=2) | st.dictionaries(parameters, arguments, max_size=2) | arguments,
+        ),
+        max_size=3,
+    ),
+    st.dictionaries(st.sampled_from(["name", "workers", "daemon", "envs_per_worker", "start_method"]), arguments),
+)
+def test_any_pipeline_that_can_be_read_has_a_plan_or_an_error_of_ours(layers: Any, backend: Any) -> None:
+    with contextlib.suppress(VecwrapError):
+        str(plan(PipelineSpec.from_dict({"env": "CartPole-v1", "n": 2, "backend": backend,
+                                         "wrappers": [{name: given} for name, given in layers]})))  # fmt: skip
