@@ -202,6 +202,7 @@ wrappers = NameTable(
         "clip_reward": "vecwrap.wrappers.clip_reward:ClipReward",
         "framestack": "vecwrap.wrappers.framestack:FrameStack",
         "monitor": "vecwrap.wrappers.monitor:Monitor",
+        "seed_each_episode": "vecwrap.wrappers.seed_each_episode:SeedEachEpisode",
         "terminal_obs": "vecwrap.wrappers.terminal_obs:TerminalObs",
         "time_limit": "gymnasium.wrappers.common:TimeLimit",
     },

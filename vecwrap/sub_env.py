@@ -8,6 +8,7 @@ no harm, and the terminal observation is copied before the reset overwrites it.
 from __future__ import annotations
 
 import inspect
+import pickle
 import traceback
 from collections.abc import Callable
 from copy import deepcopy
@@ -22,6 +23,7 @@ from vecwrap.contract import Autoreset, Frames
 from vecwrap.env_state import env_state, load_env_state
 from vecwrap.errors import RemoteTraceback, SubEnvError
 from vecwrap.infos import snapshot
+from vecwrap.schedule import Schedule
 from vecwrap.slots import Slots
 
 __all__ = ["Failure", "SubEnv", "SubEnvFactory", "Tap", "make_failure"]
@@ -98,6 +100,11 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
         if self._done and not self._first:
             self._closed = self._reward
         self._reward, self._done, self._first = 0.0, False, True
+
+    @property
+    def first(self) -> bool:
+        """Whether a new game has begun since it was last asked."""
+        return self._first
 
     def after_step(self) -> tuple[float, bool]:
         """What the environment paid since it was last asked, and whether its episode ended."""
@@ -200,6 +207,7 @@ class SubEnv:
         chain = list(_chain(env))
         self._tap = next((layer for layer in chain if isinstance(layer, Tap)), None)
         self._goes_on = [layer for layer in chain if hasattr(layer, "game_goes_on")]
+        self._schedule: Schedule | None = None
 
     def attach(self, slots: Slots, row: int) -> None:
         """Say where the results go."""
@@ -214,8 +222,6 @@ class SubEnv:
             seed: as ``gymnasium.Env.reset``.
             options: likewise; each sub-environment gets a copy of its own.
         """
-        if seed is not None:
-            self._seed = seed
         self._over = True
         slots, row = self._slots, self._row
         self._begin(seed, deepcopy(options))
@@ -245,7 +251,7 @@ class SubEnv:
         else:
             paid, over = self._tap.after_step()
             slots.raw_rewards[row] = paid
-            slots.raw_dones[row] = over or (done and not any(layer.game_goes_on for layer in self._goes_on))
+            slots.raw_dones[row] = over or (done and not self._game_goes_on())
         if done and self._mode is Autoreset.SAME_STEP:
             self._end_and_begin(observation, info)
             return
@@ -308,6 +314,19 @@ class SubEnv:
         slots.observations.put(row, state["observation"])
         slots.terminations[row], slots.truncations[row] = state["terminated"], state["truncated"]
 
+    def follow(self, schedule: bytes) -> None:
+        """Let a schedule say what seedless resets get; pickled, so that no two sub-environments share what it holds."""
+        self._schedule = pickle.loads(schedule)
+
+    def scheduled(self) -> int:
+        """How many episodes the schedule has given."""
+        return 0 if self._schedule is None else self._schedule.episodes
+
+    def go_on_in_schedule(self, episodes: int) -> None:
+        """Say how many the schedule has given."""
+        assert self._schedule is not None
+        self._schedule.episodes = episodes
+
     def close(self) -> None:
         """Close the environment."""
         self.env.close()
@@ -333,11 +352,29 @@ class SubEnv:
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> None:
         """Reset the environment; write observation, info and frame."""
-        observation, info = self.env.reset(seed=seed, options=options)
+        if self._schedule is None:
+            observation, info = self._reset_env(seed, options)
+        else:
+            observation, info = self._reset_on_schedule(self._schedule, seed, options)
         self._over = False
         self._episode += 1
         self._steps = 0
         self._write(observation, info)
+
+    def _reset_env(self, seed: int | None, options: dict[str, Any] | None) -> Any:
+        if seed is not None:
+            self._seed = seed
+        return self.env.reset(seed=seed, options=options)
+
+    def _reset_on_schedule(self, schedule: Schedule, seed: int | None, options: dict[str, Any] | None) -> Any:
+        if seed is None and self._game_goes_on():
+            result = self._reset_env(None, options)
+            if self._tap is None or not self._tap.first:
+                return result
+            # the game ended within its reset; what follows is a new one, and so the schedule's
+        seed, options = schedule.next(seed, options)
+        observation, info = self._reset_env(seed, options)
+        return observation, info if seed is None else {**info, "episode_seed": seed}
 
     def _write(self, observation: Any, info: dict[str, Any]) -> None:
         slots, row = self._slots, self._row
@@ -361,6 +398,10 @@ class SubEnv:
         paid, ended, slots.raw_first[row] = self._raw_of_reset()
         slots.raw_rewards[row] += paid
         slots.raw_dones[row] |= ended
+
+    def _game_goes_on(self) -> bool:
+        """Whether the episode ended with a lost life and the seedless reset that follows takes the game up again."""
+        return any(layer.game_goes_on for layer in self._goes_on)
 
     def _frame(self) -> Any:
         """Render for a recorder, whose troubles are not the training's: what is raised stands in the frame's place."""

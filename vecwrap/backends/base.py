@@ -356,6 +356,18 @@ class Backend(VecEnv):
             self._tell_frames(wanted)
             self._frames_told = wanted
 
+    def _follow(self, schedules: Sequence[bytes]) -> None:
+        """Give each sub-environment a schedule for its resets."""
+        self._refuse_pending("follow")
+        self._call_now("follow", [(schedule,) for schedule in schedules], self.all_ids.tolist())
+
+    def _scheduled(self) -> tuple[int, ...]:
+        """How many episodes each sub-environment's schedule has given."""
+        return self._call_now("scheduled", [()] * self.num_envs, self.all_ids.tolist())
+
+    def _go_on_in_schedule(self, episodes: Sequence[int]) -> None:
+        self._call_now("go_on_in_schedule", [(count,) for count in episodes], self.all_ids.tolist())
+
     def _sub_env_states(self) -> tuple[list[dict[str, Any]] | None, str | None]:
         """Give the state of each sub-environment, or None and why not."""
         if self._any_ended and self._never_reset.any():

@@ -196,6 +196,12 @@ class NativeBackend(Backend):
     def _actions_of(self, actions: Batch) -> Any:
         return batches.tree_map(lambda array: tuple(array) if array.dtype == object else array, actions)
 
+    def _follow(self, schedules: Sequence[bytes]) -> None:
+        raise PlanError(
+            f"{self.env_name}: a native engine resets its sub-environments by itself; a schedule of seeds needs "
+            "vecwrap's backends"
+        )
+
     def _request_frames(self, layer: VecEnv, env_ids: IntArray, opening: IntArray) -> None:
         raise PlanError(f"{self.env_name}: a native engine renders only when asked; recorders need vecwrap's backends")
 

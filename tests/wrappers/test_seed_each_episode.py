@@ -1,0 +1,246 @@
+"""Seeds and options of every episode: the same on every backend and in every mode, and nothing played outside."""
+
+import threading
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from tests.streams import Lives
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.native import NativeBackend
+from vecwrap.backends.shmem import ShmemBackend
+from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.errors import PlanError, SpecError, SubEnvError
+from vecwrap.sub_env import SubEnvFactory
+from vecwrap.testing import BadManners
+from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
+
+BACKENDS = [DummyBackend, SubprocessBackend, ShmemBackend]
+MODES = ["same_step", "next_step", "disabled", "episodic"]
+NO_SEED = -1.0
+
+
+class Levels(gymnasium.Env):
+    """Says in every observation which seed and which options["level"] its episode was given; ends as it likes."""
+
+    observation_space = spaces.Box(-1, 1e6, (2,), np.float64)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, length=3):
+        self.length = length
+        self.given = []  # at every reset
+        self.played = []  # how many steps followed each
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.level = np.array([NO_SEED if seed is None else seed, (options or {}).get("level", -1)], np.float64)
+        self.given.append(tuple(self.level))
+        self.played.append(0)
+        return self.level, {}
+
+    def step(self, action):
+        self.played[-1] += 1
+        return self.level, 0.0, self.played[-1] == self.length, False, {}
+
+
+def make(lengths=(1, 2, 3), **options):
+    return [lambda length=length: Levels(length) for length in lengths]
+
+
+def play(env, steps=12):
+    """The first `(seed, level)` of each episode of each sub-environment, resetting what asks for it."""
+    mode = env.unwrapped.autoreset.value
+    for _ in range(steps):
+        *_, terminations, truncations, _ = env.step(np.zeros(env.num_envs, np.int64))
+        ended = terminations | truncations
+        if mode in ("disabled", "episodic") and ended.any():
+            env.reset(options={"reset_mask": ended})
+    return env.get_attr("given")
+
+
+def seeds(given):
+    return [int(seed) for seed, _ in given]
+
+
+def squares(episode, index):
+    return 100 * index + episode**2
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_episode_has_its_seed_on_every_backend_and_in_every_mode(backend, mode):
+    workers = {} if backend is DummyBackend else {"workers": 2}
+    with SeedEachEpisode(backend(make(), autoreset=mode, start_index=5, **workers), squares) as env:
+        env.reset()
+        for i, given in enumerate(play(env)):
+            assert len(given) >= 3
+            assert seeds(given) == [squares(episode, 5 + i) for episode in range(len(given))]
+
+
+def test_a_list_is_cycled_from_evenly_spread_starts():
+    with SeedEachEpisode(DummyBackend(make((1, 1, 2))), [10, 11, 12, 13, 14, 15]) as env:
+        env.reset()
+        first, second, third = map(seeds, play(env, 7))
+    assert first == [10, 11, 12, 13, 14, 15, 10, 11]
+    assert second == [12, 13, 14, 15, 10, 11, 12, 13]
+    assert third == [14, 15, 10, 11]
+
+
+def test_once_deals_each_entry_out_to_one_episode_and_then_gives_no_seed():
+    with SeedEachEpisode(DummyBackend(make((1, 1))), [10, 11, 12], use="once") as env:
+        env.reset()
+        first, second = map(seeds, play(env, 3))
+    assert first == [10, 12, NO_SEED, NO_SEED]
+    assert second == [11, NO_SEED, NO_SEED, NO_SEED]
+
+
+def test_options_come_with_seeds_or_alone_and_survive_an_environment_that_scribbles_over_them():
+    levels = [(3, {"level": 0}), (None, {"level": 1}), None, 4]
+    factories = [lambda: BadManners(Levels(1))]
+    with SeedEachEpisode(DummyBackend(factories), levels) as env:
+        env.reset()
+        (given,) = play(env, 5)
+    assert given == [(3, 0), (NO_SEED, 1), (NO_SEED, -1), (4, -1), (3, 0), (NO_SEED, 1)]
+
+
+def test_options_of_a_reset_come_before_the_schedules():
+    with SeedEachEpisode(DummyBackend(make((5, 5))), [(1, {"level": 7, "other": 1})]) as env:
+        env.reset(options={"level": 8})
+        env.reset(options={"reset_mask": np.array([True, False])})
+        assert env.get_attr("given") == ([(1, 8), (1, 7)], [(1, 8)])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_masked_reset_takes_the_next_of_its_rows_alone(mode):
+    with SeedEachEpisode(DummyBackend(make((9, 9)), autoreset=mode), squares) as env:
+        env.reset()
+        env.step([0, 0])
+        env.reset(options={"reset_mask": np.array([False, True])})
+        env.step([0, 0])
+        env.reset()
+        assert list(map(seeds, env.get_attr("given"))) == [[0, 1], [100, 101, 104]]
+
+
+def test_a_reset_with_a_seed_keeps_it_and_begins_the_schedule_anew():
+    with SeedEachEpisode(DummyBackend(make((1,))), [10, 11, 12]) as env:
+        env.reset(seed=77)
+        play(env, 2)
+        env.reset(seed=78)
+        assert seeds(play(env, 1)[0]) == [77, 10, 11, 78, 10]
+
+
+def test_replace_takes_the_place_of_every_seed():
+    with SeedEachEpisode(DummyBackend(make((1,)), seed=5), [10, 11, 12], replace=True) as env:
+        env.reset()
+        play(env, 1)
+        env.reset(seed=78)
+        assert seeds(play(env, 1)[0]) == [10, 11, 10, 11]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_infos_tell_the_seed_of_each_episode_that_begins(mode):
+    with SeedEachEpisode(DummyBackend(make((2, 4)), autoreset=mode), [(10, None), None]) as env:
+        _, infos = env.reset()
+        assert infos["episode_seed"].tolist() == [10, 0]
+        assert infos["_episode_seed"].tolist() == [True, False]
+        *_, infos = env.step([0, 0])
+        assert "episode_seed" not in infos
+
+
+@pytest.mark.parametrize("length", [3, 4])  # with 3, games end in the reset that follows a lost life
+def test_an_episode_is_a_game_where_lives_are_lost_and_no_game_is_played_outside_of_the_schedule(length):
+    with SeedEachEpisode(DummyBackend([SubEnvFactory(lambda: Levels(length), (Lives,))]), [10, 11, 12]) as env:
+        env.reset()
+        (given,) = play(env, 12)
+        (steps,) = env.get_attr("played")
+    games = [(seed, played) for seed, played in zip(seeds(given), steps, strict=True) if played]
+    assert [seed for seed, _ in games] == [10, 11, 12, 10, 11, 12][: len(games)]
+    assert len(games) >= 4
+    assert {played for _, played in games[:-1]} == {length}
+    assert seeds(given).count(NO_SEED) == (len(given) // 2 if length == 3 else 0)
+
+
+def test_what_a_function_remembers_no_other_sub_environment_sees():
+    for backend in BACKENDS:
+        generator = np.random.default_rng(3)
+
+        def drawn(episode, index, generator=generator):
+            return int(generator.integers(1000))
+
+        workers = {} if backend is DummyBackend else {"workers": 1}
+        with SeedEachEpisode(backend(make((1, 1)), **workers), drawn) as env:
+            env.reset()
+            first, second = map(seeds, play(env, 3))
+        expected = np.random.default_rng(3).integers(1000, size=4).tolist()
+        assert first == second == expected
+
+
+def test_follow_changes_the_schedule():
+    with SeedEachEpisode(DummyBackend(make((1,))), [1, 2, 3]) as env:
+        env.reset()
+        env.step([0])
+        env.follow("tests.wrappers.test_seed_each_episode:squares")
+        env.step([0])
+        assert seeds(play(env, 1)[0]) == [1, 2, 0, 1]
+
+
+def test_state_goes_on_where_it_was():
+    with SeedEachEpisode(DummyBackend(make()), squares) as env:
+        env.reset()
+        play(env, 5)
+        state = env.layer_state()
+        expected = [seeds(given)[-1] for given in play(env, 1)]
+    with SeedEachEpisode(DummyBackend(make()), squares) as env:
+        env.reset()
+        env.load_layer_state(state)
+        env.reset()
+        counts = env.layer_state()["episodes"]
+        assert counts == [episodes + 1 for episodes in state["episodes"]]
+        assert [seeds(given)[-1] for given in env.get_attr("given")] == [
+            squares(episodes, i) for i, episodes in enumerate(state["episodes"])
+        ]
+        assert len(expected) == 3
+
+
+def test_a_function_that_raises_or_gives_nonsense_is_the_sub_environments_error():
+    for function, message in ((lambda e, i: 1 / 0, "ZeroDivisionError"), (lambda e, i: "x", "expected a seed")):
+        with (
+            SeedEachEpisode(DummyBackend(make((1,))), function) as env,
+            pytest.raises(SubEnvError, match=message),
+        ):
+            env.reset()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "seeds: expected at least one entry"),
+        (7, "seeds: expected a list, a function"),
+        ([1, "x"], r"seeds\[1\]: expected a seed"),
+        ([-1], r"seeds\[0\]: expected a seed of at least 0"),
+        ([True], r"seeds\[0\]: expected a seed"),
+        ([(1, 2)], r"seeds\[0\]: expected the options as a dict"),
+        ([1.5], r"seeds\[0\]: expected a seed"),
+    ],
+)
+def test_what_is_no_schedule_is_refused(given, message):
+    with DummyBackend(make()) as env, pytest.raises(PlanError, match=f"seed_each_episode: {message}"):
+        SeedEachEpisode(env, given)
+
+
+def test_other_mistakes_are_refused():
+    with DummyBackend(make()) as env:
+        with pytest.raises(PlanError, match="use: expected"):
+            SeedEachEpisode(env, [1], use="twice")
+        with pytest.raises(SpecError, match="there is no module nowhere"):
+            SeedEachEpisode(env, "nowhere:seeds")
+        lock = threading.Lock()
+        with pytest.raises(PlanError, match="cannot be sent to a sub-environment"):
+            SeedEachEpisode(env, lambda episode, index: lock and 1)
+        with pytest.raises(PlanError, match="an inner layer of this kind"):
+            SeedEachEpisode(SeedEachEpisode(env, [1]), [2])
+    native = NativeBackend(gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="vector_entry_point"))
+    with native, pytest.raises(PlanError, match="resets its sub-environments by itself"):
+        SeedEachEpisode(native, [1])

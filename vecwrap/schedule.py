@@ -1,0 +1,108 @@
+"""What each reset of a sub-environment gets: seeds and options from a list or a function, episode by episode.
+
+A schedule travels to its sub-environment by value, once, and is asked there; so an autoreset costs no message.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from vecwrap.errors import ArgumentError
+
+__all__ = ["Dealt", "Reset", "Rule", "Schedule", "Told", "as_reset"]
+
+Reset: TypeAlias = tuple[int | None, dict[str, Any] | None]
+"""Seed and options of one reset; None where there is none."""
+Rule: TypeAlias = Callable[[int], Reset]
+"""What the k-th scheduled episode of one sub-environment gets."""
+
+
+def as_reset(value: Any) -> Reset:
+    """Read what a list or a function says of one episode.
+
+    Args:
+        value: a seed, None for none, or a pair of such and the options.
+
+    Raises:
+        ArgumentError: it is something else.
+
+    >>> as_reset(3), as_reset((None, {"level": 2}))
+    ((3, None), (None, {'level': 2}))
+    """
+    seed, options = value if isinstance(value, (tuple, list)) and len(value) == 2 else (value, None)
+    if options is not None and not isinstance(options, dict):
+        raise ArgumentError(f"expected the options as a dict or None, got {options!r}")
+    if seed is None:
+        return None, options
+    try:
+        number = -1 if isinstance(seed, bool) else operator.index(seed)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise ArgumentError(f"expected a seed of at least 0, None, or a pair of a seed and options, got {value!r}")
+    return number, options
+
+
+@dataclass(frozen=True)
+class Told:
+    """A function of the episode's number and the sub-environment's index says it."""
+
+    function: Callable[[int, int], Any]
+    index: int
+
+    def __call__(self, episode: int) -> Reset:
+        """Ask the function."""
+        return as_reset(self.function(episode, self.index))
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """Entries ``start``, ``start + step``, ... of a list; past its end again from the front, or nothing more."""
+
+    entries: Sequence[Reset]
+    start: int
+    step: int
+    again: bool
+
+    def __call__(self, episode: int) -> Reset:
+        """Look the entry up."""
+        at = self.start + episode * self.step
+        if self.again:
+            return self.entries[at % len(self.entries)]
+        return self.entries[at] if at < len(self.entries) else (None, None)
+
+
+class Schedule:
+    """The resets of one sub-environment.
+
+    Args:
+        rule: what the k-th scheduled episode gets.
+        replace: whether it also takes the place of a seed that a reset brings.
+
+    Attributes:
+        episodes: how many have been scheduled since it began.
+    """
+
+    def __init__(self, rule: Rule, *, replace: bool = False) -> None:
+        self.rule = rule
+        self.replace = replace
+        self.episodes = 0
+
+    def next(self, seed: int | None, options: dict[str, Any] | None) -> Reset:
+        """Say what a reset gets.
+
+        A seed that it brings begins the schedule anew; options that it brings come before the schedule's, key by key.
+        """
+        if seed is not None:
+            self.episodes = 0
+            if not self.replace:
+                return seed, options
+        scheduled, own = self.rule(self.episodes)
+        self.episodes += 1
+        if own is not None:
+            options = {**deepcopy(own), **(options or {})}
+        return scheduled, options
