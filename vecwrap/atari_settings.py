@@ -12,7 +12,17 @@ import numpy as np
 
 from vecwrap.errors import PlanError, did_you_mean
 
-__all__ = ["LINEAGES", "NO_GAME", "Lineage", "Pooling", "Settings", "check_environment", "layers_of", "settle"]
+__all__ = [
+    "LINEAGES",
+    "NO_GAME",
+    "Lineage",
+    "Pooling",
+    "Settings",
+    "check_environment",
+    "check_skip",
+    "layers_of",
+    "settle",
+]
 
 Env = gymnasium.Env[Any, Any]
 Pooling = Literal["grey of the maximum", "maximum of the greys"]
@@ -142,7 +152,7 @@ def check_environment(env: Env, settings: Settings) -> None:
     game = env.unwrapped
     if not hasattr(game, "ale") or not hasattr(game, "get_action_meanings"):
         raise PlanError(NO_GAME.format(type(game).__name__))
-    _check_skip(env)
+    check_skip(env, "atari")
     sticky = game.ale.getFloat("repeat_action_probability")
     if not math.isclose(sticky, settings.repeat_action_probability, abs_tol=1e-6):
         raise PlanError(
@@ -172,19 +182,20 @@ def _either(given: bool | None, default: bool) -> bool:
     return default if given is None else given
 
 
-def _check_skip(env: Env) -> None:
+def check_skip(env: Env, layer: str) -> None:
+    """Raise PlanError where an environment, or a wrapper of it, skips frames by itself; ``layer`` says so."""
     frameskip = getattr(env.unwrapped, "_frameskip", 1)
     if frameskip != 1:
         raise PlanError(
-            f"atari: expected an environment that skips no frames, got one with frameskip={frameskip}, which would "
+            f"{layer}: expected an environment that skips no frames, got one with frameskip={frameskip}, which would "
             "skip twice: make it with frameskip=1, or take a NoFrameskip id"
         )
-    for layer in layers_of(env):
+    for inner in layers_of(env):
         # Gymnasium's AtariPreprocessing and MaxAndSkipObservation, SB3's MaxAndSkipEnv
-        skip = vars(layer).get("frame_skip", vars(layer).get("_skip", 1))
+        skip = vars(inner).get("frame_skip", vars(inner).get("_skip", 1))
         if isinstance(skip, int) and skip > 1:
             raise PlanError(
-                f"atari: expected an environment that skips no frames, but {type(layer).__name__} inside it skips "
+                f"{layer}: expected an environment that skips no frames, but {type(inner).__name__} inside it skips "
                 f"{skip}: leave one of the two out"
             )
 

@@ -8,7 +8,6 @@ the emulator: it keeps the screens as indices into the palette, and a table give
 from __future__ import annotations
 
 import functools
-from importlib import import_module
 from typing import Any, Literal, Protocol
 
 import gymnasium
@@ -18,9 +17,10 @@ from numpy.typing import NDArray
 
 from vecwrap.atari_settings import Pooling, layers_of
 from vecwrap.errors import PlanError
+from vecwrap.opencv import load_cv2
 from vecwrap.sub_env import Tap
 
-__all__ = ["Direct", "Image", "Player", "ThroughStep", "load_cv2", "obstacle"]
+__all__ = ["Direct", "Image", "Player", "ThroughStep", "obstacle"]
 
 Image = NDArray[np.uint8]
 Info = dict[str, Any]
@@ -78,7 +78,7 @@ class ThroughStep:
 
     def __init__(self, env: gymnasium.Env[Any, Any], pooling: Pooling) -> None:
         self._env = env
-        self._cv2 = load_cv2()
+        self._cv2 = load_cv2("atari")
         self._ale: Any = env.unwrapped.ale  # type: ignore[attr-defined]
         shape = env.observation_space.shape
         assert shape is not None, "the Atari layer checks that the observations are images"
@@ -224,7 +224,7 @@ def pooled_greys(pooling: Pooling) -> Image:
     colours = palette()
     table: Image
     if pooling == "grey of the maximum":
-        cv2 = load_cv2()
+        cv2 = load_cv2("atari")
         table = cv2.cvtColor(np.maximum(colours[:, None], colours[None]), cv2.COLOR_RGB2GRAY)
     else:
         greys = np.round(colours @ np.array([0.2989, 0.5870, 0.1140])).astype(np.uint8)  # the emulator's own formula
@@ -232,22 +232,3 @@ def pooled_greys(pooling: Pooling) -> Image:
     table = table.reshape(-1)
     table.flags.writeable = False
     return table
-
-
-def load_cv2() -> Any:
-    """Import OpenCV, which is slow and not always there, when it is first needed.
-
-    Raises:
-        PlanError: it cannot be imported; says which packages are missing.
-    """
-    try:
-        return import_module("cv2")
-    except ImportError as error:
-        if any(library in str(error) for library in ("libGL", "libgthread", "libglib")):
-            remedy = (
-                "a system library is missing. On Debian and Ubuntu: apt-get install libgl1 libglib2.0-0. Or take the "
-                "wheel that needs neither: pip uninstall opencv-python && pip install opencv-python-headless"
-            )
-        else:
-            remedy = "pip install opencv-python (on a machine without a display: opencv-python-headless)"
-        raise PlanError(f"atari resizes images with OpenCV, but `import cv2` failed ({error}): {remedy}") from error

@@ -10,8 +10,9 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from vecwrap.atari_settings import NO_GAME, Settings, check_environment, settle
-from vecwrap.atari_ticks import Direct, Image, Path, Player, ThroughStep, load_cv2, obstacle
+from vecwrap.atari_ticks import Direct, Image, Path, Player, ThroughStep, obstacle
 from vecwrap.errors import PlanError, ResetNeededError
+from vecwrap.opencv import load_cv2
 
 __all__ = ["Atari"]
 
@@ -119,7 +120,7 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
         )
         check_environment(env, settings)
         self._settings = settings
-        self._cv2 = load_cv2()
+        self._cv2 = load_cv2("atari")
         self._player = choose_player(env, settings)
         fires = settings.fire_reset and "FIRE" in env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
         self._opening = (FIRE, AFTER_FIRE) if fires else ()

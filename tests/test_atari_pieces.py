@@ -1,0 +1,90 @@
+"""Atari's layers one by one, put together again: the same stream as ``atari``, and as Stable-Baselines3's wrappers."""
+
+import ale_py
+import gymnasium
+import numpy as np
+import pytest
+from stable_baselines3.common.atari_wrappers import AtariWrapper
+
+import vecwrap
+from tests.streams import assert_same
+
+gymnasium.register_envs(ale_py)
+
+PIECES = [
+    "noop_reset", "frame_skip:4,pooling=max", "episodic_life", "fire_reset", "grayscale", "resize:84", "clip_reward",
+]  # fmt: skip
+GAMES = ("Pong", "Breakout", "SpaceInvaders")
+
+
+def built(game, *layers, n=1, **keywords):
+    keywords["env_kwargs"] = {"max_episode_steps": 250}
+    return vecwrap.build(f"{game}NoFrameskip-v4", n, [*layers, "monitor"], **keywords)
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_lineages_pieces_put_together_equal_atari(game):
+    actions = np.random.default_rng(5).integers(4, size=(250, 2))
+    with built(game, *PIECES, n=2, backend="dummy") as pieces, built(game, "atari", n=2, backend="dummy") as whole:
+        assert pieces.single_observation_space == whole.single_observation_space
+        results = [(pieces.reset(seed=4), whole.reset(seed=4))]
+        results += [(pieces.step(row), whole.step(row)) for row in actions]
+    games = 0
+    for mine, expected in results:
+        for infos in (mine[-1], expected[-1]):
+            games += "episode" in infos
+            infos.get("episode", {}).pop("t", None)
+        assert_same_rows(mine, expected)
+    assert games >= 4
+
+
+def assert_same_rows(mine, expected):
+    for one, other in zip(mine[:-1], expected[:-1], strict=True):
+        assert_same(one, other)
+    one, other = mine[-1], expected[-1]
+    assert one.keys() == other.keys()
+    for key in one:
+        if key == "final_obs":
+            for i in np.flatnonzero(one["_final_obs"]):
+                assert_same(one[key][i], other[key][i])
+        else:
+            assert_same(one[key], other[key])
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_lineages_pieces_equal_sb3_but_for_frames_of_games_that_end_inside_a_skip(game):
+    """SB3 pools a stale frame where a game ends inside a skip (docs/semantics.md)."""
+    peer = AtariWrapper(gymnasium.make(f"{game}NoFrameskip-v4", max_episode_steps=250))
+    ends = 0
+    with built(game, *PIECES, backend="dummy", autoreset="disabled") as env:
+        assert_same(env.reset(seed=4)[0][0], peer.reset(seed=4)[0][..., 0])
+        for action in np.random.default_rng(5).integers(4, size=250):
+            observations, rewards, terminations, truncations, _ = env.step([action])
+            observation, reward, terminated, truncated, _ = peer.step(action)
+            assert (rewards[0], terminations[0], truncations[0]) == (reward, terminated, truncated)
+            assert truncated or np.array_equal(observations[0], observation[..., 0])
+            if terminated or truncated:
+                ends += truncated
+                reset = env.reset(options={"reset_mask": np.array([True])})[0]
+                assert_same(reset[0], peer.reset()[0][..., 0])
+    assert ends >= 2
+
+
+@pytest.mark.parametrize("backend", ["subprocess", "shmem"])
+def test_pieces_run_in_workers_alike(backend):
+    with built("Breakout", *PIECES, n=2, backend="dummy") as expected, built(
+        "Breakout", *PIECES, n=2, backend=backend, workers=1
+    ) as env:  # fmt: skip
+        results = []
+        for each in (expected, env):
+            rows = [each.reset(seed=4)[0]]
+            rows += [each.step(action)[:4] for action in np.random.default_rng(5).integers(4, size=(40, 2))]
+            results.append(rows)
+    assert_same(tuple(results[1][1:]), tuple(results[0][1:]))
+
+
+def test_an_id_that_skips_and_sticks_by_itself_is_made_so_that_the_pieces_do_it():
+    with vecwrap.build("ALE/Pong-v5", 1, ["frame_skip:4,pooling=max", "grayscale"], backend="dummy") as env:
+        assert env.get_attr("_frameskip") == (1,)
+    with pytest.raises(vecwrap.VecwrapError, match="sticky_actions.: expected a game without sticky actions, got one"):
+        vecwrap.build("ALE/Pong-v5", 1, ["sticky_actions"], backend="dummy")

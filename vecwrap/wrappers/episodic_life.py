@@ -1,0 +1,92 @@
+"""An episode for each life."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+
+from vecwrap.errors import PlanError
+from vecwrap.opening import NOOP
+
+__all__ = ["EpisodicLife"]
+
+
+class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """End an episode at every lost life, and go on with the next life at the reset that follows.
+
+    As in the DeepMind lineage (OpenAI Baselines, Stable-Baselines3): a life counts as lost where ``0 < lives <
+    before``, looked at after each step, which outside of ``frame_skip`` is a whole skip; the last life ends with the
+    game. The seedless `reset` directly after a lost life takes one no-op (action 0) in the running game. Every other
+    reset, and, unlike there, every seeded one, starts a new game. A ``monitor`` goes on reporting whole games.
+
+    Args:
+        env: a game of the Arcade Learning Environment (ale-py).
+
+    Attributes:
+        game_goes_on: True from an episode's end at a lost life until the next reset.
+
+    Raises:
+        PlanError: the environment has no lives to look at.
+
+    Example:
+        >>> import ale_py, gymnasium
+        >>> gymnasium.register_envs(ale_py)
+        >>> env = EpisodicLife(gymnasium.make("SpaceInvadersNoFrameskip-v4"))
+        >>> observation, info = env.reset(seed=1)
+        >>> info["lives"]
+        3
+        >>> while not env.game_goes_on:
+        ...     observation, reward, terminated, truncated, info = env.step(0)
+        >>> terminated, info["lives"]
+        (True, 2)
+        >>> env.close()
+
+    References:
+        Mnih et al. (2015), Human-level control through deep reinforcement learning, Nature 518.
+    """
+
+    game_goes_on: bool = False
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        if not hasattr(env.unwrapped, "ale"):
+            raise PlanError(
+                "episodic_life: expected a game of the Arcade Learning Environment (ale-py), which counts lives, got "
+                f"{type(env.unwrapped).__name__}; leave the layer out"
+            )
+        self.game_goes_on = False
+        self._lives = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin the next life of a game that goes on, where no seed is given, else a new game.
+
+        Args:
+            seed: seeds the game; a seeded reset always starts a new one.
+            options: handed on where a new game starts.
+        """
+        observation, info = (
+            self._next_life(options)
+            if self.game_goes_on and seed is None
+            else self.env.reset(seed=seed, options=options)
+        )
+        self._lives = self._count_lives()
+        self.game_goes_on = False
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step, and end the episode where a life was lost."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        before, self._lives = self._lives, self._count_lives()
+        # 0 lives are left to the game to report: Q*bert, for one, shows 0 for some frames in which it still runs
+        lost = 0 < self._lives < before
+        self.game_goes_on = lost and not (terminated or truncated)
+        return observation, reward, bool(terminated) or lost, bool(truncated), info
+
+    def _next_life(self, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        """Let the game go on with a no-op; a game that this ends is followed by a new one."""
+        observation, _, terminated, truncated, info = self.env.step(NOOP)
+        return self.env.reset(options=options) if terminated or truncated else (observation, info)
+
+    def _count_lives(self) -> int:
+        return int(self.env.unwrapped.ale.lives())  # type: ignore[attr-defined]

@@ -1,0 +1,108 @@
+"""One action for several steps."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+
+from vecwrap.atari_settings import check_skip
+from vecwrap.errors import PlanError, did_you_mean
+from vecwrap.sub_env import float_reward
+
+__all__ = ["FrameSkip"]
+
+
+class FrameSkip(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Hold each action for ``frame_skip`` steps of what it wraps, or until the episode ends; rewards are summed.
+
+    A layer of our own, because Gymnasium's and Stable-Baselines3's pool frames of *earlier* agent steps where an
+    episode ends within a skip (Gymnasium's ``MaxAndSkipObservation``, SB3's ``MaxAndSkipEnv``), and hand one and the
+    same action to every step, so that an environment which writes into it changes what is held. Here the maximum is
+    that of the last two observations of *this* agent step, or its only one, and each step gets a copy.
+
+    Args:
+        env: what it wraps. An Atari game that skips frames by itself, such as ``ALE/Pong-v5``, is made without it.
+        frame_skip: how many steps; with 1 there is no pooling.
+        pooling: ``"none"``: the agent sees the last observation; ``"max"``: the element-wise maximum of the last two,
+            for games that draw some things in every other frame alone, as Atari's do.
+
+    Raises:
+        PlanError: an argument out of range, an environment that skips by itself, or pooling of what is no Box.
+
+    Example:
+        >>> import gymnasium
+        >>> env = FrameSkip(gymnasium.make("CartPole-v1"), 4)
+        >>> observation, info = env.reset(seed=1)
+        >>> observation, reward, terminated, truncated, info = env.step(1)
+        >>> reward
+        4.0
+        >>> env.close()
+
+    References:
+        Mnih et al. (2015), Human-level control through deep reinforcement learning, Nature 518, for the maximum.
+    """
+
+    def __init__(
+        self, env: gymnasium.Env[Any, Any], frame_skip: int = 4, *, pooling: Literal["none", "max"] = "none"
+    ) -> None:
+        super().__init__(env)
+        _check(frame_skip, pooling)
+        check_skip(env, "frame_skip")
+        space = env.observation_space
+        if pooling == "max" and not isinstance(space, spaces.Box):
+            raise PlanError(f'frame_skip: pooling: "max" expects observations of a Box, got {space}; leave pooling out')
+        self.frame_skip = frame_skip
+        self.pooling = pooling
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Hold an action.
+
+        Returns:
+            The last observation, or the maximum of the last two of this step; the sum of the rewards; whether the
+            episode ended; what the last step reported.
+        """
+        total = 0.0
+        earlier = latest = None
+        for _ in range(self.frame_skip):
+            observation, reward, terminated, truncated, info = self.env.step(deepcopy(action))
+            total += float_reward(reward)
+            if self.pooling == "max":  # at each of them, because the episode may end at the next
+                earlier, latest = latest, np.array(observation)
+            if terminated or truncated:
+                break
+        if earlier is not None and latest is not None:
+            observation = np.maximum(earlier, latest)
+        return observation, total, bool(terminated), bool(truncated), info
+
+    @classmethod
+    def environment_kwargs(cls, env_spec: EnvSpec, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Say what to make an id with: an Atari game without a skip of its own.
+
+        Args:
+            env_spec: the environment's registration.
+            args: the layer's arguments by position,
+            kwargs: and by name.
+
+        Example:
+            >>> import ale_py, gymnasium
+            >>> gymnasium.register_envs(ale_py)
+            >>> FrameSkip.environment_kwargs(gymnasium.spec("ALE/Pong-v5"), 4)
+            {'frameskip': 1}
+            >>> FrameSkip.environment_kwargs(gymnasium.spec("CartPole-v1"), 4)
+            {}
+        """
+        _check(*args, **kwargs)
+        return {"frameskip": 1} if env_spec.entry_point == "ale_py.env:AtariEnv" else {}
+
+
+def _check(frame_skip: int = 4, pooling: str = "none") -> None:
+    if frame_skip < 1:
+        raise PlanError(f"frame_skip: frame_skip: expected 1 or more steps, got {frame_skip}")
+    if pooling not in ("none", "max"):
+        near = did_you_mean(pooling, ("none", "max"))
+        raise PlanError(f'frame_skip: pooling: expected none or max, got "{pooling}".{near}')

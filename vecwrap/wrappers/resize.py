@@ -1,0 +1,92 @@
+"""Images of another size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from vecwrap import members
+from vecwrap.errors import PlanError
+from vecwrap.opencv import load_cv2
+
+__all__ = ["Resize"]
+
+MOST_CHANNELS = 4  # that OpenCV resizes by area
+
+
+class Resize(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Resize images by area (OpenCV's ``INTER_AREA``), as OpenAI Baselines, Stable-Baselines3 and ``atari`` do.
+
+    A layer of our own, because Gymnasium's ``ResizeObservation`` takes its size as a tuple, which a line cannot hold,
+    serves uint8 alone, raises at the first reset where there are more than four channels (a stack of frames), and in
+    1.1 loses the axis of images with one channel, though its space has it.
+
+    Args:
+        env: what it wraps; its observations are images, (height, width) or (height, width, channels) of uint8 or
+            float32, the same bounds for every pixel, or a Dict with such.
+        height: in pixels.
+        width: in pixels; None: as the height.
+        keys: which members of a Dict are such images; None means all.
+
+    Raises:
+        PlanError: observations that are no such images, a size below 1, or OpenCV cannot be imported.
+
+    Example:
+        >>> import ale_py, gymnasium
+        >>> gymnasium.register_envs(ale_py)
+        >>> env = Resize(gymnasium.make("PongNoFrameskip-v4"), 105, 80)
+        >>> env.observation_space
+        Box(0, 255, (105, 80, 3), uint8)
+        >>> env.close()
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        height: int = 84,
+        width: int | None = None,
+        *,
+        keys: tuple[str, ...] | None = None,
+    ) -> None:
+        super().__init__(env)
+        width = height if width is None else width
+        for name, pixels in (("height", height), ("width", width)):
+            if pixels < 1:
+                raise PlanError(f"resize: {name}: expected 1 or more pixels, got {pixels}")
+        self.height, self.width = height, width
+        self._cv2 = load_cv2("resize")
+        images = members.choose(
+            "resize", env.observation_space, keys, _is_image,
+            "images, a Box of shape (height, width) or (height, width, channels), dtype uint8 or float32, with the "
+            "same bounds for every pixel", "leave the layer out",
+        )  # fmt: skip
+        resized = {
+            key: spaces.Box(space.low.min(), space.high.max(), (height, width, *space.shape[2:]), space.dtype.type)
+            for key, space in images.items()
+        }
+        self._functions = dict.fromkeys(images, self._resized)
+        self.observation_space = members.replaced(env.observation_space, resized)
+
+    def observation(self, observation: Any) -> Any:
+        """Give the resized images."""
+        return members.apply(self._functions, observation)
+
+    def _resized(self, image: Any) -> Any:
+        if image.ndim == 3 and image.shape[2] > MOST_CHANNELS:
+            parts = range(0, image.shape[2], MOST_CHANNELS)
+            return np.concatenate([self._resized(image[:, :, i : i + MOST_CHANNELS]) for i in parts], axis=2)
+        size = (self.width, self.height)
+        resized = self._cv2.resize(np.ascontiguousarray(image), size, interpolation=self._cv2.INTER_AREA)
+        return resized.reshape(self.height, self.width, *image.shape[2:])  # OpenCV drops an axis of one channel
+
+
+def _is_image(space: Any) -> bool:
+    return (
+        isinstance(space, spaces.Box)
+        and len(space.shape) in (2, 3)
+        and space.dtype in (np.uint8, np.float32)
+        and bool((space.low == space.low.min()).all() and (space.high == space.high.max()).all())
+    )
