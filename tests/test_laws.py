@@ -21,21 +21,21 @@ from vecwrap.testing.backends import (
 )
 from vecwrap.wrappers.atari import Atari
 from vecwrap.wrappers.clip_reward import ClipReward
-from vecwrap.wrappers.framestack import FrameStack
-from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.episodic_life import EpisodicLife
 from vecwrap.wrappers.fire_reset import FireReset
 from vecwrap.wrappers.frame_skip import FrameSkip
+from vecwrap.wrappers.framestack import FrameStack
+from vecwrap.wrappers.grayscale import Grayscale
+from vecwrap.wrappers.monitor import Monitor
+from vecwrap.wrappers.noop_reset import NoopReset
+from vecwrap.wrappers.resize import Resize
+from vecwrap.wrappers.sticky_actions import StickyActions
 from vecwrap.wrappers.terminal_obs import TerminalObs
 
 gymnasium.register_envs(ale_py)
 
 BACKENDS = {
-from vecwrap.wrappers.grayscale import Grayscale
     "dummy": DummyBackend,
-from vecwrap.wrappers.noop_reset import NoopReset
-from vecwrap.wrappers.resize import Resize
-from vecwrap.wrappers.sticky_actions import StickyActions
     "subprocess": partial(SubprocessBackend, workers=2),
     "shmem": partial(ShmemBackend, workers=2),
 }
@@ -85,6 +85,10 @@ def nothing_around(env):
     return env
 
 
+def lives(*layers):
+    return SubEnvFactory(partial(Game, FIRES, lives=[3] * 7 + [2] * 9 + [1] * 5, rewards=[0, 1, 2], over=29), layers)
+
+
 def breakout(*layers, **keywords):
     return SubEnvFactory(partial(gymnasium.make, "BreakoutNoFrameskip-v4", **keywords), layers)
 
@@ -99,19 +103,30 @@ SUBJECTS = {
             repeat_action_probability=0.25,
         ),
         steps=14,
-def lives(*layers):
-    return SubEnvFactory(partial(Game, FIRES, lives=[3] * 7 + [2] * 9 + [1] * 5, rewards=[0, 1, 2], over=29), layers)
-
-
     ),
     "clip_reward": Subject(ClipReward),
     "clip_reward:-500,500": Subject(partial(ClipReward, low=-500, high=500)),
+    "episodic_life": Subject(nothing_around, lives(EpisodicLife), steps=60),
+    "fire_reset": Subject(nothing_around, lives(EpisodicLife, FireReset), steps=60),
+    "frame_skip:3": Subject(nothing_around, SubEnvFactory(toy(), (partial(FrameSkip, frame_skip=3),)), steps=60),
+    "frame_skip:3,pooling=max": Subject(
+        nothing_around, SubEnvFactory(toy(), (partial(FrameSkip, frame_skip=3, pooling="max"),)), steps=60
+    ),
     "framestack:3": Subject(partial(FrameStack, k=3)),
     "framestack:2,axis=channel,padding=first": Subject(
         partial(FrameStack, k=2, axis="channel", padding="first"), toy(observations="box_uint8")
     ),
+    "grayscale": Subject(nothing_around, SubEnvFactory(toy(observations="box_uint8"), (Grayscale,)), steps=60),
     "monitor": Subject(Monitor),
     "monitor:rewards=seen": Subject(partial(Monitor, rewards="seen")),
+    "noop_reset": Subject(nothing_around, SubEnvFactory(toy(), (partial(NoopReset, noop_max=4),)), steps=60),
+    "resize": Subject(
+        nothing_around, SubEnvFactory(toy(observations="box_uint8"), (partial(Resize, height=3),)), steps=60
+    ),
+    "sticky_actions": Subject(nothing_around, SubEnvFactory(toy(), (StickyActions,)), steps=60),
+    "sticky_actions of arrays": Subject(
+        nothing_around, SubEnvFactory(toy(actions="box_float32"), (StickyActions,)), steps=60
+    ),
     "terminal_obs": Subject(TerminalObs),
     "terminal_obs over nested spaces": Subject(TerminalObs, toy(observations="nested", actions="nested")),
     "terminal_obs over spaces without arrays": Subject(TerminalObs, toy(observations="mixed")),
@@ -120,33 +135,19 @@ def lives(*layers):
 }
 
 
-    "episodic_life": Subject(nothing_around, lives(EpisodicLife), steps=60),
-    "fire_reset": Subject(nothing_around, lives(EpisodicLife, FireReset), steps=60),
-    "frame_skip:3": Subject(nothing_around, SubEnvFactory(toy(), (partial(FrameSkip, frame_skip=3),)), steps=60),
-        nothing_around, SubEnvFactory(toy(), (partial(FrameSkip, frame_skip=3, pooling="max"),)), steps=60
-    ),
 @pytest.mark.parametrize("law", WRAPPER_LAWS, ids=lambda law: law.__name__)
 @pytest.mark.parametrize(
     "subject", [pytest.param(name, marks=pytest.mark.soak if name == "atari:machado" else ()) for name in SUBJECTS]
 )
 @pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
-    "grayscale": Subject(nothing_around, SubEnvFactory(toy(observations="box_uint8"), (Grayscale,)), steps=60),
 def test_every_layer_keeps_every_law(subject, law, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    "noop_reset": Subject(nothing_around, SubEnvFactory(toy(), (partial(NoopReset, noop_max=4),)), steps=60),
-        nothing_around, SubEnvFactory(toy(observations="box_uint8"), (partial(Resize, height=3),)), steps=60
-    ),
-    "sticky_actions": Subject(nothing_around, SubEnvFactory(toy(), (StickyActions,)), steps=60),
-        nothing_around, SubEnvFactory(toy(actions="box_float32"), (StickyActions,)), steps=60
-    ),
     law(SUBJECTS[subject])
 
 
 def test_no_registered_layer_or_backend_is_left_out():
     checked = {subject.partition(":")[0] for subject in SUBJECTS}
     assert {
-    ),
-    ),
         entry for entry in registry.wrappers.names() if registry.wrappers.entry(entry).owner == "vecwrap"
     } <= checked
     assert {entry for entry in registry.backends.names() if registry.backends.entry(entry).owner == "vecwrap"} <= set(
