@@ -198,7 +198,7 @@ class Backend(VecEnv):
         self._progress = False
         while len(self._ready) + len(self._failed) < count:
             self._poll(deadline)
-        failures = tuple(failure.error() for failure in self._failed)
+        failures = _errors(self._failed)
         taken = self._ready[: max(count - len(failures), 0)]
         env_ids = self.all_ids if len(taken) == self.num_envs else np.array(sorted(taken), dtype=np.int64)
         for failure in self._failed:
@@ -446,9 +446,14 @@ def _seed(seed: Any) -> int:
     return int(seed)
 
 
+def _errors(failures: Sequence[Failure]) -> tuple[SubEnvError, ...]:
+    """In ascending order of sub-environments: who answered first is no part of the result."""
+    return tuple(failure.error() for failure in sorted(failures, key=lambda failure: failure.index))
+
+
 def _raise_first(failures: Sequence[Failure]) -> None:
     if failures:
-        errors = tuple(failure.error() for failure in failures)
+        errors = _errors(failures)
         errors[0].failures = errors
         raise errors[0]
 

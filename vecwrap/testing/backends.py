@@ -246,7 +246,7 @@ def attributes_are_seen_by_the_environment(make_backend: MakeBackend) -> None:
         both("call", "greet", "you", indices=[2, 1])
         both("call", "bonus")
         _raises(SubEnvError, both, "call", "no_such_method")
-        _raises(SubEnvError, both, "get_attr", "no_such_attribute")
+        _raises(SubEnvError, both, "get_attr", "no_such_attribute", indices=[2, 0])  # the first by index is named
         _raises(ValueError, both, "set_attr", "bonus", [1.0, 2.0])
         _raises(ValueError, both, "call", "reset")
         both("step", [0, 0, 0])

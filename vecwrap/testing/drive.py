@@ -63,7 +63,8 @@ class Lockstep:
         outcomes = [_outcome(getattr(env, name), args, kwargs) for env in self.envs]
         where = f"call {self.calls}, {name}"
         for env, outcome in zip(self.envs[1:], outcomes[1:], strict=True):
-            assert_same(_comparable(outcomes[0]), _comparable(outcome), f"{where} of {env!r}")
+            told = _comparable(outcomes[0], self.envs[0]), _comparable(outcome, env)
+            assert_same(*told, f"{where} of {env!r}")
         assert_same(before, (args, kwargs), f"{where}: arguments are never touched")
         if isinstance(outcomes[0], Exception):
             raise outcomes[0]
@@ -77,14 +78,17 @@ def _outcome(method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         return error
 
 
-def _comparable(outcome: Any) -> Any:
+def _comparable(outcome: Any, env: VecEnv) -> Any:
+    """What must be alike; an error's message but for the environment's own name in it."""
+    if not isinstance(outcome, Exception):
+        return outcome
+    told: list[Any] = [type(outcome)]
+    if not isinstance(outcome, TimeoutError):  # says who is waited for, which is a backend's own affair
+        told.append(str(outcome).replace(repr(env), "the environment"))
     if isinstance(outcome, SubEnvError):
         fields = ("index", "seed", "episode", "step", "action", "during", "others")
-        told = {name: getattr(outcome, name) for name in fields}
-        return [SubEnvError, str(outcome), told, [failure.index for failure in outcome.failures]]
-    if isinstance(outcome, Exception):
-        return [type(outcome), str(outcome) if not isinstance(outcome, TimeoutError) else ""]
-    return outcome
+        told += [{name: getattr(outcome, name) for name in fields}, [failure.index for failure in outcome.failures]]
+    return told
 
 
 def drive(lockstep: Lockstep, steps: int, seed: int = 0) -> dict[str, int]:
