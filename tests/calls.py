@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from tests.streams import Driver
+from tests.streams import Driver, assert_same, replay
 
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 OPERATIONS = [
@@ -58,3 +58,23 @@ def calls_of(env, played):
 def ended(event):
     """Whether the event ended an episode."""
     return event.terminated or event.truncated
+
+
+def check_each_alone(env, alone, played, same=assert_same):
+    """Compare every event with what each environment does on its own, wrapped by itself; gives the number of ends.
+
+    Args:
+        env: the vector environment with the layer, closed afterwards.
+        alone: for each sub-environment what makes it with a layer of its own (law 5: per-environment = vectorised).
+        played: the operations.
+        same: compares two observations, or a reward with a reward.
+    """
+    ends = 0
+    with env:
+        for i, events in enumerate(Driver(env).play(played)):
+            for event, (observation, reward, terminated, truncated, _) in replay(alone[i](), events):
+                same(event.observation, observation)
+                same(event.reward, float(reward))
+                assert (event.terminated, event.truncated) == (terminated, truncated)
+                ends += ended(event)
+    return ends

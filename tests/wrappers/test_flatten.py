@@ -1,0 +1,78 @@
+"""Observations as one vector each."""
+
+from copy import deepcopy
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.calls import MODES, OPERATIONS, check_each_alone, operations
+from tests.streams import ToyEnv
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.errors import PlanError
+from vecwrap.testing import SPACES
+from vecwrap.testing import ToyEnv as AnyEnv
+from vecwrap.wrappers.flatten import Flatten
+
+IMAGE = spaces.Box(0, 255, (2, 3), np.uint8)
+TREE = spaces.Dict(
+    {"b": IMAGE, "a": spaces.Tuple([spaces.Discrete(5, start=-1), spaces.Dict({"x": spaces.Box(0, 300, ())})])}
+)
+WITHOUT = ("graph", "sequence", "stacked_sequence", "custom", "mixed")
+
+
+def factories(space, lengths=(3, 5, 1)):
+    return [lambda i=i: ToyEnv(lengths=lengths, index=i, observation_space=space) for i in range(3)]
+
+
+@settings(deadline=None)
+@given(
+    mode=st.sampled_from(MODES),
+    lengths=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    space=st.sampled_from([IMAGE, TREE, spaces.Discrete(7, start=-2)]),
+    played=operations,
+)
+def test_equals_flatten_observation_of_gymnasium(mode, lengths, space, played):
+    make = factories(space, lengths)
+    alone = [lambda m=m: gymnasium.wrappers.FlattenObservation(m()) for m in make]
+    check_each_alone(Flatten(DummyBackend(make, autoreset=mode)), alone, played)
+
+
+@pytest.mark.parametrize("name", [name for name in SPACES if name not in WITHOUT])
+def test_every_space_of_fixed_size_is_flattened_as_gymnasium_does_it(name):
+    """What is drawn differs from one to the other, so the same observations are flattened by both."""
+    with DummyBackend([lambda: AnyEnv(name)] * 4) as raw, Flatten(DummyBackend([lambda: AnyEnv(name)] * 4)) as env:
+        space = raw.single_observation_space
+        assert env.single_observation_space == spaces.utils.flatten_space(space)
+        observations, _ = raw.reset(seed=3)
+        flat, _ = env.reset(seed=3)
+        assert flat in env.observation_space
+        each = gymnasium.vector.utils.iterate(raw.observation_space, observations)
+        np.testing.assert_array_equal(flat, [spaces.utils.flatten(space, observation) for observation in each])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_terminal_observations_are_flat_too(mode):
+    make = factories(TREE)
+    alone = [lambda m=m: gymnasium.wrappers.FlattenObservation(m()) for m in make]
+    assert check_each_alone(Flatten(DummyBackend(make, autoreset=mode)), alone, OPERATIONS) > 8
+
+
+def test_the_wrapped_space_stays_as_it_was():
+    inner = DummyBackend(factories(IMAGE))
+    before = deepcopy(inner.single_observation_space)
+    with Flatten(inner) as env:
+        assert env.observation_space.shape == (3, 6)
+        assert inner.single_observation_space == before
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_a_space_without_a_flat_form_is_refused(name):
+    with (
+        DummyBackend([lambda: AnyEnv(name)]) as env,
+        pytest.raises(PlanError, match="flatten: expected observations wi"),
+    ):
+        Flatten(env)

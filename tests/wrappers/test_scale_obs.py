@@ -1,0 +1,118 @@
+"""Observations moved from the bounds of their space to others."""
+
+from copy import deepcopy
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.calls import MODES, OPERATIONS, check_each_alone, operations
+from tests.streams import ToyEnv
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.errors import PlanError
+from vecwrap.wrappers.scale_obs import ScaleObs
+
+BOX = spaces.Box(np.array([0, -10, 5], np.float32), np.array([255, 300, 256], np.float32))
+DOUBLE = spaces.Box(0, 255, (), np.float64)
+IMAGE = spaces.Box(0, 255, (2, 3), np.uint8)
+TREE = spaces.Dict({"image": IMAGE, "more": spaces.Discrete(5), "x": spaces.Box(0, 500, (2,), np.int64)})
+
+
+def factories(space, lengths=(3, 5, 1)):
+    return [lambda i=i: ToyEnv(lengths=lengths, index=i, observation_space=space) for i in range(3)]
+
+
+def close(one, other):
+    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("space", [BOX, DOUBLE], ids=str)
+def test_equals_rescale_observation_of_gymnasium(space, mode):
+    """To the rounding of its arithmetic. Integers it leaves integers, so images would be zeros and ones."""
+    make = factories(space)
+    env = ScaleObs(DummyBackend(make, autoreset=mode), -1, 2.5)
+    low, high = (np.full(space.shape, bound, space.dtype) for bound in (-1, 2.5))
+    alone = [lambda m=m: gymnasium.wrappers.RescaleObservation(m(), low, high) for m in make]
+    assert env.single_observation_space == alone[0]().observation_space
+    assert check_each_alone(env, alone, OPERATIONS, close) > 8
+
+
+@settings(deadline=None)
+@given(mode=st.sampled_from(MODES), lengths=st.lists(st.integers(1, 4), min_size=1, max_size=3), played=operations)
+def test_images_become_the_quotient_by_255_as_float32(mode, lengths, played):
+    make = factories(IMAGE, lengths)
+    env = ScaleObs(DummyBackend(make, autoreset=mode))
+    assert env.single_observation_space == spaces.Box(0, 1, (2, 3), np.float32)
+    box = spaces.Box(0, 1, (2, 3), np.float32)
+    alone = [
+        lambda m=m: gymnasium.wrappers.TransformObservation(m(), lambda image: (image / 255).astype(np.float32), box)
+        for m in make
+    ]
+    check_each_alone(env, alone, played, lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-7))
+
+
+def test_every_byte_is_the_quotient_by_255_to_the_bit():
+    class Ramp(ToyEnv):
+        def observe(self):
+            return np.arange(256, dtype=np.uint8)
+
+    with ScaleObs(DummyBackend([lambda: Ramp(observation_space=spaces.Box(0, 255, (256,), np.uint8))])) as env:
+        observations, _ = env.reset()
+        assert observations.dtype == np.float32
+        np.testing.assert_array_equal(observations[0], np.arange(256, dtype=np.float32) / np.float32(255))
+
+
+def test_the_bounds_become_the_new_ones_to_the_bit():
+    low, high = np.array([-0.1, 0.3, -7], np.float64), np.array([0.7, 0.9, 1e3], np.float64)
+
+    class Ends(ToyEnv):
+        def observe(self):
+            return BOX.low if self.time % 2 else BOX.high
+
+    with ScaleObs(DummyBackend([lambda: Ends(observation_space=BOX)]), tuple(low), tuple(high)) as env:
+        assert env.reset()[0][0].tolist() == high.astype(np.float32).tolist()
+        assert env.step([0])[0][0].tolist() == low.astype(np.float32).tolist()
+
+
+def test_members_of_a_dict():
+    inner = DummyBackend(factories(TREE))
+    before = deepcopy(inner.single_observation_space)
+    with ScaleObs(inner, keys=("image", "x")) as env:
+        assert env.single_observation_space["x"] == spaces.Box(0, 1, (2,), np.float32)
+        assert env.single_observation_space["more"] == spaces.Discrete(5)
+        observations, _ = env.reset()
+        assert observations in env.observation_space
+        assert observations["x"][1].tolist() == [np.float32(98 / 500), np.float32(99 / 500)]
+        assert inner.single_observation_space == before
+
+
+@pytest.mark.parametrize(
+    ("space", "arguments", "message"),
+    [
+        (
+            spaces.Discrete(3),
+            {},
+            "scale_obs: expected observations of a Box with bounds, got Discrete(3); normalize_obs sc",
+        ),
+        (spaces.Box(-np.inf, 1, (2,)), {}, "scale_obs: expected observations of a Box with bounds, got Box(-inf, 1.0"),
+        (
+            TREE,
+            {},
+            "scale_obs: observations['more']: expected a Box with bounds, got Discrete(5); name those that it is ",
+        ),
+        (IMAGE, {"low": 2.0}, "scale_obs: expected low < high, got low=2.0 and high=1.0"),
+        (
+            BOX,
+            {"high": (1.0, 2.0)},
+            "scale_obs: high: expected one number, or one for each element of shape (3,), got 2",
+        ),
+    ],
+)
+def test_what_cannot_be_scaled_is_refused(space, arguments, message):
+    with DummyBackend(factories(space)) as env, pytest.raises(PlanError) as error:
+        ScaleObs(env, **arguments)
+    assert str(error.value).startswith(message)

@@ -1,0 +1,179 @@
+"""Watches for numbers that are not finite."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Literal
+
+import numpy as np
+
+from vecwrap import batch as batches
+from vecwrap.batch import Batch
+from vecwrap.contract import BoolArray, IntArray, StepResult
+from vecwrap.errors import CheckpointError, NotFiniteError, PlanError, did_you_mean
+from vecwrap.last_rows import LastRows
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import VecEnvWrapper
+
+__all__ = ["CheckNan"]
+
+
+class CheckNan(VecEnvWrapper):
+    """Raise or warn when an action, observation or reward is not finite: who, when, and after which action.
+
+    Looked at are the actions on their way down (what the agent did), and the observations, terminal observations and
+    rewards on their way up (what the environment and the layers inside of this one did). What is reported is the
+    sub-environment, the agent step of its episode, and the action that led there. Where it raises on an action, nothing
+    has been stepped; where it raises on a result, the layers outside of this one have not seen it, so reset before you
+    go on.
+
+    Args:
+        env: what it wraps.
+        report: ``"raise"`` an error or ``"warn"``.
+        inf: whether infinities are reported too.
+        once: whether only the first finding is warned of, and no more looked at after it.
+
+    Raises:
+        NotFiniteError: with ``report="raise"``, from ``step``, ``recv`` and ``reset``; has ``index``, ``step`` and
+            ``action``.
+        PlanError: an argument out of range.
+
+    Example:
+        >>> import gymnasium
+        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> env = CheckNan(DummyBackend([lambda: gymnasium.make("Pendulum-v1")] * 2))
+        >>> observations, infos = env.reset(seed=1)
+        >>> env.step([[0.5], [float("nan")]])
+        Traceback (most recent call last):
+        ...
+        vecwrap.errors.NotFiniteError: check_nan: nan in actions for sub-environment 1, for step 1 of its episode:
+        expected finite numbers from the agent, got array([nan], dtype=float32); nothing was stepped
+        >>> env.close()
+    """
+
+    def __init__(
+        self,
+        env: VecEnv,
+        *,
+        report: Literal["raise", "warn"] = "raise",
+        inf: bool = True,
+        once: bool = True,
+    ) -> None:
+        super().__init__(env)
+        if report not in ("raise", "warn"):
+            near = did_you_mean(report, ("raise", "warn"))
+            raise PlanError(f'check_nan: report: expected raise or warn, got "{report}".{near}')
+        self.report = report
+        self.inf = inf
+        self.once = once
+        self._warned = False
+        self._steps = np.zeros(env.num_envs, dtype=np.int64)
+        self._actions = LastRows(env.single_action_space, env.num_envs)
+
+    def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
+        """Look at what the agent did, and remember it."""
+        bad = self._find("actions", actions, np.ones(len(env_ids), dtype=np.bool_))
+        if bad is not None:
+            what, row = bad
+            i = int(env_ids[row])
+            step, action = int(self._steps[i]) + 1, batches.row(actions, row)
+            self._tell(
+                f"{what} for sub-environment {i}, for step {step} of its episode: expected finite numbers from the "
+                f"agent, got {action!r}" + ("; nothing was stepped" if self.report == "raise" else ""),
+                i,
+                step,
+                action,
+            )
+        self._actions.put(env_ids, actions)
+        return actions
+
+    def on_step(self, step: StepResult) -> None:
+        """Look at what came of it."""
+        steps = self._steps[step.rows] + step.acted
+        self._steps[step.rows] = np.where(step.first, 0, steps)
+        ended = step.first & step.dones
+        found = self._find("rewards", step.rewards, step.acted)
+        if found is None and step.final_obs is not None:
+            found = self._find("final_obs", step.final_obs, ended)
+        if found is not None:
+            self._tell_of(found, step, steps)
+            return
+        found = self._find("observations", step.observations, step.live)
+        if found is not None:
+            self._tell_of(found, step, self._steps[step.rows])
+
+    def layer_state(self) -> dict[str, Any]:
+        """Give the steps and the last actions."""
+        return {"steps": self._steps.copy(), "actions": self._actions.state(), "warned": self._warned}
+
+    def load_layer_state(self, state: dict[str, Any]) -> None:
+        """Take in what ``layer_state`` gave."""
+        if np.shape(state["steps"]) != self._steps.shape:
+            raise CheckpointError(
+                f"check_nan: expected steps of shape {self._steps.shape}, got {np.shape(state['steps'])}"
+            )
+        self._actions.load(state["actions"], "check_nan: actions")
+        self._steps = np.array(state["steps"], dtype=np.int64)
+        self._warned = bool(state["warned"])
+
+    def _find(self, name: str, batch: Batch, rows: BoolArray) -> tuple[str, int] | None:
+        """Give what was found, in words, and the first row that has it; None where all is well."""
+        if self._warned and self.once:
+            return None
+        for path, leaf in _leaves(name, batch):
+            bad = _not_finite(leaf, self.inf)
+            if bad is not None and (bad & rows).any():
+                row = int(np.flatnonzero(bad & rows)[0])
+                kind = "nan" if not self.inf or _not_finite(leaf[row : row + 1], False) is not None else "inf"
+                return f"{kind} in {path}", row
+        return None
+
+    def _tell_of(self, found: tuple[str, int], step: StepResult, steps: IntArray) -> None:
+        what, row = found
+        i, number = int(step.env_ids[row]), int(steps[row])
+        action = batches.row(self._actions.of([i]), 0) if number else None
+        when = f"step {number} of its episode, after the action {action!r}" if number else "the reset of its episode"
+        self._tell(
+            f"{what} of sub-environment {i}, in {when}: expected finite numbers from the environment and the layers "
+            "inside of this one",
+            i,
+            number,
+            action,
+        )
+
+    def _tell(self, message: str, index: int, step: int, action: Any) -> None:
+        if self.report == "raise":
+            raise NotFiniteError(f"check_nan: {message}", index=index, step=step, action=action)
+        self._warned = True
+        warnings.warn(f"check_nan: {message}", RuntimeWarning, stacklevel=2)
+
+
+def _leaves(path: str, batch: Batch) -> list[tuple[str, np.ndarray[Any, Any]]]:
+    """The arrays of a batch, each with its place."""
+    if isinstance(batch, dict):
+        return [leaf for key, value in batch.items() for leaf in _leaves(f"{path}[{key!r}]", value)]
+    if isinstance(batch, tuple):
+        return [leaf for i, value in enumerate(batch) for leaf in _leaves(f"{path}[{i}]", value)]
+    return [(path, batch)]
+
+
+def _not_finite(array: np.ndarray[Any, Any], inf: bool) -> BoolArray | None:
+    """(m,) bool: which rows have a NaN (or an infinity); None where no row has, which is quick to say."""
+    if array.dtype == object:
+        rows = np.array([_within(value, inf) for value in array], dtype=np.bool_)
+        return rows if rows.any() else None
+    if array.dtype.kind not in "fc":
+        return None
+    bad = ~np.isfinite(array) if inf else np.isnan(array)
+    return bad.reshape(len(array), -1).any(axis=1) if bad.any() else None
+
+
+def _within(value: Any, inf: bool) -> bool:
+    """Whether a value without an array form holds such a number."""
+    if isinstance(value, dict):
+        return any(_within(item, inf) for item in value.values())
+    if isinstance(value, (tuple, list)):
+        return any(_within(item, inf) for item in value)
+    if isinstance(value, (float, np.ndarray, np.floating)):
+        return _not_finite(np.asarray(value).reshape(1, -1), inf) is not None
+    return False

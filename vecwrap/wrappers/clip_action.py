@@ -1,0 +1,54 @@
+"""Actions clipped to the bounds of the environment's action space."""
+
+from __future__ import annotations
+
+import numpy as np
+from gymnasium import spaces
+
+from vecwrap.batch import Batch
+from vecwrap.contract import IntArray
+from vecwrap.errors import PlanError
+from vecwrap.members import is_box
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import VecEnvWrapper
+
+__all__ = ["ClipAction"]
+
+
+class ClipAction(VecEnvWrapper):
+    """Clip actions to the bounds of the action space, and take any number.
+
+    The action space that the agent sees has no bounds (for integers: those of their dtype).
+
+    Args:
+        env: what it wraps; its actions are a Box.
+
+    Raises:
+        PlanError: actions that are no Box.
+
+    Example:
+        >>> import gymnasium
+        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> env = ClipAction(DummyBackend([lambda: gymnasium.make("Pendulum-v1")] * 2))
+        >>> env.single_action_space
+        Box(-inf, inf, (1,), float32)
+        >>> observations, infos = env.reset(seed=1)
+        >>> observations, rewards, *rest = env.step([[100.0], [-0.5]])  # as if it were [[2.0], [-0.5]]
+        >>> env.close()
+    """
+
+    def __init__(self, env: VecEnv) -> None:
+        super().__init__(env)
+        space = env.single_action_space
+        if not is_box(space):
+            raise PlanError(f"clip_action: expected actions of a Box, got {space}; leave the layer out")
+        assert isinstance(space, spaces.Box)
+        self._low, self._high = space.low.copy(), space.high.copy()
+        low, high = -np.inf, np.inf
+        if np.issubdtype(space.dtype, np.integer):
+            low, high = np.iinfo(space.dtype).min, np.iinfo(space.dtype).max
+        self._set_action_space(spaces.Box(low, high, space.shape, space.dtype.type))
+
+    def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
+        """Clip them."""
+        return np.clip(actions, self._low, self._high)

@@ -1,0 +1,102 @@
+"""Observations as another number type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from vecwrap import members
+from vecwrap.batch import Batch
+from vecwrap.errors import PlanError
+from vecwrap.members import Key
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import MapObservations
+
+__all__ = ["Dtype"]
+
+SERVED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
+
+class Dtype(MapObservations):
+    """Cast observations to a dtype.
+
+    A Box keeps its bounds, Discrete and MultiBinary become a Box, MultiDiscrete stays what it is if the dtype is one of
+    integers and becomes a Box otherwise. Floats that become integers lose what stands behind the point.
+
+    Args:
+        env: what it wraps; its observations are arrays, or a Dict of such.
+        dtype: NumPy's name of an integer or float type: ``"float32"``, ``"uint8"``, ...
+        keys: which members of a Dict to cast; None means all.
+
+    Raises:
+        PlanError: observations of another space, no such dtype, or one that cannot hold the bounds.
+
+    Example:
+        >>> import gymnasium
+        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> env = Dtype(DummyBackend([lambda: gymnasium.make("CartPole-v1")] * 2), "float64")
+        >>> observations, infos = env.reset(seed=1)
+        >>> observations.dtype
+        dtype('float64')
+        >>> env.close()
+    """
+
+    def __init__(self, env: VecEnv, dtype: str, *, keys: tuple[str, ...] | None = None) -> None:
+        self.dtype = _read(dtype)
+        chosen = members.choose(
+            "dtype",
+            env.single_observation_space,
+            keys,
+            lambda space: type(space) in SERVED,
+            "a Box, Discrete, MultiDiscrete or MultiBinary",
+            "the layer flatten, inside of this one, makes a Box of most spaces",
+        )
+        cast: dict[Key, Any] = {key: _cast(space, self.dtype, key) for key, space in chosen.items()}
+        self._functions = dict.fromkeys(chosen, lambda values: values.astype(self.dtype))
+        super().__init__(env, members.replaced(env.single_observation_space, cast))
+
+    def map(self, observations: Batch) -> Batch:
+        """Cast them."""
+        return members.apply(self._functions, observations)
+
+
+def _read(name: str) -> np.dtype[Any]:
+    try:
+        dtype = np.dtype(name)
+    except TypeError:
+        dtype = np.dtype(object)
+    if dtype.kind not in "iuf":
+        raise PlanError(f'dtype: expected an integer or float type of NumPy, such as "float32", got "{name}"')
+    return dtype
+
+
+def _cast(space: spaces.Space[Any], dtype: np.dtype[Any], key: Key) -> spaces.Space[Any]:
+    """Give the space of what is cast; whatever the values are, the dtype must hold the bounds."""
+    low, high = _bounds(space)
+    limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    bounds = np.stack([low, high])
+    if bounds.dtype.kind == "f":
+        bounds = bounds.astype(np.float64)  # a float32 has no 2**31 - 1 to compare with
+    held = (bounds >= limits.min) & (bounds <= limits.max)
+    if dtype.kind == "f":
+        held |= np.isinf(bounds)
+    if not held.all():
+        raise PlanError(
+            f"dtype: {members.name_of(key)}: expected bounds that {dtype} can hold, {limits.min} to {limits.max}, got "
+            f"{space}; take a larger dtype, or put scale_obs inside of this layer"
+        )
+    if isinstance(space, spaces.MultiDiscrete) and dtype.kind in "iu":
+        return spaces.MultiDiscrete(space.nvec, dtype=dtype.type, start=space.start)
+    return spaces.Box(low.astype(dtype), high.astype(dtype), dtype=dtype.type)
+
+
+def _bounds(space: Any) -> tuple[Any, Any]:
+    if isinstance(space, spaces.Box):
+        return space.low, space.high
+    if isinstance(space, spaces.Discrete):
+        return np.asarray(space.start), np.asarray(space.start + space.n - 1)
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start, space.start + space.nvec - 1
+    return np.zeros(space.shape, np.int8), np.ones(space.shape, np.int8)

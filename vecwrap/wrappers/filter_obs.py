@@ -1,0 +1,53 @@
+"""Some members of Dict observations."""
+
+from __future__ import annotations
+
+from gymnasium import spaces
+
+from vecwrap.batch import Batch
+from vecwrap.errors import PlanError
+from vecwrap.members import refuse_missing
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import MapObservations
+
+__all__ = ["FilterObs"]
+
+
+class FilterObs(MapObservations):
+    """Keep some members of Dict observations, and leave the others out.
+
+    They keep the order that they have in the environment's space.
+
+    Args:
+        env: what it wraps; its observations are a Dict.
+        keys: which members to keep.
+
+    Raises:
+        PlanError: observations that are no Dict, no such member, or none at all.
+
+    Example:
+        >>> import gymnasium
+        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> class Robot(gymnasium.Env):
+        ...     observation_space = spaces.Dict(arm=spaces.Discrete(2), eye=spaces.Discrete(3), goal=spaces.Discrete(4))
+        ...     action_space = spaces.Discrete(2)
+        >>> env = FilterObs(DummyBackend([Robot]), ("goal", "arm"))
+        >>> env.single_observation_space
+        Dict('arm': Discrete(2), 'goal': Discrete(4))
+        >>> env.close()
+    """
+
+    def __init__(self, env: VecEnv, keys: tuple[str, ...]) -> None:
+        space = env.single_observation_space
+        if not isinstance(space, spaces.Dict):
+            raise PlanError(f"filter_obs: expected observations of a Dict space, got {space}; leave the layer out")
+        refuse_missing("filter_obs", space, keys)
+        super().__init__(env, space)  # a copy, which may be changed
+        for key in set(space.spaces) - set(keys):
+            del self.single_observation_space.spaces[key]  # type: ignore[attr-defined]
+        self._set_observation_space(self.single_observation_space)
+        self.keys = tuple(self.single_observation_space.spaces)  # type: ignore[attr-defined]
+
+    def map(self, observations: Batch) -> Batch:
+        """Keep the members."""
+        return {key: observations[key] for key in self.keys}

@@ -1,0 +1,46 @@
+"""Observations as one vector each."""
+
+from __future__ import annotations
+
+from vecwrap.batch import Batch
+from vecwrap.flattening import flat, flat_box
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import MapObservations
+
+__all__ = ["Flatten"]
+
+
+class Flatten(MapObservations):
+    """Flatten observations of any space of fixed size to one vector each.
+
+    Arrays are laid out in a row, Discrete and MultiDiscrete values become one-hot, members of Dict and Tuple spaces
+    follow each other in the order of the space: as ``gymnasium.spaces.utils.flatten`` does it.
+
+    Args:
+        env: what it wraps.
+
+    Raises:
+        PlanError: observations without a flat form of fixed size (Graph, Sequence, spaces of your own).
+
+    Example:
+        >>> import gymnasium
+        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> env = Flatten(DummyBackend([lambda: gymnasium.make("FrozenLake-v1")] * 2))
+        >>> env.single_observation_space
+        Box(0, 1, (16,), int64)
+        >>> observations, infos = env.reset(seed=1)
+        >>> observations
+        array([[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+               [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]])
+        >>> env.close()
+    """
+
+    def __init__(self, env: VecEnv) -> None:
+        box = flat_box("flatten", env.single_observation_space)
+        super().__init__(env, box)
+        self._inner_space = env.single_observation_space
+        self._dtype = box.dtype
+
+    def map(self, observations: Batch) -> Batch:
+        """Flatten them."""
+        return flat(self._inner_space, observations).astype(self._dtype, copy=False)

@@ -1,0 +1,66 @@
+"""Actions between bounds of your choice, moved to those of the environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vecwrap.affine import Line, box_between
+from vecwrap.batch import Batch
+from vecwrap.contract import IntArray
+from vecwrap.errors import PlanError
+from vecwrap.members import is_box
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import VecEnvWrapper
+
+__all__ = ["RescaleAction"]
+
+
+class RescaleAction(VecEnvWrapper):
+    """Let the agent act between ``low`` and ``high``, whatever the environment's bounds are.
+
+    ``low`` and ``high`` become exactly the environment's bounds, and what lies between lies on a straight line. What
+    lies outside stays outside; put ``clip_action`` inside of this layer against that.
+
+    Args:
+        env: what it wraps; its actions are a bounded Box of floats.
+        low: the least action, one number or one for each element.
+        high: the greatest action, likewise.
+
+    Raises:
+        PlanError: actions of another space or without bounds, or bounds that do not fit.
+
+    Example:
+        >>> import gymnasium
+        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> env = RescaleAction(DummyBackend([lambda: gymnasium.make("Pendulum-v1")] * 2))
+        >>> env.single_action_space, env.unwrapped.single_action_space
+        (Box(-1.0, 1.0, (1,), float32), Box(-2.0, 2.0, (1,), float32))
+        >>> observations, infos = env.reset(seed=1)
+        >>> observations, rewards, *rest = env.step([[0.5], [1.0]])  # as if it were [[1.0], [2.0]] without the layer
+        >>> env.close()
+    """
+
+    def __init__(
+        self,
+        env: VecEnv,
+        low: float | tuple[float, ...] = -1.0,
+        high: float | tuple[float, ...] = 1.0,
+    ) -> None:
+        super().__init__(env)
+        space: Any = env.single_action_space
+        if not (is_box(space) and np.issubdtype(space.dtype, np.floating)):
+            raise PlanError(f"rescale_action: expected actions of a Box of floats, got {space}; leave the layer out")
+        if not space.is_bounded():
+            raise PlanError(
+                f"rescale_action: expected actions with bounds, got {space}; where clip_action took them away, put it "
+                "outside of this layer"
+            )
+        outer = box_between("rescale_action", low, high, space.shape, space.dtype)
+        self._line = Line(outer, space)
+        self._set_action_space(outer)
+
+    def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
+        """Move them to the environment's bounds."""
+        return self._line(actions)

@@ -1,0 +1,71 @@
+"""Observations moved from the bounds of their space to bounds of your choice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vecwrap import members
+from vecwrap.affine import Line, box_between
+from vecwrap.batch import Batch
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import MapObservations
+
+__all__ = ["ScaleObs"]
+
+
+class ScaleObs(MapObservations):
+    """Move observations from the bounds of their space to ``low`` and ``high``: images to between 0 and 1, by default.
+
+    The bounds of the space become exactly the new ones, and what lies between lies on a straight line. Integers become
+    float32; floats keep their dtype.
+
+    Args:
+        env: what it wraps; its observations are a bounded Box, or a Dict of such.
+        low: the least observation, one number or one for each element.
+        high: the greatest observation, likewise.
+        keys: which members of a Dict to scale; None means all.
+
+    Raises:
+        PlanError: observations of another space or without bounds, or bounds that do not fit.
+
+    Example:
+        >>> import gymnasium
+        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> env = ScaleObs(DummyBackend([lambda: gymnasium.make("Pendulum-v1")] * 2), -1, 1)
+        >>> env.unwrapped.single_observation_space, env.single_observation_space
+        (Box([-1. -1. -8.], [1. 1. 8.], (3,), float32), Box(-1.0, 1.0, (3,), float32))
+        >>> env.close()
+    """
+
+    def __init__(
+        self,
+        env: VecEnv,
+        low: float | tuple[float, ...] = 0.0,
+        high: float | tuple[float, ...] = 1.0,
+        *,
+        keys: tuple[str, ...] | None = None,
+    ) -> None:
+        boxes = members.choose(
+            "scale_obs",
+            env.single_observation_space,
+            keys,
+            _is_bounded,
+            "a Box with bounds",
+            "normalize_obs scales by what comes instead",
+        )
+        scaled = {
+            key: box_between("scale_obs", low, high, box.shape, box.dtype if box.dtype.kind == "f" else np.float32)
+            for key, box in boxes.items()
+        }
+        self._lines = {key: Line(box, scaled[key]) for key, box in boxes.items()}
+        super().__init__(env, members.replaced(env.single_observation_space, scaled))
+
+    def map(self, observations: Batch) -> Batch:
+        """Move them to the new bounds."""
+        return members.apply(self._lines, observations)
+
+
+def _is_bounded(space: Any) -> bool:
+    return members.is_box(space) and bool(space.is_bounded())

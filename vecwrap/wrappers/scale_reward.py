@@ -1,0 +1,47 @@
+"""Rewards times a factor."""
+
+from __future__ import annotations
+
+import math
+
+from vecwrap.contract import StepResult
+from vecwrap.errors import PlanError
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import VecEnvWrapper
+
+__all__ = ["ScaleReward"]
+
+
+class ScaleReward(VecEnvWrapper):
+    """Multiply rewards by a factor.
+
+    Only what the agent is given changes: ``raw_rewards``, and with them a monitor's scores, stay what the environment
+    paid, wherever the monitor stands.
+
+    Args:
+        env: what it wraps.
+        factor: what each reward is multiplied by.
+
+    Raises:
+        PlanError: the factor is not finite.
+
+    Example:
+        >>> import gymnasium
+        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> env = ScaleReward(DummyBackend([lambda: gymnasium.make("CartPole-v1")] * 2), 0.1)
+        >>> observations, infos = env.reset(seed=1)
+        >>> observations, rewards, *rest = env.step([0, 1])
+        >>> rewards
+        array([0.1, 0.1])
+        >>> env.close()
+    """
+
+    def __init__(self, env: VecEnv, factor: float) -> None:
+        super().__init__(env)
+        if not math.isfinite(factor):
+            raise PlanError(f"scale_reward: factor: expected a finite number, got {factor}")
+        self.factor = factor
+
+    def on_step(self, step: StepResult) -> None:
+        """Scale ``rewards``, and leave ``raw_rewards`` alone."""
+        step.rewards = step.rewards * self.factor

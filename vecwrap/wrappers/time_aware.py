@@ -1,0 +1,136 @@
+"""Observations that say how far the episode is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from vecwrap.batch import Batch
+from vecwrap.contract import IntArray, StepResult
+from vecwrap.errors import CheckpointError, PlanError
+from vecwrap.flattening import flat, flat_box
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import VecEnvWrapper
+
+__all__ = ["TimeAware"]
+
+
+class TimeAware(VecEnvWrapper):
+    """Put the number of agent steps since the episode began into the observations.
+
+    Where the end of an episode depends on the time, an agent that does not see the time cannot know what will happen
+    next. A terminal observation has the time of the episode that it ends.
+
+    Observations of a Dict space get another member; to a Tuple the time is appended; anything else becomes a Dict of
+    ``obs`` and the time. Then, unless told otherwise, all is flattened to one vector. Members, order and dtypes are
+    those of Gymnasium's ``TimeAwareObservation``.
+
+    Args:
+        env: what it wraps.
+        flatten: whether to give one vector, as the layer ``flatten`` does.
+        normalize: whether to give the part of the limit that is over (float32, 0 to 1) instead of steps (int32).
+        limit: the most steps that an episode lasts; the time stays there if it lasts longer. None: the environment's
+            own time limit.
+        key: the member's name.
+
+    Raises:
+        PlanError: no limit is known, the name is taken, or the observations cannot be flattened.
+
+    Example:
+        >>> import gymnasium
+        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> env = TimeAware(DummyBackend([lambda: gymnasium.make("CartPole-v1")] * 2), flatten=False)
+        >>> observations, infos = env.reset(seed=1)
+        >>> observations, *rest = env.step([0, 1])
+        >>> observations["time"]
+        array([[1],
+               [1]], dtype=int32)
+        >>> env.close()
+
+    References:
+        Pardo et al. (2018), Time limits in reinforcement learning, ICML.
+    """
+
+    def __init__(
+        self,
+        env: VecEnv,
+        *,
+        flatten: bool = True,
+        normalize: bool = False,
+        limit: int | None = None,
+        key: str = "time",
+    ) -> None:
+        super().__init__(env)
+        self.flatten = flatten
+        self.normalize = normalize
+        self.limit = _limit_of(env) if limit is None else limit
+        self.key = key
+        if self.limit < 1:
+            raise PlanError(f"time_aware: limit: expected 1 step or more, got {limit}")
+        self._times = np.zeros(env.num_envs, dtype=np.int64)
+        self._space = self._with_time(env.single_observation_space)
+        self._box = flat_box("time_aware", self._space) if flatten else None
+        self._set_observation_space(self._space if self._box is None else self._box)
+
+    def on_step(self, step: StepResult) -> None:
+        """Count; add the ended episode's time to its terminal observation, and the present one to the others."""
+        times = self._times[step.rows] + step.acted
+        if step.final_obs is not None:
+            step.final_obs = self._join(step.final_obs, times)
+        times = np.where(step.first, 0, times)
+        step.observations = self._join(step.observations, times)
+        self._times[step.rows] = times
+
+    def layer_state(self) -> dict[str, Any]:
+        """Give the times."""
+        return {"times": self._times.copy()}
+
+    def load_layer_state(self, state: dict[str, Any]) -> None:
+        """Take in what ``layer_state`` gave."""
+        if np.shape(state["times"]) != self._times.shape:
+            raise CheckpointError(
+                f"time_aware: expected times of shape {self._times.shape}, got {np.shape(state['times'])}"
+            )
+        self._times = np.array(state["times"], dtype=np.int64)
+
+    def _with_time(self, space: spaces.Space[Any]) -> spaces.Space[Any]:
+        time: spaces.Space[Any] = (
+            spaces.Box(0.0, 1.0, (1,), np.float32) if self.normalize else spaces.Box(0, self.limit, (1,), np.int32)
+        )
+        if isinstance(space, spaces.Tuple):
+            return spaces.Tuple((*space.spaces, time))
+        if not isinstance(space, spaces.Dict):
+            space = spaces.Dict({"obs": space})
+        if self.key in space.spaces:
+            raise PlanError(f'time_aware: key: the observations have a member "{self.key}" already; give another name')
+        sort: Any = (
+            {"sort_keys": space.sort_keys} if hasattr(space, "sort_keys") else {}
+        )  # older Gymnasium always sorts
+        return spaces.Dict({self.key: time, **space.spaces}, **sort)
+
+    def _join(self, observations: Batch, times: IntArray) -> Batch:
+        times = np.minimum(times, self.limit)[:, None]
+        column = (times / self.limit).astype(np.float32) if self.normalize else times.astype(np.int32)
+        inner = self.env.single_observation_space
+        joined: Batch
+        if isinstance(inner, spaces.Dict):
+            joined = {self.key: column, **observations}
+        elif isinstance(inner, spaces.Tuple):
+            joined = (*observations, column)
+        else:
+            joined = {"obs": observations, self.key: column}
+        if self._box is None:
+            return joined
+        return flat(self._space, joined).astype(self._box.dtype, copy=False)
+
+
+def _limit_of(env: VecEnv) -> int:
+    limit = env.spec.max_episode_steps if env.spec is not None else None
+    if limit is None:
+        raise PlanError(
+            "time_aware: expected an environment with a time limit, got one without; put time_limit inside of this "
+            "layer, or give limit="
+        )
+    return int(limit)
