@@ -20,17 +20,31 @@ from vecwrap.testing.backends import (
     same_stream_in_every_mode,
 )
 from vecwrap.wrappers.atari import Atari
+from vecwrap.wrappers.check_nan import CheckNan
+from vecwrap.wrappers.clip_action import ClipAction
 from vecwrap.wrappers.clip_reward import ClipReward
+from vecwrap.wrappers.dtype import Dtype
 from vecwrap.wrappers.episodic_life import EpisodicLife
+from vecwrap.wrappers.extract_obs import ExtractObs
+from vecwrap.wrappers.filter_obs import FilterObs
 from vecwrap.wrappers.fire_reset import FireReset
+from vecwrap.wrappers.flatten import Flatten
 from vecwrap.wrappers.frame_skip import FrameSkip
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.grayscale import Grayscale
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.noop_reset import NoopReset
+from vecwrap.wrappers.normalize import Normalize
+from vecwrap.wrappers.normalize_obs import NormalizeObs
+from vecwrap.wrappers.normalize_reward import NormalizeReward
+from vecwrap.wrappers.rescale_action import RescaleAction
 from vecwrap.wrappers.resize import Resize
+from vecwrap.wrappers.scale_obs import ScaleObs
+from vecwrap.wrappers.scale_reward import ScaleReward
 from vecwrap.wrappers.sticky_actions import StickyActions
 from vecwrap.wrappers.terminal_obs import TerminalObs
+from vecwrap.wrappers.time_aware import TimeAware
+from vecwrap.wrappers.transpose import Transpose
 
 gymnasium.register_envs(ale_py)
 
@@ -131,6 +145,32 @@ SUBJECTS = {
     "terminal_obs over nested spaces": Subject(TerminalObs, toy(observations="nested", actions="nested")),
     "terminal_obs over spaces without arrays": Subject(TerminalObs, toy(observations="mixed")),
     "time_limit": Subject(nothing_around, SubEnvFactory(toy(), (partial(TimeLimit, max_episode_steps=7),))),
+    "check_nan": Subject(CheckNan, toy(observations="mixed", actions="box_float32"), steps=60),
+    "clip_action": Subject(ClipAction, toy(actions="box_float32"), steps=60),
+    "dtype:float64": Subject(partial(Dtype, dtype="float64")),
+    "dtype:float64 over members": Subject(partial(Dtype, dtype="float64", keys=("a",)), toy(observations="dict")),
+    "extract_obs:loose": Subject(partial(ExtractObs, key="loose"), toy(observations="mixed"), steps=60),
+    "filter_obs:mesh": Subject(partial(FilterObs, keys=("mesh", "position")), toy(observations="mixed"), steps=60),
+    "flatten": Subject(Flatten, toy(observations="nested", actions="nested"), steps=60),
+    "normalize": Subject(partial(Normalize, keys=("position",)), toy(observations="mixed"), 60, independent=False),
+    "normalize_obs": Subject(NormalizeObs, toy(observations="box_float64"), independent=False),
+    "normalize_obs:integers": Subject(
+        partial(NormalizeObs, integers=True, clip=2), toy(observations="box_uint8"), independent=False
+    ),
+    "normalize_reward": Subject(NormalizeReward, independent=False),
+    "rescale_action": Subject(partial(RescaleAction, low=0, high=4), toy(actions="box_float32"), steps=60),
+    "scale_obs": Subject(ScaleObs, toy(observations="box_uint8"), steps=60),
+    "scale_reward:0.1": Subject(partial(ScaleReward, factor=0.1)),
+    "time_aware:limit=40": Subject(partial(TimeAware, limit=40), toy(observations="dict")),
+    "time_aware:limit=40,flatten=false": Subject(
+        partial(TimeAware, limit=40, flatten=False), toy(observations="mixed"), steps=60
+    ),
+    "transpose": Subject(Transpose, toy(observations="box_uint8"), steps=60),
+    "several layers over observations and actions": Subject(
+        lambda env: CheckNan(ClipAction(RescaleAction(TimeAware(ScaleObs(env, keys=("a",)), limit=40)))),
+        toy(observations="dict", actions="box_float32"),
+        steps=60,
+    ),
     "all vector layers": Subject(lambda env: TerminalObs(Monitor(ClipReward(FrameStack(env, 2))))),
 }
 
