@@ -91,13 +91,14 @@ def _comparable(outcome: Any, env: VecEnv) -> Any:
     return told
 
 
-def drive(lockstep: Lockstep, steps: int, seed: int = 0) -> dict[str, int]:
+def drive(lockstep: Lockstep, steps: int, seed: int = 0, *, unrest: float = 1.0) -> dict[str, int]:
     """Step, with masked resets, seeds and options mixed in as each autoreset mode needs and allows.
 
     Args:
         lockstep: the environments, all of one mode.
         steps: how many steps.
         seed: of actions, masks and the first reset.
+        unrest: how often running episodes are broken off by resets; 1 breaks off about one in thirty steps.
 
     Returns:
         How many ``terminations`` and ``truncations`` were met, over all sub-environments.
@@ -114,13 +115,13 @@ def drive(lockstep: Lockstep, steps: int, seed: int = 0) -> dict[str, int]:
         met["terminations"] += int((terminations & ~resting).sum())
         met["truncations"] += int((truncations & ~resting).sum())
         dones = terminations | truncations
-        mask = rng.random(env.num_envs) < (0.3 if rng.random() < 0.05 else 0.0)
+        mask = rng.random(env.num_envs) < (0.3 if rng.random() < 0.05 * unrest else 0.0)
         if mode is Autoreset.DISABLED or (mode is Autoreset.EPISODIC and rng.random() < 0.3):
             mask |= dones
         if mask.any():
             lockstep("reset", seed=_some_seeds(rng, env.num_envs), options={**_some_options(rng), "reset_mask": mask})
         resting = dones & ~mask if mode is Autoreset.EPISODIC else np.zeros_like(dones)
-        if rng.random() < 0.02:
+        if rng.random() < 0.02 * unrest:
             lockstep("reset", seed=_some_seeds(rng, env.num_envs), options=_some_options(rng) or None)
             resting[:] = False
     return met

@@ -1,0 +1,138 @@
+"""Law 1 on real environments: the three backends, any number of workers, every mode, layers included, bit for bit."""
+
+from functools import partial
+
+import ale_py
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.wrappers import TimeLimit
+
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.shmem import ShmemBackend
+from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.contract import Autoreset
+from vecwrap.environments import MakeEnvironment
+from vecwrap.sub_env import SubEnvFactory
+from vecwrap.testing import Lockstep, assert_same, drive, drive_rows, toy
+from vecwrap.wrappers.atari import Atari
+from vecwrap.wrappers.framestack import FrameStack
+
+gymnasium.register_envs(ale_py)
+
+OTHERS = [
+    (SubprocessBackend, 1),
+    (SubprocessBackend, 2),
+    (SubprocessBackend, 3),
+    (ShmemBackend, 1),
+    (ShmemBackend, 2),
+    (ShmemBackend, 3),
+]
+ENOUGH = 50  # terminations, and truncations, that a comparison must have met to say something
+
+
+def cartpole(limit):
+    return SubEnvFactory(partial(gymnasium.make, "CartPole-v1"), (partial(TimeLimit, max_episode_steps=limit),))
+
+
+def atari(game, limit):
+    make = MakeEnvironment(gymnasium.spec(f"{game}NoFrameskip-v4"), {})
+    return SubEnvFactory(make, (Atari, partial(TimeLimit, max_episode_steps=limit)))
+
+
+def run(factory, n, steps, mode, others, *, stack=None, seed=0, unrest=0.2):
+    """Drive dummy and the others in lockstep; give how many ends of each kind were met."""
+    envs = []
+    try:
+        for backend, workers in [(DummyBackend, None), *others]:
+            options = {} if workers is None else {"workers": workers}
+            env = backend([factory] * n, autoreset=mode, **options)
+            envs.append(env)
+            if stack:
+                envs[-1] = FrameStack(env, stack)
+        return drive(Lockstep(*envs), steps, seed, unrest=unrest)
+    finally:
+        for env in envs:
+            env.close()
+
+
+@pytest.mark.parametrize("mode", Autoreset)
+def test_cartpole_is_the_same_on_every_backend_with_any_number_of_workers(mode):
+    met = run(cartpole(limit=20), 8, 300, mode, OTHERS)
+    assert min(met.values()) >= ENOUGH, met
+
+
+@pytest.mark.parametrize("mode", Autoreset)
+def test_toys_with_nested_spaces_are_the_same_with_a_stack_around(mode):
+    met = run(toy(observations="box_uint8", actions="nested", end=0.08), 5, 260, mode, OTHERS, stack=3)
+    assert min(met.values()) >= ENOUGH, met
+
+
+@pytest.mark.parametrize("mode", Autoreset)
+def test_what_one_sub_environment_does_is_the_same_under_send_and_recv(mode):
+    """By whole steps on dummy, and in whatever order rows come home from three workers."""
+    with DummyBackend([cartpole(limit=18)] * 5, autoreset=mode) as env:
+        expected = drive_rows(env, 150, seed=1)
+    for backend in (SubprocessBackend, ShmemBackend):
+        with backend([cartpole(limit=18)] * 5, autoreset=mode, batch_size=2, workers=3) as env:
+            for i, pair in enumerate(zip(expected, drive_rows(env, 150, seed=1), strict=True)):
+                assert_same(*pair, f"sub-environment {i}")
+
+
+@pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
+def test_breakout_with_atari_and_framestack_is_the_same():
+    """Lives are lost, games go on, a time limit truncates: in one mode here, in all of them in the long runs."""
+    met = run(
+        atari("Breakout", limit=30), 4, 150, Autoreset.SAME_STEP, [(SubprocessBackend, 2), (ShmemBackend, 2)], stack=4
+    )
+    assert met["truncations"] >= 5, met
+    assert met["terminations"] >= 5, met
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("others", [OTHERS[:3], OTHERS[3:]], ids=["subprocess", "shmem"])
+@pytest.mark.parametrize("mode", Autoreset)
+@pytest.mark.parametrize("game", ["Pong", "Breakout"])
+@pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
+def test_pong_and_breakout_are_the_same_for_five_thousand_steps(game, mode, others):
+    """With a limit of 400 agent steps a random game of Pong is always cut short; a life in Breakout never is."""
+    met = run(atari(game, limit=400), 8, 5000, mode, others, stack=4, unrest=0.02)
+    assert met["truncations" if game == "Pong" else "terminations"] >= ENOUGH, met
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("mode", Autoreset)
+def test_cartpole_and_toys_are_the_same_with_many_seeds(mode, seed):
+    for factory in (cartpole(limit=40), toy(observations="mixed", actions="mixed")):
+        met = run(factory, 8, 1000, mode, OTHERS, seed=seed)
+        assert min(met.values()) >= ENOUGH, met
+
+
+def test_the_comparison_is_of_what_it_says():
+    """Observations, rewards, flags, infos, final observations and final infos: a difference in any one is found."""
+    for part in range(6):
+
+        class Differs(DummyBackend):
+            calls = 0
+
+            def _five_tuple(self, step):
+                result = super()._five_tuple(step)
+                observations, rewards, terminations, truncations, infos = result
+                if "final_obs" not in infos:
+                    return result
+                i = int(np.flatnonzero(infos["_final_obs"])[0])
+                final = infos["final_obs"].copy()
+                final[i] = np.nextafter(final[i], np.float32(9))
+                changed = [
+                    (np.nextafter(observations, np.float32(9)), rewards, terminations, truncations, infos),
+                    (observations, np.nextafter(rewards, 9), terminations, truncations, infos),
+                    (observations, rewards, truncations, terminations, infos),
+                    (observations, rewards, terminations, truncations, {**infos, "lives": infos["lives"] + 1}),
+                    (observations, rewards, terminations, truncations, {**infos, "final_obs": final}),
+                    (observations, rewards, terminations, truncations, {**infos, "final_info": {}}),
+                ]
+                return changed[part]  # noqa: B023
+
+        with DummyBackend([toy()] * 2) as one, Differs([toy()] * 2) as other, pytest.raises(AssertionError):
+            drive(Lockstep(one, other), 60)
