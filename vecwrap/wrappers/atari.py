@@ -130,6 +130,11 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
         self.observation_space = gymnasium.spaces.Box(0, 255, (screen_size, screen_size), np.uint8)
 
     @property
+    def frame_skip(self) -> int:
+        """How many frames an agent step lasts; a monitor writes it into its file's header."""
+        return self._settings.frame_skip
+
+    @property
     def path(self) -> Path:
         """The way to the emulator."""
         return self._player.path
