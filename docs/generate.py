@@ -10,7 +10,8 @@ LAYERS = """# Layers
 Made from the name table and the signatures by `make docs`; edit the docstrings, not this page.
 
 A pipeline lists layers **from the inside out**. Layers that run in a *worker* wrap each sub-environment by itself;
-layers that run in the *parent* wrap the vector, and come after them. `vecwrap list` prints this in the terminal.
+layers that run in the *parent* wrap the vector, and come after them. A *preset* stands for several layers. `vecwrap
+list` prints this in the terminal.
 
 """
 BACKENDS = """# Backends
@@ -56,6 +57,8 @@ def _details(rows: list[Row]) -> str:
     text = ""
     for row in rows:
         text += f"\n## {row.name}\n\n{row.summary}\n"
+        if row.layers:
+            text += f"\nA preset; with its defaults it is `{row.layers}`.\n"
         if row.parameters:
             text += "\n| parameter | |\n|---|---|\n"
             for parameter in row.parameters:

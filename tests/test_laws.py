@@ -12,6 +12,7 @@ from vecwrap import registry
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.build import wrap
 from vecwrap.sub_env import SubEnvFactory
 from vecwrap.testing import BACKEND_LAWS, WRAPPER_LAWS, Subject, check_backend, check_wrapper, toy
 from vecwrap.testing.backends import (
@@ -133,6 +134,7 @@ SUBJECTS = {
     "grayscale": Subject(nothing_around, SubEnvFactory(toy(observations="box_uint8"), (Grayscale,)), steps=60),
     "monitor": Subject(Monitor),
     "monitor:rewards=seen": Subject(partial(Monitor, rewards="seen")),
+    "mujoco": Subject(partial(wrap, wrappers=["mujoco"]), toy(actions="box_float32"), independent=False),
     "noop_reset": Subject(nothing_around, SubEnvFactory(toy(), (partial(NoopReset, noop_max=4),)), steps=60),
     "resize": Subject(
         nothing_around, SubEnvFactory(toy(observations="box_uint8"), (partial(Resize, height=3),)), steps=60

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from vecwrap.backends.native import NativeBackend
 from vecwrap.contract import Autoreset
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.layer_plan import plan_layer
+from vecwrap.layer_plan import plan_layers
 from vecwrap.layer_spec import read_layers
 from vecwrap.plan import Plan, plan
 from vecwrap.spec import PipelineSpec
@@ -157,7 +157,7 @@ def wrap(
     (2, 4, 4)
     >>> env.close()
     """
-    layers = [plan_layer(layer) for layer in read_layers(wrappers, Source(steps=("wrappers",)))]
+    _, layers = plan_layers(read_layers(wrappers, Source(steps=("wrappers",))))
     for layer in layers:
         if layer.runs_in == "worker":
             raise PlanError(

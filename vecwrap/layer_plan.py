@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,13 +16,14 @@ import gymnasium
 from vecwrap import registry
 from vecwrap.environments import WrapSubEnv, refusal
 from vecwrap.errors import BackendError, PlanError, SubEnvError
-from vecwrap.layer_spec import LayerSpec
+from vecwrap.layer_spec import LayerSpec, read_layers
+from vecwrap.preset import Preset
 from vecwrap.signatures import Bound, Signature, hints
 from vecwrap.values import Settings, import_path, shown
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
-__all__ = ["PlannedLayer", "placed", "plan_layer", "refuse_wrong_order"]
+__all__ = ["PlannedLayer", "placed", "plan_layers", "refuse_wrong_order"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class PlannedLayer:
         runs_in: ``"worker"`` for a layer of each sub-environment, ``"parent"`` for one of the whole vector.
         where: where it was written, and how it was called there.
         words: what it does, where it says so (``in_words``).
+        preset: the preset that it was written as, or ``""``.
     """
 
     spec: LayerSpec
@@ -44,6 +46,7 @@ class PlannedLayer:
     runs_in: Literal["worker", "parent"]
     where: str
     words: str = ""
+    preset: str = ""
 
     @property
     def arguments(self) -> str:
@@ -78,19 +81,62 @@ class PlannedLayer:
         return wrapped
 
 
-def plan_layer(layer: LayerSpec) -> PlannedLayer:
-    """Find a layer and fit its arguments; nothing is made.
+def plan_layers(words: Iterable[LayerSpec]) -> tuple[tuple[LayerSpec, ...], tuple[PlannedLayer, ...]]:
+    """Find layers and fit their arguments; nothing is made.
+
+    Args:
+        words: layers and presets as they were written, inner first.
+
+    Returns:
+        The words with all their arguments by name, and the layers, with a preset's in its place.
 
     Raises:
         SpecError: a name that is unknown, a package that is missing, an argument that does not fit.
         PlanError: something that cannot be a layer, or that refuses its arguments.
     """
+    planned = [_plan_word(word, ()) for word in words]
+    return tuple(word for word, _ in planned), tuple(layer for _, layers in planned for layer in layers)
+
+
+def _plan_word(word: LayerSpec, within: tuple[Preset, ...]) -> tuple[LayerSpec, tuple[PlannedLayer, ...]]:
+    target = _target_of(word)
+    if isinstance(target, Preset):
+        return _plan_preset(word, target, within)
+    layer = _plan_layer(word, target)
+    return layer.spec, (layer,)
+
+
+def _target_of(layer: LayerSpec) -> Callable[..., Any]:
     if not isinstance(layer.target, str):
-        target = layer.target
-    elif ":" in layer.target:
-        target = registry.import_target(layer.target, layer.where)
-    else:
-        target = registry.wrappers.load(layer.target, layer.where)
+        return layer.target
+    if ":" in layer.target:
+        return registry.import_target(layer.target, layer.where)
+    return registry.wrappers.load(layer.target, layer.where)
+
+
+def _plan_preset(
+    word: LayerSpec, preset: Preset, within: tuple[Preset, ...]
+) -> tuple[LayerSpec, tuple[PlannedLayer, ...]]:
+    if preset in within:
+        raise PlanError(f"{word.where}: expected layers, got a preset that holds itself.")
+    bound = Signature.of(preset, skip=0).bind(word.args, word.kwargs, word.where, word.where_argument)
+    with placed(word.where):
+        parts = read_layers(preset(*bound.args, **bound.kwargs), word.source.at(word.name))
+    planned = [_plan_word(part, (*within, preset)) for part in parts]
+    name = registry.wrappers.name_of(preset) or import_path(preset) or preset
+    resolved = dataclasses.replace(
+        word,
+        target=name,
+        args=bound.args,
+        kwargs=Settings(bound.complete),
+        not_hashed=frozenset(),
+        layers=tuple(layer for part, _ in planned for layer in part.expanded),
+    )
+    layers = (layer for _, part in planned for layer in part)
+    return resolved, tuple(dataclasses.replace(layer, preset=resolved.name) for layer in layers)
+
+
+def _plan_layer(layer: LayerSpec, target: Callable[..., Any]) -> PlannedLayer:
     runs_in = _runs_in(target, layer)
     bound = Signature.of(target).bind(layer.args, layer.kwargs, layer.where, layer.where_argument)
     paths = path_parameters(target)

@@ -43,6 +43,7 @@ class LayerSpec:
         kwargs: keyword arguments.
         source: where it was written.
         not_hashed: the arguments that do not change the stream (paths); None until a plan has resolved the layer.
+        layers: of a preset that a plan has resolved, the layers that it stands for; None for a layer.
     """
 
     target: str | Callable[..., Any]
@@ -50,6 +51,7 @@ class LayerSpec:
     kwargs: Mapping[str, Any] = field(default_factory=Settings)
     source: Source = field(default=_NOWHERE, repr=False)
     not_hashed: frozenset[str] | None = field(default=None, repr=False)
+    layers: tuple[LayerSpec, ...] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "args", tuple(map(copied, self.args)))
@@ -86,6 +88,11 @@ class LayerSpec:
     def name(self) -> str:
         """The registered name or import path, or what the object calls itself."""
         return self.target if isinstance(self.target, str) else shown(self.target)
+
+    @property
+    def expanded(self) -> tuple[LayerSpec, ...]:
+        """The layers that it stands for: itself, or a preset's."""
+        return (self,) if self.layers is None else self.layers
 
     @property
     def where(self) -> str:

@@ -20,7 +20,7 @@ from vecwrap.backends.cores import usable_cores
 from vecwrap.backends.process import ProcessBackend, share_out
 from vecwrap.environments import Environment, WrapSubEnv, find_environment, refuse_unsendable
 from vecwrap.errors import PlanError, SubEnvError, did_you_mean
-from vecwrap.layer_plan import PlannedLayer, placed, plan_layer, refuse_wrong_order
+from vecwrap.layer_plan import PlannedLayer, placed, plan_layers, refuse_wrong_order
 from vecwrap.plan_text import Row, Stage, plan_text
 from vecwrap.spec import PipelineSpec
 from vecwrap.sub_env import SubEnvFactory
@@ -37,7 +37,7 @@ class Plan:
     Attributes:
         pipeline: the spec with names, defaults and n filled in; ``pipeline.hash`` is its identity.
         environment: what is made, n times.
-        layers: the layers, inner first.
+        layers: the layers, inner first; a preset's in its place.
         backend: the backend's class.
         backend_options: its options.
         reason: why this backend, where it was left to vecwrap.
@@ -116,7 +116,8 @@ class Plan:
         rows = [Row(self.environment.name, "", inside, "")]
         for layer in self.layers:
             where = inside if layer.runs_in == "worker" else "parent"
-            rows.append(Row(layer.spec.name, layer.arguments, where, layer.words))
+            part = f"part of the preset {layer.preset}. " if layer.preset else ""
+            rows.append(Row(layer.spec.name, layer.arguments, where, part + layer.words))
         return plan_text(self.pipeline, rows, self.stages, self.shares, self.reason)
 
 
@@ -184,13 +185,11 @@ def plan(spec: PipelineSpec) -> Plan:
     """
     environment = find_environment(spec.env, spec.env_kwargs, spec.render_mode, spec.source.at("env"))
     n = _how_many(spec, environment)
-    layers = tuple(map(plan_layer, spec.wrappers))
+    words, layers = plan_layers(spec.wrappers)
     refuse_wrong_order(layers)
     environment = _adapted(environment, spec, layers)
     backend, options, backend_spec, reason = plan_backend(spec, n)
-    resolved = dataclasses.replace(
-        spec, env=environment.target, n=n, wrappers=tuple(layer.spec for layer in layers), backend=backend_spec
-    )
+    resolved = dataclasses.replace(spec, env=environment.target, n=n, wrappers=words, backend=backend_spec)
     if backend_spec.target != "dummy":
         _refuse_unsendable(environment, layers, spec)
     return Plan(resolved, environment, layers, backend, options, reason)

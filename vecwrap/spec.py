@@ -323,7 +323,8 @@ class PipelineSpec:
             fail_where("hash", "not known before a plan has filled in the defaults; use plan(spec).pipeline.hash")
         layers = [
             [layer.target, layer.args, {k: v for k, v in layer.kwargs.items() if k not in (layer.not_hashed or ())}]
-            for layer in self.wrappers
+            for word in self.wrappers
+            for layer in word.expanded
         ]
         what = identity([self.env, self.env_kwargs, layers, self.autoreset, self.n])
         content = json.dumps(what, sort_keys=True)

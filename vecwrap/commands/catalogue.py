@@ -9,8 +9,11 @@ from typing import Any
 import gymnasium
 
 from vecwrap.errors import SpecError
+from vecwrap.layer_spec import read_layers
+from vecwrap.preset import Preset
 from vecwrap.registry import NameTable, backends, wrappers
-from vecwrap.signatures import Parameter, Signature, summary
+from vecwrap.signatures import REQUIRED, Parameter, Signature, summary
+from vecwrap.values import Source
 from vecwrap.wrapper import VecEnvWrapper
 
 __all__ = ["Row", "backend_rows", "layer_rows"]
@@ -25,12 +28,14 @@ class Row:
 
     Attributes:
         name: as pipelines write it.
-        where: ``"worker"`` for a layer around each sub-environment, ``"parent"`` for one around the vector, ``""`` for
-            a backend or where that shows only when it is built.
+        where: ``"worker"`` for a layer around each sub-environment, ``"parent"`` for one around the vector,
+            ``"preset"`` for several layers under one name, ``""`` for a backend or where that shows only when it is
+            built.
         summary: the first line of its docstring, or why it cannot be imported.
         parameters: with types and defaults.
         help: what the docstring says of each, where it says something.
         owner: the package that registered it.
+        layers: of a preset, the layers that it stands for as a line, with the defaults of its parameters; else ``""``.
     """
 
     name: str
@@ -39,6 +44,7 @@ class Row:
     parameters: tuple[Parameter, ...]
     help: Mapping[str, str]
     owner: str
+    layers: str = ""
 
 
 def layer_rows() -> list[Row]:
@@ -57,11 +63,22 @@ def _row(table: NameTable, name: str, without: tuple[str, ...]) -> Row:
         owner = table.entry(name).owner
     except SpecError as error:  # an extra that is not installed, or a name that is claimed twice
         return Row(name, "", str(error), (), {}, "")
-    parameters = tuple(p for p in Signature.of(target).parameters if p.name not in without)
-    return Row(name, _where(target), _plain(summary(target)), parameters, _argument_help(target), owner)
+    signature = Signature.of(target, skip=0 if isinstance(target, Preset) else 1)
+    parameters = tuple(p for p in signature.parameters if p.name not in without)
+    return Row(
+        name, _where(target), _plain(summary(target)), parameters, _argument_help(target), owner, _layers(target)
+    )
+
+
+def _layers(target: Callable[..., Any]) -> str:
+    if not isinstance(target, Preset) or any(p.default is REQUIRED for p in Signature.of(target, skip=0).parameters):
+        return ""
+    return " | ".join(map(str, read_layers(target(), Source(steps=(summary(target),)))))
 
 
 def _where(target: Callable[..., Any]) -> str:
+    if isinstance(target, Preset):
+        return "preset"
     if not isinstance(target, type):
         return ""
     if issubclass(target, VecEnvWrapper):

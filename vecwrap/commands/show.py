@@ -68,6 +68,8 @@ def _table(title: str, rows: Sequence[Row]) -> Table:
     table.add_column("what it does, and its parameters")
     for row in rows:
         text = Text(row.summary)
+        if row.layers:
+            text.append(f"\n  = {row.layers}")
         for parameter in row.parameters:
             text.append(f"\n  {parameter}", style="dim")
         if row.owner not in ("", "vecwrap"):

@@ -1,0 +1,1 @@
+"""The presets, one file each; their names stand in vecwrap/registry.py."""
