@@ -176,6 +176,21 @@ def test_going_on_after_a_load_equals_never_having_stopped(mode):
         np.testing.assert_array_equal(state["statistics"][""]["mean"], copy["statistics"][""]["mean"])
 
 
+def test_after_a_load_a_row_at_rest_shows_what_it_showed():
+    make = [lambda i=i: ToyEnv(index=i, observation_space=BOX, lengths=(2 + 9 * i,)) for i in range(2)]
+    with NormalizeObs(DummyBackend(make, autoreset="episodic")) as env:
+        other = NormalizeObs(DummyBackend(make, autoreset="episodic"))
+        for one in (env, other.env):
+            one.reset()
+            for _ in range(4):
+                shown = one.step([0, 0])[0]
+            if one is env:
+                normalized = shown
+        other.load_layer_state(env.layer_state())
+        assert_same(other.step([0, 0])[0][0], normalized[0])
+        other.close()
+
+
 @pytest.mark.parametrize(
     ("space", "keys", "message"),
     [

@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.by_hand import normalized_rewards
+from tests.by_hand import mean_and_var, normalized_rewards
 from tests.calls import MODES, OPERATIONS, calls_of, operations
 from tests.streams import ToyEnv, assert_same, replay
 from vecwrap.backends.dummy import DummyBackend
@@ -72,16 +72,29 @@ def test_running_return_begins_anew_for_exactly_the_rows_whose_episode_ended(mod
         assert returns[1:].tolist() == [0.0, 0.0]
 
 
-def test_the_last_reward_of_an_episode_is_counted_and_a_reset_step_is_not():
-    for mode in MODES:
-        with NormalizeReward(backend(mode, (1,))) as env:
-            env.reset()
-            rewards = env.step([0, 0, 0])[1]
-            assert rewards.all()
-            assert env.normalizer.statistics.count == pytest.approx(3, abs=0.001)
-            if mode in ("next_step", "episodic"):
-                assert not env.step([0, 0, 0])[1].any()
-                assert env.normalizer.statistics.count == pytest.approx(3, abs=0.001)
+@pytest.mark.parametrize("mode", MODES)
+def test_the_last_reward_of_an_episode_is_counted_and_a_reset_step_is_not(mode):
+    """Sub-environment 0 ends in its first step, and begins anew or rests while 1 takes its second."""
+    make = [lambda: ToyEnv(lengths=(1, 9)), lambda: ToyEnv(lengths=(9,), index=1)]
+    with NormalizeReward(DummyBackend(make, autoreset=mode), gamma=1.0) as env:
+        env.reset()
+        env.step([1, 1])
+        counted = [0.75, 1.75]
+        assert_counted(env, counted)
+        if mode == "disabled":
+            env.send([0], [1])
+            env.recv()
+        else:
+            env.step([0, 0])
+        counted += [1.75 + 1.5] + ([0.25 - 1] if mode == "same_step" else [])
+        assert_counted(env, counted)
+
+
+def assert_counted(env, returns):
+    mean, var = mean_and_var(returns)
+    statistics = env.normalizer.statistics
+    assert (statistics.mean, statistics.var) == (pytest.approx(mean), pytest.approx(var))
+    assert statistics.count == pytest.approx(len(returns), abs=0.001)
 
 
 def test_the_mean_is_not_subtracted():

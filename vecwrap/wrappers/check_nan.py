@@ -54,8 +54,8 @@ class CheckNan(VecEnvWrapper):
     def __init__(
         self,
         env: VecEnv,
-        *,
         report: Literal["raise", "warn"] = "raise",
+        *,
         inf: bool = True,
         once: bool = True,
     ) -> None:

@@ -21,7 +21,7 @@ class RescaleAction(VecEnvWrapper):
     """Let the agent act between ``low`` and ``high``, whatever the environment's bounds are.
 
     ``low`` and ``high`` become exactly the environment's bounds, and what lies between lies on a straight line. What
-    lies outside stays outside; put ``clip_action`` inside of this layer against that.
+    lies outside stays outside; put ``clip_action`` outside of this layer against that.
 
     Args:
         env: what it wraps; its actions are a bounded Box of floats.
