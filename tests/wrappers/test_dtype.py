@@ -34,11 +34,14 @@ def factories(space, lengths=(3, 5, 1)):
 )
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")  # in Gymnasium's Box
 def test_equals_dtype_observation_of_gymnasium(space, dtype, mode):
-    """But for a MultiDiscrete of floats, which Gymnasium cannot make."""
+    """But for a MultiDiscrete of floats, which it cannot make, and a Discrete, whose bounds it once had one off."""
     make = factories(space)
     env = Dtype(DummyBackend(make, autoreset=mode), dtype)
-    alone = [lambda m=m: gymnasium.wrappers.DtypeObservation(m(), dtype) for m in make]
-    assert env.single_observation_space == alone[0]().observation_space
+    alone = [lambda m=m: gymnasium.wrappers.DtypeObservation(m(), np.dtype(dtype).type) for m in make]
+    if isinstance(space, spaces.Discrete):
+        assert env.single_observation_space == spaces.Box(-2, 4, (), np.dtype(dtype).type)
+    else:
+        assert env.single_observation_space == alone[0]().observation_space
     assert check_each_alone(env, alone, OPERATIONS) > 8
 
 
@@ -46,7 +49,7 @@ def test_equals_dtype_observation_of_gymnasium(space, dtype, mode):
 @given(mode=st.sampled_from(MODES), lengths=st.lists(st.integers(1, 4), min_size=1, max_size=3), played=operations)
 def test_casts_every_observation_terminal_ones_too(mode, lengths, played):
     make = factories(IMAGE, lengths)
-    alone = [lambda m=m: gymnasium.wrappers.DtypeObservation(m(), "float32") for m in make]
+    alone = [lambda m=m: gymnasium.wrappers.DtypeObservation(m(), np.float32) for m in make]
     check_each_alone(Dtype(DummyBackend(make, autoreset=mode), "float32"), alone, played)
 
 
