@@ -1,14 +1,29 @@
-"""Many frames as one image: rows = ⌈√n⌉, columns = ⌈n / rows⌉, black padding."""
+"""Many frames as one image: rows = ⌈√n⌉, columns = ⌈n / rows⌉, black padding; captions on request."""
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vecwrap.errors import VecwrapError
+from vecwrap.opencv import load_cv2
 
-__all__ = ["tile"]
+__all__ = ["caption", "enlarge", "fit", "grid", "tile"]
+
+WHITE, ORANGE, SHADE = (255, 255, 255), (255, 165, 0), 0.35
+LARGEST, SMALLEST = 0.6, 0.28  # scales of the font; below the smallest nothing can be read
+
+
+def grid(num_tiles: int) -> tuple[int, int]:
+    """Rows and columns of so many tiles.
+
+    >>> grid(8), grid(4), grid(2)
+    ((3, 3), (2, 2), (2, 1))
+    """
+    rows = math.isqrt(num_tiles - 1) + 1  # ⌈√n⌉ without rounding errors
+    return rows, -(-num_tiles // rows)
 
 
 def tile(frames: Sequence[NDArray[np.uint8] | None]) -> NDArray[np.uint8]:
@@ -35,14 +50,87 @@ def tile(frames: Sequence[NDArray[np.uint8] | None]) -> NDArray[np.uint8]:
     if not shapes:
         raise VecwrapError("tile: expected at least one frame, got none. Is the render mode rgb_array?")
     height, width = max(shape[0] for shape in shapes), max(shape[1] for shape in shapes)
-    rows = math.isqrt(len(images) - 1) + 1  # ⌈√n⌉ without rounding errors
-    columns = -(-len(images) // rows)
+    rows, columns = grid(len(images))
     canvas = np.zeros((rows * height, columns * width, 3), np.uint8)
     for i, image in enumerate(images):
         if image is not None:
             top, left = i // columns * height, i % columns * width
             canvas[top : top + image.shape[0], left : left + image.shape[1]] = image
     return canvas
+
+
+def fit(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Scale an image down, by area and as little as needed, so that it is no larger than ``size``.
+
+    Args:
+        image: (height, width, 3) uint8.
+        size: the greatest width and height, in pixels.
+
+    Returns:
+        The image itself where it fits already.
+    """
+    height, width = image.shape[:2]
+    scale = min(size[0] / width, size[1] / height)
+    if scale >= 1:
+        return image
+    cv2 = load_cv2("tile")
+    smaller = max(1, int(width * scale)), max(1, int(height * scale))
+    scaled: NDArray[np.uint8] = cv2.resize(image, smaller, interpolation=cv2.INTER_AREA)
+    return scaled
+
+
+def enlarge(image: NDArray[np.uint8], width: int, size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Repeat pixels, a whole number of times each way, until the image is ``width`` wide or would outgrow ``size``."""
+    times = min(-(-width // image.shape[1]), size[0] // image.shape[1], size[1] // image.shape[0])
+    return image if times <= 1 else image.repeat(times, axis=0).repeat(times, axis=1)
+
+
+def caption(
+    canvas: NDArray[np.uint8], texts: Sequence[Sequence[str]], marks: Sequence[bool] | None = None
+) -> NDArray[np.uint8]:
+    """Write a line at the top of each tile, and draw an orange border around marked ones.
+
+    All lines are of one size, which is such that the longest fits; where that could not be read, fewer words are shown.
+
+    Args:
+        canvas: what ``tile`` gave, scaled or not; (height, width, 3) uint8.
+        texts: for each tile its words, the most important first.
+        marks: which tiles are marked.
+
+    Returns:
+        A new image of the same size.
+    """
+    cv2 = load_cv2("tile")
+    canvas = canvas.copy()
+    rows, columns = grid(len(texts))
+    height, width = canvas.shape[0] / rows, canvas.shape[1] / columns
+    lines, scale = _lines_that_fit(cv2, texts, width, height)
+    strip = int(30 * scale)
+    for i, line in enumerate(lines):
+        marked = marks is not None and bool(marks[i])
+        top, left = int(i // columns * height), int(i % columns * width)
+        bottom, right = int((i // columns + 1) * height), int((i % columns + 1) * width)
+        head = canvas[top : top + strip, left:right]
+        head[...] = (head * SHADE).astype(np.uint8)
+        colour = ORANGE if marked else WHITE
+        cv2.putText(
+            canvas, line, (left + 3, top + int(22 * scale)), cv2.FONT_HERSHEY_SIMPLEX, scale, colour, 1, cv2.LINE_AA
+        )
+        if marked:
+            cv2.rectangle(canvas, (left, top), (right - 1, bottom - 1), ORANGE, max(1, int(width) // 100))
+    return canvas
+
+
+def _lines_that_fit(cv2: Any, texts: Sequence[Sequence[str]], width: float, height: float) -> tuple[list[str], float]:
+    """As many words a tile as can be read, and the scale of the font."""
+    scale = 0.0
+    for count in range(max(map(len, texts)), 0, -1):
+        lines = ["  ".join(words[:count]) for words in texts]
+        longest = max(cv2.getTextSize(line, cv2.FONT_HERSHEY_SIMPLEX, 1.0, 1)[0][0] for line in lines)
+        scale = min(LARGEST, (width - 6) / max(longest, 1), height / 60)
+        if scale >= SMALLEST:
+            break
+    return lines, max(scale, 0.1)
 
 
 def _colour(frame: NDArray[np.uint8], i: int) -> NDArray[np.uint8]:

@@ -337,7 +337,6 @@ class Backend(VecEnv):
         self._call_now("set_attr", [(name, value) for value in each], ids)
 
     def _request_frames(self, layer: VecEnv, env_ids: IntArray, opening: IntArray) -> None:
-        self._refuse_closed("request_frames")
         self._frame_requests[layer] = (frozenset(env_ids.tolist()), frozenset(opening.tolist()))
         self._frames_changed = True
 

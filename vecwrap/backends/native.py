@@ -17,7 +17,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from vecwrap import batch as batches
 from vecwrap.backends.base import Backend, Description, Factory
 from vecwrap.batch import Batch, object_array
-from vecwrap.contract import Autoreset, BoolArray, Infos, IntArray, StepResult
+from vecwrap.contract import Autoreset, BoolArray, Frames, Infos, IntArray, StepResult
 from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.sub_env import Failure
 from vecwrap.vec_env import VecEnv
@@ -204,6 +204,9 @@ class NativeBackend(Backend):
 
     def _request_frames(self, layer: VecEnv, env_ids: IntArray, opening: IntArray) -> None:
         raise PlanError(f"{self.env_name}: a native engine renders only when asked; recorders need vecwrap's backends")
+
+    def _tell_frames(self, wanted: Sequence[Frames]) -> None:
+        raise AssertionError("no layer around a native engine can ask for frames")
 
     def _poll(self, deadline: float | None) -> None:
         raise AssertionError("rows of a native engine come all at once")

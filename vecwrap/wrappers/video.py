@@ -1,0 +1,262 @@
+"""Videos of some episodes or steps, streamed to disk while they are played."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from vecwrap.contract import IntArray, StepResult
+from vecwrap.errors import PlanError, did_you_mean
+from vecwrap.recorder import Recorder, VideoFolder
+from vecwrap.registry import import_target
+from vecwrap.run_files import make_folder
+from vecwrap.vec_env import VecEnv
+from vecwrap.video_file import check_ffmpeg
+from vecwrap.wrapper import VecEnvWrapper
+
+__all__ = ["Video", "cubes"]
+
+UNLIMITED = (2**30, 2**30)  # pixels
+
+
+def cubes(episode: int) -> bool:
+    """Whether an episode's number is a cube below 1,000 (0, 1, 8, 27, ...) or a multiple of 1,000, as Gymnasium has it.
+
+    >>> [episode for episode in range(3000) if cubes(episode)]
+    [0, 1, 8, 27, 64, 125, 216, 343, 512, 729, 1000, 2000]
+    """
+    return round(episode ** (1 / 3)) ** 3 == episode if episode < 1000 else episode % 1000 == 0
+
+
+class Video(VecEnvWrapper):
+    """Record videos: of whole episodes, or of so many frames, as often as asked for.
+
+    A recording begins with the frame of a reset (``by="episodes"``) or of the observation after so many agent steps
+    (``by="steps"``; 0 is the first reset's). It has one frame for every observation: the terminal frame is in it, and
+    after it, if the recording goes on, the next episode's first. It ends with the episode's last frame or, with
+    ``length``, after exactly so many, whatever begins and ends meanwhile. Episodes are those of the environment itself,
+    so that a game in which lives are lost is one video. Numbers count from 0, for each sub-environment by itself; in a
+    tiled video those of the first of ``envs`` decide. What would begin during a recording is left out.
+
+    Frames are rendered where the sub-environments live and ride home with the results. Recording costs the rendering,
+    no further message; and while nothing is recorded, nothing is rendered, but the first frame of an episode that is to
+    be. Each frame goes to disk at once: memory stays flat, and what a killed run has written can be played, up to its
+    last second at most.
+
+    Files are ``{name}-episode-000008.mp4`` or ``{name}-step-001000.mp4``, with ``-env-3`` where each sub-environment
+    has its own; one that is there already is never overwritten. Beside each lies a ``.json`` with ``env_id``,
+    ``pipeline`` (its hash, null where the chain was put together by hand), ``env_ids``, ``steps`` and ``episodes`` (the
+    first and the last in the video), ``fps``, ``size``, ``frames``, and ``ended``: by ``"length"``, ``"episode"``,
+    ``"reset"`` (which broke the episode off), ``"closed"``, ``"failed"``, or null while it is not finished.
+
+    A folder that cannot be written is an error at the first reset. Whatever fails later (a full disk, a folder that is
+    gone, a frame that cannot be rendered, a trigger that raises) ends the recording with a warning, never the training.
+
+    Args:
+        env: what it wraps; built with ``render_mode="rgb_array"``.
+        dir: the folder for the files, made where missing.
+        by: what is counted.
+        every: record each k-th: 0, k, 2k, ...
+        at: record these.
+        trigger: record where this says so: a function of the number, or its import path ``"module:attr"``. It is asked
+            once for a number, one ahead. Without any of the three, episodes are recorded at cubes: 0, 1, 8, 27, ...
+        length: how many frames; None: until the episode ends.
+        envs: which sub-environments; None means all.
+        files: ``"tiled"``: one video of all of them side by side, or ``"each"``: one of each.
+        fps: frames a second; None means the environment's ``metadata["render_fps"]``, else 30.
+        max_size: the longest side of a tiled video in pixels; a larger one is scaled down.
+        name: how the names of the files begin.
+
+    Attributes:
+        paths: the videos so far.
+
+    Raises:
+        PlanError: an environment that renders no ``rgb_array``, arguments that do not fit, no ffmpeg.
+
+    Example:
+        >>> import gymnasium
+        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> make = lambda: gymnasium.make("CartPole-v1", render_mode="rgb_array")
+        >>> Video(DummyBackend([make] * 2), "videos", by="steps", every=10_000, length=200, envs=(0,))
+        <VecEnv CartPole-v1, n=2, dummy, same_step, layers Video>
+    """
+
+    path_parameters: ClassVar[frozenset[str]] = frozenset({"dir"})
+    not_hashed: ClassVar[frozenset[str]] = frozenset(
+        {"dir", "by", "every", "at", "trigger", "length", "envs", "files", "fps", "max_size", "name"}
+    )
+
+    def __init__(
+        self,
+        env: VecEnv,
+        dir: str = "videos",
+        *,
+        by: Literal["episodes", "steps"] = "episodes",
+        every: int | None = None,
+        at: tuple[int, ...] | None = None,
+        trigger: Any = None,
+        length: int | None = None,
+        envs: tuple[int, ...] | None = None,
+        files: Literal["tiled", "each"] = "tiled",
+        fps: float | None = None,
+        max_size: int = 1920,
+        name: str = "video",
+    ) -> None:
+        super().__init__(env)
+        if env.render_mode != "rgb_array":
+            raise PlanError(
+                f'video: expected an environment built with render_mode="rgb_array", got {env.render_mode!r}; '
+                'for example build(..., render_mode="rgb_array")'
+            )
+        fps = float(env.metadata.get("render_fps") or 30) if fps is None else float(fps)
+        if not 0 < fps < 1000:
+            raise PlanError(f"video: fps: expected a number above 0 and below 1000, got {fps:g}")
+        if not name or Path(name).name != name:
+            raise PlanError(f'video: name: expected the beginning of a file\'s name, got "{name}"; folders go into dir')
+        env_id = self.spec.id if self.spec is not None else self._root.env_name
+        self._folder = VideoFolder(Path(dir), name, fps, {"env_id": env_id, "pipeline": None})
+        by = _one_of("by", by, ("episodes", "steps"))
+        triggered = self._trigger(by, every, at, trigger)
+        length = None if length is None else _at_least("length", length, 1)
+        largest = _at_least("max_size", max_size, 16)
+        ids = self._chosen(envs)
+        if _one_of("files", files, ("tiled", "each")) == "tiled":
+            self._recorders = [Recorder(self._folder, ids, by, triggered, length, (largest, largest))]
+        else:
+            self._recorders = [Recorder(self._folder, (i,), by, triggered, length, UNLIMITED, f"-env-{i}") for i in ids]
+        self._asked: Any = None
+        self._opened = False
+        self._failed = False
+        self.request_frames(())  # refused here where an engine cannot do it
+
+    @property
+    def paths(self) -> list[Path]:
+        """The videos so far."""
+        return list(self._folder.paths)
+
+    def on_pipeline(self, pipeline: Any) -> None:
+        """Take note of the pipeline that this is built from, for the files beside the videos."""
+        self._folder.header["pipeline"] = pipeline.hash
+
+    def on_step(self, step: StepResult) -> None:
+        """Record what is to be recorded, and ask for the frames of the next results."""
+        if self._failed:
+            return
+        rows = {i: k for k, i in enumerate(step.env_ids.tolist())}
+        try:
+            for recorder in self._recorders:
+                recorder.take(step, rows)
+            self._ask_for_frames(frozenset())
+        except Exception as error:  # whatever it is, it is the recording's trouble and not the training's
+            self._give_up(error)
+
+    def on_close(self) -> None:
+        """Finish the videos."""
+        self._finish("closed")
+
+    def __del__(self) -> None:
+        self._finish("closed")
+
+    def layer_state(self) -> dict[str, Any]:
+        """How many steps and episodes there have been; a recording that is running is not part of it."""
+        return {"counts": [[recorder.step, recorder.episode] for recorder in self._recorders]}
+
+    def load_layer_state(self, state: dict[str, Any]) -> None:
+        """Count on from there."""
+        self._finish("closed")
+        self._open()
+        for recorder, (step, episode) in zip(self._recorders, state["counts"], strict=True):
+            recorder.go_on(step, episode)
+        self._ask_for_frames(frozenset())
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        self._open()
+        if not self._failed:
+            try:
+                self._ask_for_frames(frozenset(env_ids.tolist()))
+            except Exception as error:
+                self._give_up(error)
+        super()._send_reset(env_ids, seeds, options)
+
+    def _open(self) -> None:
+        if not self._opened:
+            check_ffmpeg()
+            make_folder(self._folder.folder, "video")
+            self._opened = True
+
+    def _ask_for_frames(self, about_to_reset: frozenset[int]) -> None:
+        always: set[int] = set()
+        opening: set[int] = set()
+        for recorder in self._recorders:
+            every, first = recorder.wishes(about_to_reset)
+            always.update(every)
+            opening.update(first)
+        if (always, opening) != self._asked:
+            self.request_frames(sorted(always), sorted(opening))
+            self._asked = always, opening
+
+    def _give_up(self, error: Exception) -> None:
+        self._failed = True
+        self._finish("failed")
+        self.request_frames(())
+        warnings.warn(
+            f"video: the recording has ended, the run goes on without it; what was written stays. {error}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+    def _finish(self, reason: str) -> None:
+        for recorder in getattr(self, "_recorders", ()):
+            try:
+                recorder.finish(reason)
+            except Exception as error:
+                if not self._failed:
+                    self._give_up(error)
+
+    @staticmethod
+    def _trigger(by: str, every: int | None, at: Sequence[int] | None, trigger: Any) -> Callable[[int], bool]:
+        given = [key for key, value in (("every", every), ("at", at), ("trigger", trigger)) if value is not None]
+        if len(given) > 1:
+            raise PlanError(f"video: expected one of every, at and trigger, got {' and '.join(given)}")
+        if every is not None:
+            period = _at_least("every", every, 1)
+            return lambda number: number % period == 0
+        if at is not None:
+            numbers = frozenset(_at_least("at", number, 0) for number in at)
+            return lambda number: number in numbers
+        if trigger is not None:
+            if isinstance(trigger, str):
+                trigger = import_target(trigger, "video: trigger")
+            if not callable(trigger):
+                raise PlanError(
+                    'video: trigger: expected a function of the number, or its import path "module:attr", got '
+                    f"{trigger!r}"
+                )
+            return lambda number: bool(trigger(number))
+        if by == "steps":
+            raise PlanError('video: by="steps": expected every, at or trigger to say which steps, got none of them')
+        return cubes
+
+    def _chosen(self, envs: Sequence[int] | None) -> tuple[int, ...]:
+        ids = tuple(range(self.num_envs)) if envs is None else tuple(envs)
+        if not ids or len(set(ids)) != len(ids) or not all(0 <= i < self.num_envs for i in ids):
+            raise PlanError(f"video: envs: expected indices from 0 to {self.num_envs - 1}, each once, got {list(ids)}")
+        return ids
+
+
+def _one_of(key: str, value: Any, values: tuple[str, ...]) -> Any:
+    if value not in values:
+        raise PlanError(
+            f'video: {key}: expected {" or ".join(values)}, got "{value}".{did_you_mean(str(value), values)}'
+        )
+    return value
+
+
+def _at_least(key: str, value: int, least: int) -> int:
+    if value < least:
+        raise PlanError(f"video: {key}: expected at least {least}, got {value}")
+    return int(value)
