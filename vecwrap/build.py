@@ -41,6 +41,7 @@ def build(
     render_mode: str | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     debug: bool = False,
+    stats: VecEnv | str | Path | None = None,
 ) -> VecEnv:
     """Build a vector environment from a pipeline.
 
@@ -69,6 +70,8 @@ def build(
         render_mode: as ``gymnasium.make``.
         env_kwargs: further arguments for ``gymnasium.make``, or for the callables.
         debug: check every action and observation against its space.
+        stats: an environment, or a file that its ``save`` wrote, whose running statistics this one uses, frozen: the
+            evaluation copy of a training environment.
 
     Returns:
         The environment: a ``gymnasium.vector.VectorEnv``. Its ``pipeline`` is the spec with all defaults filled in.
@@ -105,14 +108,15 @@ def build(
     }
     defaults: dict[str, Any] = {"n": None, "wrappers": (), **(build.__kwdefaults__ or {})}
     changes = {key: value for key, value in given.items() if not _is_default(value, defaults[key])}
-    return build_plan(plan(_read(env).override(**changes)))
+    return _with_statistics(build_plan(plan(_read(env).override(**changes))), stats)
 
 
-def load(path: str | Path, **overrides: Any) -> VecEnv:
+def load(path: str | Path, *, stats: VecEnv | str | Path | None = None, **overrides: Any) -> VecEnv:
     """Build the pipeline of a YAML file.
 
     Args:
         path: the file; paths in it are relative to it.
+        stats: as ``build``.
         overrides: a pipeline's keys, and ``workers``, ``envs_per_worker``, ``start_method`` and ``daemon``; they
             replace what the file says, ``wrappers`` and ``env_kwargs`` as a whole.
 
@@ -122,7 +126,7 @@ def load(path: str | Path, **overrides: Any) -> VecEnv:
     Raises:
         VecwrapError: as ``build``, with file and line.
     """
-    return build_plan(plan(PipelineSpec.load(path).override(**overrides)))
+    return _with_statistics(build_plan(plan(PipelineSpec.load(path).override(**overrides))), stats)
 
 
 def wrap(
@@ -193,6 +197,16 @@ def build_plan(checked: Plan) -> VecEnv:
         env.close(terminate=True)
         raise
     return env
+
+
+def _with_statistics(env: VecEnv, stats: VecEnv | str | Path | None) -> VecEnv:
+    if stats is None:
+        return env
+    try:
+        return env.share_statistics(stats)
+    except BaseException:
+        env.close(terminate=True)
+        raise
 
 
 def _read(env: Any) -> PipelineSpec:

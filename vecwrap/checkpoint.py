@@ -18,12 +18,13 @@ import gymnasium
 import numpy as np
 
 from vecwrap.errors import CheckpointError
+from vecwrap.running import RunningStatistics
 
 if TYPE_CHECKING:
     from vecwrap.vec_env import VecEnv
     from vecwrap.wrapper import VecEnvWrapper
 
-__all__ = ["load_state_dict", "read_state", "state_dict", "write_state"]
+__all__ = ["load_state_dict", "read_state", "share_statistics", "state_dict", "write_state"]
 
 FORMAT = 1
 _STRUCTURE = "structure"
@@ -38,6 +39,10 @@ def state_dict(env: VecEnv) -> dict[str, Any]:
         "format": FORMAT,
         "chain": _chain_of(env),
         "layers": [layer.layer_state() for layer in _wrappers(env)],
+        "statistics": [
+            {name: statistics.state() for name, statistics in layer.layer_statistics().items()}
+            for layer in _wrappers(env)
+        ],
         "sub_envs": sub_envs,
         "sub_envs_missing": reason,
         "shown": env._all_observations() if sub_envs is not None else None,
@@ -63,6 +68,53 @@ def load_state_dict(env: VecEnv, state: dict[str, Any]) -> None:
     root._load_sub_env_states(state["sub_envs"])
     if state["shown"] is not None:
         env._show_again(state["shown"])
+
+
+def share_statistics(env: VecEnv, source: VecEnv | str | os.PathLike[str]) -> None:
+    """Let every normalising layer of a chain use the statistics of another chain, or of a saved one.
+
+    Layers are matched by class, from the outermost in; layers without statistics may differ.
+
+    Raises:
+        CheckpointError: the source has no such layer, or one of other observations.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        where, offered = os.fspath(source), _saved_statistics(source)
+    else:
+        where, offered = repr(source), _live_statistics(source)
+    for layer in _wrappers(env):
+        own = layer.layer_statistics()
+        if not own:
+            continue
+        name = type(layer).__name__
+        position = next((k for k, (kind, _) in enumerate(offered) if kind == name), None)
+        if position is None:
+            raise CheckpointError(f"stats: {where} has no statistics of a layer {name}; expected one for each here")
+        _, theirs = offered.pop(position)
+        if {key: value.mean.shape for key, value in own.items()} != {k: v.mean.shape for k, v in theirs.items()}:
+            raise CheckpointError(
+                f"stats: the statistics of {name} in {where} are of other observations: expected "
+                f"{ {key: value.mean.shape for key, value in own.items()} }, got "
+                f"{ {key: value.mean.shape for key, value in theirs.items()} }"
+            )
+        layer.use_statistics(theirs)
+
+
+def _live_statistics(source: VecEnv) -> list[tuple[str, dict[str, RunningStatistics]]]:
+    return [(type(layer).__name__, layer.layer_statistics()) for layer in _wrappers(source) if layer.layer_statistics()]
+
+
+def _saved_statistics(path: str | os.PathLike[str]) -> list[tuple[str, dict[str, RunningStatistics]]]:
+    state = read_state(path)
+    saved = []
+    for name, layer in zip(reversed(state["chain"]["layers"]), state["statistics"], strict=True):
+        statistics = {}
+        for key, values in layer.items():
+            statistics[key] = RunningStatistics(np.shape(values["mean"]))
+            statistics[key].load(values, f"stats: {os.fspath(path)}: {name}")
+        if statistics:
+            saved.append((name, statistics))
+    return saved
 
 
 def _wrappers(env: VecEnv) -> tuple[VecEnvWrapper, ...]:

@@ -93,6 +93,14 @@ class ObservationNormalizer:
         _refuse_unbegun(self._begun)
         return self._original.all()
 
+    def layer_statistics(self) -> dict[str, RunningStatistics]:
+        """The statistics of the observations, by the names that errors use."""
+        return {members.name_of(key): statistics for key, statistics in self.statistics.items()}
+
+    def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
+        """Go on with these objects, named as ``layer_statistics`` names them."""
+        self.statistics = {key: statistics[members.name_of(key)] for key in self.statistics}
+
     def state(self) -> dict[str, Any]:
         """Give all of it, in fresh arrays; ``statistics`` is what an evaluation copy needs."""
         return {
@@ -189,6 +197,14 @@ class RewardNormalizer:
         """Give (n,) rewards as they came in last."""
         _refuse_unbegun(self._begun)
         return self._original.copy()
+
+    def layer_statistics(self) -> dict[str, RunningStatistics]:
+        """The statistics of the returns."""
+        return {"returns": self.statistics}
+
+    def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
+        """Go on with this object."""
+        self.statistics = statistics["returns"]
 
     def state(self) -> dict[str, Any]:
         """Give all of it, in fresh arrays; ``statistics`` is what an evaluation copy needs."""

@@ -421,6 +421,22 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """
         checkpoint.load_state_dict(self, state)
 
+    def share_statistics(self, source: VecEnv | str | PathLike[str]) -> Self:
+        """Use the running statistics of another chain, for evaluation; ``build(..., stats=source)`` calls this.
+
+        The statistics of a live environment are shared, not copied: what it learns later holds here too. This
+        environment is put into ``eval()``, so that it reads them and leaves them alone.
+
+        Args:
+            source: an environment with the same normalising layers, or a file that ``save`` wrote. n and the other
+                layers may differ.
+
+        Raises:
+            CheckpointError: the source lacks a layer, or has one of other observations.
+        """
+        checkpoint.share_statistics(self, source)
+        return self.eval()
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write ``state_dict()`` to a ``.npz`` file, atomically: a crash or a full disk leaves the old file.
 

@@ -15,6 +15,7 @@ from gymnasium import spaces
 
 from vecwrap.batch import Batch
 from vecwrap.contract import IntArray, StepResult
+from vecwrap.running import RunningStatistics
 from vecwrap.vec_env import VecEnv
 
 __all__ = ["MapObservations", "VecEnvWrapper"]
@@ -87,6 +88,13 @@ class VecEnvWrapper(VecEnv):
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Take in what ``layer_state`` gave; its own arrays are not shared with ``state`` afterwards."""
+
+    def layer_statistics(self) -> dict[str, RunningStatistics]:
+        """Give the running statistics of this layer by name; the objects themselves, not copies."""
+        return {}
+
+    def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
+        """Go on with these objects instead of this layer's own; names and shapes have been checked."""
 
     # -- forwarding ----------------------------------------------------------------------------------------------------
 

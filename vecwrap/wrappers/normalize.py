@@ -7,6 +7,7 @@ from typing import Any
 from vecwrap.batch import Batch
 from vecwrap.contract import FloatArray, StepResult
 from vecwrap.normalizers import ObservationNormalizer, RewardNormalizer
+from vecwrap.running import RunningStatistics
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
@@ -75,6 +76,15 @@ class Normalize(VecEnvWrapper):
         """Count, then normalise, both."""
         self.observations.on_step(step, self.training)
         self.rewards.on_step(step, self.training)
+
+    def layer_statistics(self) -> dict[str, RunningStatistics]:
+        """The statistics of both halves themselves."""
+        return {**self.observations.layer_statistics(), **self.rewards.layer_statistics()}
+
+    def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
+        """Go on with other statistics."""
+        self.observations.use_statistics(statistics)
+        self.rewards.use_statistics(statistics)
 
     def layer_state(self) -> dict[str, Any]:
         """Give the state of both halves."""

@@ -7,6 +7,7 @@ from typing import Any
 from vecwrap.batch import Batch
 from vecwrap.contract import StepResult
 from vecwrap.normalizers import ObservationNormalizer
+from vecwrap.running import RunningStatistics
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
@@ -77,6 +78,14 @@ class NormalizeObs(VecEnvWrapper):
     def on_step(self, step: StepResult) -> None:
         """Count, then normalise."""
         self.normalizer.on_step(step, self.training)
+
+    def layer_statistics(self) -> dict[str, RunningStatistics]:
+        """The statistics themselves."""
+        return self.normalizer.layer_statistics()
+
+    def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
+        """Go on with other statistics."""
+        self.normalizer.use_statistics(statistics)
 
     def layer_state(self) -> dict[str, Any]:
         """Give the statistics, and what was shown and came in last."""

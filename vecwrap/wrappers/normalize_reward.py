@@ -6,6 +6,7 @@ from typing import Any
 
 from vecwrap.contract import FloatArray, StepResult
 from vecwrap.normalizers import RewardNormalizer
+from vecwrap.running import RunningStatistics
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
@@ -58,6 +59,14 @@ class NormalizeReward(VecEnvWrapper):
     def on_step(self, step: StepResult) -> None:
         """Count, normalise, begin anew where an episode ended."""
         self.normalizer.on_step(step, self.training)
+
+    def layer_statistics(self) -> dict[str, RunningStatistics]:
+        """The statistics themselves."""
+        return self.normalizer.layer_statistics()
+
+    def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
+        """Go on with other statistics."""
+        self.normalizer.use_statistics(statistics)
 
     def layer_state(self) -> dict[str, Any]:
         """Give the statistics, the running returns, and the last rewards."""

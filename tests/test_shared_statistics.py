@@ -1,0 +1,95 @@
+"""Evaluation copies: the statistics of a training environment, shared or from a file, frozen where they are used."""
+
+import numpy as np
+import pytest
+
+import vecwrap
+from vecwrap.errors import CheckpointError
+
+LAYERS = ["monitor", "normalize_obs", "normalize_reward"]
+
+
+@pytest.fixture
+def training():
+    env = vecwrap.build("Pendulum-v1", n=3, wrappers=LAYERS, backend="dummy", seed=1)
+    env.reset()
+    run(env, 50)
+    yield env
+    env.close()
+
+
+def run(env, steps):
+    env.action_space.seed(0)
+    for _ in range(steps):
+        env.step(env.action_space.sample())
+
+
+def numbers(env):
+    return [
+        (name, statistics.mean.tolist(), statistics.var.tolist(), statistics.count)
+        for layer in env.layers[:-1]
+        for name, statistics in layer.layer_statistics().items()
+    ]
+
+
+def test_an_evaluation_copy_follows_the_training_environment_and_never_moves_it(training):
+    with vecwrap.build("Pendulum-v1", n=2, wrappers=LAYERS[1:], backend="dummy", stats=training, seed=9) as evaluation:
+        assert not evaluation.training
+        assert training.training
+        before = numbers(training)
+        evaluation.reset()
+        run(evaluation, 30)
+        assert numbers(training) == before == numbers(evaluation)
+        run(training, 20)
+        assert numbers(training) != before
+        assert numbers(evaluation) == numbers(training), "shared, not copied"
+
+
+def test_the_same_observations_are_shown_alike(training):
+    training.eval()
+    with vecwrap.build("Pendulum-v1", n=3, wrappers=LAYERS, backend="dummy", stats=training) as evaluation:
+        np.testing.assert_array_equal(training.reset(seed=4)[0], evaluation.reset(seed=4)[0])
+        actions = training.action_space.sample()
+        for one, other in zip(training.step(actions)[:2], evaluation.step(actions)[:2], strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_statistics_from_a_file_for_another_n(training, tmp_path):
+    training.save(tmp_path / "run.npz")
+    with vecwrap.build("Pendulum-v1", n=1, wrappers=LAYERS[1:], stats=tmp_path / "run.npz") as evaluation:
+        assert numbers(evaluation) == numbers(training)
+        evaluation.reset(seed=1)
+        run(evaluation, 10)
+        assert numbers(evaluation) == numbers(training), "frozen"
+        evaluation.train()
+        run(evaluation, 10)
+        assert numbers(evaluation) != numbers(training)
+
+
+def test_both_halves_in_one_layer(training):
+    with (
+        vecwrap.build("Pendulum-v1", n=2, wrappers=["normalize"], backend="dummy", seed=2) as source,
+        vecwrap.build("Pendulum-v1", n=1, wrappers=["normalize"], backend="dummy", stats=source) as evaluation,
+    ):
+        source.reset()
+        run(source, 5)
+        assert len(numbers(evaluation)) == 2
+        assert numbers(evaluation) == numbers(source)
+
+
+@pytest.mark.parametrize(
+    ("env", "layers", "words"),
+    [
+        ("Pendulum-v1", ["normalize"], "has no statistics of a layer Normalize"),
+        ("CartPole-v1", ["normalize_obs"], r"of other observations: expected .*\(4,\).*got .*\(3,\)"),
+        ("Pendulum-v1", ["normalize_obs", "normalize_obs"], "has no statistics of a layer NormalizeObs"),
+    ],
+)
+def test_statistics_that_do_not_fit_are_refused(training, env, layers, words):
+    with pytest.raises(CheckpointError, match=words):
+        vecwrap.build(env, n=1, wrappers=layers, stats=training)
+
+
+def test_a_file_that_holds_no_state_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match="no such file"):
+        vecwrap.build("Pendulum-v1", n=1, wrappers=["normalize"], stats=tmp_path / "none.npz")
