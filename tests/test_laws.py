@@ -128,6 +128,7 @@ SUBJECTS = {
         nothing_around, SubEnvFactory(toy(), (partial(FrameSkip, frame_skip=3, pooling="max"),)), steps=60
     ),
     "framestack:3": Subject(partial(FrameStack, k=3)),
+    "framestack of members": Subject(partial(FrameStack, k=2, keys=("position",)), toy(observations="mixed")),
     "framestack:2,axis=channel,padding=first": Subject(
         partial(FrameStack, k=2, axis="channel", padding="first"), toy(observations="box_uint8")
     ),

@@ -275,14 +275,105 @@ def test_arguments_that_do_not_fit_are_refused(arguments, message):
     assert str(error.value) == message
 
 
-@pytest.mark.parametrize(
-    "space", [spaces.Discrete(3), spaces.Text(3), spaces.MultiBinary(3), spaces.Dict({"x": spaces.Box(0, 1)})]
-)
+@pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.Text(3), spaces.MultiBinary(3)])
 def test_a_space_that_it_cannot_serve_is_refused(space):
     make = [lambda: ToyEnv(observation_space=space)]
     with DummyBackend(make) as env, pytest.raises(PlanError) as error:
         FrameStack(env, 4)
     assert str(error.value) == (
-        f"framestack: expected observations of a Box space, got {type(space).__name__}; put a layer that makes them "
-        "one inside of it (gymnasium.wrappers.FlattenObservation does for most spaces)"
+        f"framestack: expected observations of a Box, got {space}; put a layer that makes them one inside of it "
+        "(flatten does)"
     )
+
+
+# -- members of a Dict ------------------------------------------------------------------------------------------------
+
+CAMERA, SPEED = spaces.Box(0, 255, (2, 3), np.uint8), spaces.Box(-9, 9, (2,), np.float64)
+MACHINE = spaces.Dict(camera=CAMERA, door=spaces.Discrete(4), speed=SPEED, word=spaces.Text(3))
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    mode=st.sampled_from(MODES),
+    keys=st.sampled_from([("camera",), ("speed", "camera")]),
+    k=st.integers(1, 4),
+    axis=st.sampled_from(["new", "channel"]),
+    padding=st.sampled_from(["zero", "first"]),
+    played=operations,
+)
+def test_keys_are_stacked_as_lists_of_frames_and_other_members_pass_unchanged(mode, keys, k, axis, padding, played):
+    make = [lambda i=i: ToyEnv((3, 5, 1), i, observation_space=MACHINE) for i in range(3)]
+    with FrameStack(DummyBackend(make, autoreset=mode), k, axis=axis, padding=padding, keys=keys) as env:
+        for i, events in enumerate(Driver(env).play(played)):
+            frames = {}
+            for event, (observation, *_) in replay(make[i](), events):
+                expected = dict(observation)
+                for key in keys:
+                    value = np.asarray(observation[key])
+                    if event.kind == "reset":
+                        frames[key] = [np.zeros_like(value) if padding == "zero" else value] * k
+                    frames[key] = [*frames[key][1:], value]
+                    expected[key] = naive(frames[key], value.shape, axis, "last")
+                assert_same(event.observation, expected)
+
+
+def test_keys_left_out_means_every_member_as_gymnasium_does_it_for_one():
+    space = spaces.Dict(camera=CAMERA, speed=SPEED)
+    make = [lambda: ToyEnv(observation_space=space)] * 2
+    peer = FrameStackObservation(ToyEnv(observation_space=CAMERA), 3, padding_type="zero")
+    with FrameStack(DummyBackend(make), 3) as env:
+        assert env.single_observation_space["camera"] == peer.observation_space
+        assert env.single_observation_space["speed"].shape == (3, 2)
+        assert list(env.single_observation_space) == ["camera", "speed"]
+        assert_same(env.reset()[0]["camera"][1], peer.reset()[0])
+        assert_same(env.step([0, 0])[0]["camera"][1], peer.step(0)[0])
+
+
+def test_keys_leave_shared_spaces_and_the_dicts_that_came_alone():
+    space = deepcopy(MACHINE)
+    with FrameStack(DummyBackend([lambda: ToyEnv(observation_space=space)] * 2), 2, keys=("camera",)) as env:
+        assert space == MACHINE == env.env.single_observation_space
+        env.reset()
+        env.step_async([0, 0])
+        step = env.env._receive(2, None)
+        came = step.observations
+        camera = came["camera"].copy()
+        env.on_step(step)
+        assert step.observations is not came
+        assert_same(came["camera"], camera)
+        assert step.observations["speed"] is came["speed"]
+
+
+def test_keys_go_on_from_a_state_as_if_they_had_never_stopped():
+    make = [lambda: ToyEnv(observation_space=MACHINE)] * 2
+    layers = [FrameStack(DummyBackend(make), 3, keys=("camera", "speed")) for _ in range(2)]
+    for env in layers:
+        env.reset()
+    layers[0].step([0, 0])
+    layers[1].env.step([0, 0])
+    state = layers[0].layer_state()
+    layers[1].load_layer_state(state)
+    state["stacks"]["camera"].fill(9)
+    one, other = (env.step([0, 0])[0] for env in layers)
+    assert_same(one, other)
+    assert one["camera"][0, 1].any()
+    for env in layers:
+        env.close()
+
+
+@pytest.mark.parametrize(
+    ("space", "keys", "message"),
+    [
+        (MACHINE, None, "framestack: observations['door']: expected a Box, got Discrete(4); name those that it is for: "
+                        'keys=["camera", "speed"]'),
+        (MACHINE, ("door",), "framestack: observations['door']: expected a Box, got Discrete(4); put a layer that"),
+        (MACHINE, ("camra",), "framestack: keys: expected members of the observations, ['camera', 'door', 'speed', "
+                              "'word'], got \"camra\". Did you mean \"camera\"?"),
+        (MACHINE, (), "framestack: keys: expected one or more of"),
+        (CAMERA, ("camera",), "framestack: keys: expected observations of a Dict space, got Box"),
+    ],
+)  # fmt: skip
+def test_keys_that_do_not_fit_are_refused(space, keys, message):
+    with DummyBackend([lambda: ToyEnv(observation_space=space)]) as env, pytest.raises(PlanError) as error:
+        FrameStack(env, 2, keys=keys)
+    assert str(error.value).startswith(message)

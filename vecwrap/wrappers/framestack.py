@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from gymnasium import spaces
 
+from vecwrap import members
+from vecwrap.batch import Batch
 from vecwrap.contract import StepResult
 from vecwrap.errors import PlanError, did_you_mean
 from vecwrap.vec_env import VecEnv
@@ -33,8 +36,10 @@ class FrameStack(VecEnvWrapper):
     (D,)       (k, D)                       (k*D,)               (k*D,)
     ========== ============================ ==================== ======================
 
+    Of observations of a Dict space, each member is stacked by itself; those that ``keys`` does not name pass unchanged.
+
     Args:
-        env: what it wraps; its observations are Boxes.
+        env: what it wraps; its observations are a Box, or a Dict with Boxes.
         k: how many observations a stack holds.
         axis: ``"new"`` puts a leading axis of length k before any shape; ``"channel"`` concatenates along the channels,
             those of the oldest observation first. An image without a channel axis counts as one channel, and a vector
@@ -42,9 +47,10 @@ class FrameStack(VecEnvWrapper):
         padding: what stands before an episode's first observation: ``"zero"``, as in Baselines, SB3 and ALE, or
             ``"first"``, copies of that observation.
         channels: with ``axis="channel"``, whether they are the ``"last"`` axis or the ``"first"``.
+        keys: which members of a Dict to stack; None means all.
 
     Raises:
-        PlanError: observations that are no Box, or an argument out of range.
+        PlanError: observations that cannot be stacked, or an argument out of range.
 
     Example:
         >>> import gymnasium
@@ -67,14 +73,13 @@ class FrameStack(VecEnvWrapper):
         axis: Literal["new", "channel"] = "new",
         padding: Literal["zero", "first"] = "zero",
         channels: Literal["last", "first"] = "last",
+        keys: tuple[str, ...] | None = None,
     ) -> None:
         super().__init__(env)
         space = env.single_observation_space
-        if type(space) is not spaces.Box:
-            raise PlanError(
-                f"framestack: expected observations of a Box space, got {type(space).__name__}; put a layer that makes "
-                "them one inside of it (gymnasium.wrappers.FlattenObservation does for most spaces)"
-            )
+        stacked = members.choose(
+            "framestack", space, keys, _is_box, "a Box", "put a layer that makes them one inside of it (flatten does)"
+        )
         if k < 1:
             raise PlanError(f"framestack: k: expected 1 or more observations, got {k}")
         _one_of("axis", axis, ("new", "channel"))
@@ -84,20 +89,47 @@ class FrameStack(VecEnvWrapper):
         self.axis = axis
         self.padding = padding
         self.channels = channels
-        self._stack = _Stack(space, env.num_envs, _layout(space.shape, k, axis, channels), padding)
-        self._set_observation_space(self._stack.space)
+        self._stacks = {
+            key: _Stack(box, env.num_envs, _layout(box.shape, k, axis, channels), padding)
+            for key, box in stacked.items()
+        }
+        self._set_observation_space(members.replaced(space, {key: each.space for key, each in self._stacks.items()}))
 
     def on_step(self, step: StepResult) -> None:
         """Stack terminal observations with the ended history, clear the rows that open an episode, append."""
-        step.observations, step.final_obs = self._stack.push(step)
+        observations, final_obs = step.observations, step.final_obs
+        stacks, final_stacks = {}, {}
+        for key, each in self._stacks.items():
+            final = None if final_obs is None else _member(final_obs, key)
+            stacks[key], final_stacks[key] = each.push(step, _member(observations, key), final)
+        step.observations = _with_members(observations, stacks)
+        if final_obs is not None:
+            step.final_obs = _with_members(final_obs, final_stacks)
 
     def layer_state(self) -> dict[str, Any]:
-        """Give the stacks, (n, *shape)."""
-        return {"stacks": self._stack.last.copy()}
+        """Give the stacks: (n, *shape), or for a Dict such by key."""
+        return {"stacks": _with_members({}, {key: each.last.copy() for key, each in self._stacks.items()})}
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Take in what ``layer_state`` gave."""
-        self._stack.last[:] = state["stacks"]
+        for key, each in self._stacks.items():
+            each.last[:] = _member(state["stacks"], key)
+
+
+def _is_box(space: spaces.Space[Any]) -> bool:
+    return type(space) is spaces.Box
+
+
+def _member(batch: Batch, key: members.Key) -> Array:
+    array: Array = batch if key is None else batch[key]
+    return array
+
+
+def _with_members(batch: Batch, new: Mapping[members.Key, Array | None]) -> Batch:
+    """Give a batch with other members; its own dict is left as it is."""
+    if None in new:
+        return new[None]
+    return {**batch, **new}
 
 
 @dataclass(frozen=True)
@@ -164,28 +196,28 @@ class _Stack:
         self.space = spaces.Box(layout.stack(low), layout.stack(high), dtype=low.dtype.type)
         self.last = np.zeros((num_envs, *layout.shape), dtype=low.dtype)
 
-    def push(self, step: StepResult) -> tuple[Array, Array | None]:
-        """Give the stacks of ``step.observations`` and of ``step.final_obs``, and remember the former."""
+    def push(self, step: StepResult, observations: Array, final_obs: Array | None) -> tuple[Array, Array | None]:
+        """Give the stacks of observations and of final observations, and remember the former."""
         history = self._layout.values(self.last)[step.rows]
         stacks = np.empty((len(step.env_ids), *self._layout.shape), dtype=self.last.dtype)
         values = self._layout.values(stacks)
         values[:, :-1] = history[:, 1:]
-        values[:, -1] = step.observations
+        values[:, -1] = observations
         if step.first.any():
-            values[step.first, :-1] = step.observations[step.first][:, None] if self._padding == "first" else 0
+            values[step.first, :-1] = observations[step.first][:, None] if self._padding == "first" else 0
         if not step.live.all():  # nothing new in these rows
             values[~step.live] = history[~step.live]
-        final_stacks = None if step.final_obs is None else self._end(stacks, history, step)
+        final_stacks = None if final_obs is None else self._end(stacks, history, step, final_obs)
         self.last[step.rows] = stacks  # not before: `history` may be a view of it
         return stacks, final_stacks
 
-    def _end(self, stacks: Array, history: Array, step: StepResult) -> Array:
+    def _end(self, stacks: Array, history: Array, step: StepResult, final_obs: Array) -> Array:
         """Stack the terminal observations with the history of the episodes that they end."""
         final_stacks = stacks.copy()
         values = self._layout.values(final_stacks)
         ended = step.first & step.dones
         values[ended, :-1] = history[ended, 1:]
-        values[ended, -1] = step.final_obs[ended]  # type: ignore[index]
+        values[ended, -1] = final_obs[ended]
         lost = ended & ~step.acted  # ended by no action: its last observation stands in the history already
         values[lost] = history[lost]
         return final_stacks
