@@ -81,6 +81,15 @@ def test_going_on_after_a_load_equals_never_having_stopped(tmp_path, backend, mo
         assert run(env, actions[60:]) == expected
 
 
+def test_what_was_frozen_stays_frozen():
+    with chain(DummyBackend, Walk, "same_step") as env:
+        env.reset(seed=1)
+        state = env.eval().state_dict()
+    with chain(DummyBackend, Walk, "same_step") as env:
+        env.load_state_dict(state)
+        assert not env.training
+
+
 def test_a_masked_reset_after_a_load_shows_what_was_last_shown(tmp_path):
     mask = np.array([False, True, False])
     with chain(DummyBackend, Walk, "disabled") as env:

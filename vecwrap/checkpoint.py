@@ -39,6 +39,7 @@ def state_dict(env: VecEnv) -> dict[str, Any]:
         "format": FORMAT,
         "chain": _chain_of(env),
         "layers": [layer.layer_state() for layer in _wrappers(env)],
+        "training": [layer.training for layer in _wrappers(env)],
         "statistics": [
             {name: statistics.state() for name, statistics in layer.layer_statistics().items()}
             for layer in _wrappers(env)
@@ -63,8 +64,9 @@ def load_state_dict(env: VecEnv, state: dict[str, Any]) -> None:
     for key in expected:
         if state["chain"].get(key) != expected[key]:
             raise CheckpointError(_difference(key, state["chain"].get(key), expected[key]))
-    for layer, layer_state in zip(_wrappers(env), state["layers"], strict=True):
+    for layer, layer_state, training in zip(_wrappers(env), state["layers"], state["training"], strict=True):
         layer.load_layer_state(layer_state)
+        layer.training = bool(training)
     root._load_sub_env_states(state["sub_envs"])
     if state["shown"] is not None:
         env._show_again(state["shown"])
