@@ -38,7 +38,7 @@ mutants: $(VENV)/.test  ## bring back one known bug at a time; the tests must no
 	$(BIN)/python tests/mutants/run.py --jobs 2
 
 soak: $(VENV)/.test  ## the long runs
-	$(BIN)/python -m pytest $(PYTEST_ARGS) -m soak
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m soak -o faulthandler_timeout=3600
 
 install: $(VENV)/.test  ## only install what the tests need
 

@@ -1,6 +1,7 @@
 """Any order of calls, in any mode: the process backends do as the dummy does, which is the model.
 
 Workers are kept from one example to the next; an example begins by bringing everything home and resetting with a seed.
+Whether a wait times out depends on the clock, so a rule that does not apply does nothing; preconditions would be flaky.
 """
 
 from functools import partial
@@ -14,7 +15,6 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
-    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -135,9 +135,10 @@ class Vector(RuleBasedStateMachine):
 
     # -- calls in two halves -----------------------------------------------------------------------------------------
 
-    @precondition(lambda self: self.idle)
     @rule(kind=st.sampled_from(["step", "reset", "call"]), seed=SEEDS, mask=MASKS)
     def ask(self, kind, seed, mask):
+        if not self.idle:
+            return
         arguments = {
             "step": ([self.actions(NUM_ENVS)], {}),
             "reset": ([], {"seed": seed, "options": {"reset_mask": mask} if mask.any() else None}),
@@ -147,9 +148,10 @@ class Vector(RuleBasedStateMachine):
         if self.lockstep.envs[0]._pending is not None:  # it may have been refused: a row has ended
             self.asked, self.results = kind, [NOT_YET] * len(BACKENDS)
 
-    @precondition(lambda self: self.asked)
     @rule(timeout=st.sampled_from([0, 0.0005, None]))
     def wait(self, timeout):
+        if not self.asked:
+            return
         for k, env in enumerate(self.lockstep.envs):
             if self.results[k] is NOT_YET:
                 try:
@@ -163,15 +165,17 @@ class Vector(RuleBasedStateMachine):
                 assert_same(self.results[0], self.results[k], f"{self.asked}_wait of {self.lockstep.envs[k]!r}")
             self.asked = None
 
-    @precondition(lambda self: not self.closed and not self.asked)
     @rule(ids=SOME)
     def send(self, ids):
+        if self.closed or self.asked:
+            return
         self.all("send", self.actions(len(ids)), env_ids=ids)
         self.out = set(self.lockstep.envs[0]._out.nonzero()[0].tolist())
 
-    @precondition(lambda self: self.out)
     @rule()
     def recv(self):
+        if not self.out:
+            return
         result = self.all("recv")
         if result is not None:
             assert set(result[4]["env_id"].tolist()) == self.out
@@ -192,9 +196,10 @@ class Vector(RuleBasedStateMachine):
     def reset_with_a_bad_mask(self, mask):
         self.all("reset", options={"reset_mask": mask})
 
-    @precondition(lambda self: self.calls > 12 and not self.half_way)
     @rule()
     def close(self):
+        if self.calls < 12 or self.half_way:
+            return
         self.all("close")
         self.closed, self.asked, self.out = True, None, set()
 
@@ -238,4 +243,4 @@ def test_any_order_of_calls_gives_what_dummy_gives(mode):
 @pytest.mark.soak
 @pytest.mark.parametrize("mode", Autoreset)
 def test_any_order_of_many_calls_gives_what_dummy_gives(mode):
-    run(mode, examples=300, calls=60)
+    run(mode, examples=200, calls=60)
