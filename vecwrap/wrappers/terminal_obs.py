@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from vecwrap.batch import Batch, tree_map
-from vecwrap.contract import StepResult
+from vecwrap.batch import Batch, row, tree_map
+from vecwrap.contract import BoolArray, StepResult
+from vecwrap.endings import Ending, Endings
 from vecwrap.errors import PlanError
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
@@ -31,12 +34,18 @@ class TerminalObs(VecEnvWrapper):
     the one at this layer's place in the chain: outside of a frame stack it is a stack, inside it is a frame. A row that
     rests in episodic mode reports its end once. Observations of Dict and Tuple spaces give dicts and tuples of arrays.
 
+    With ``record=k`` the last k endings of each sub-environment are kept too: ``endings``, ``save`` and ``tiles``. A
+    score there is what the environment paid in the episode, whatever clips rewards; an episode that a reset breaks off
+    leaves no ending.
+
     Args:
         env: what it wraps.
         key: the column's name; ``"terminal_observation"`` is Stable-Baselines3's.
+        record: how many endings of each sub-environment to keep.
 
     Raises:
-        PlanError: a key that is empty, begins with an underscore (these are masks), or that Gymnasium gives a meaning.
+        PlanError: a key that is empty, begins with an underscore (these are masks), or that Gymnasium gives a meaning;
+            a negative number of endings.
 
     Example:
         >>> import gymnasium
@@ -53,31 +62,94 @@ class TerminalObs(VecEnvWrapper):
         >>> env.close()
     """
 
-    def __init__(self, env: VecEnv, *, key: str = "terminal_obs") -> None:
+    not_hashed: ClassVar[frozenset[str]] = frozenset({"record"})
+
+    def __init__(self, env: VecEnv, *, key: str = "terminal_obs", record: int = 0) -> None:
         super().__init__(env)
         if not key or key.startswith("_") or key in RESERVED:
             raise PlanError(
                 f"terminal_obs: key: expected a name without a leading underscore and none of {', '.join(RESERVED)}, "
                 f'got "{key}"; the default is "terminal_obs"'
             )
+        if record < 0:
+            raise PlanError(f"terminal_obs: record: expected 0 or more endings, got {record}")
         self.key = key
+        self.record = record
         self._running = np.zeros(env.num_envs, dtype=np.bool_)
+        self._scores = np.zeros(env.num_envs)
+        self._lengths = np.zeros(env.num_envs, dtype=np.int64)
+        self._endings = Endings(env.single_observation_space, env.num_envs, record)
+
+    @property
+    def endings(self) -> tuple[tuple[Ending, ...], ...]:
+        """The last endings of each sub-environment, the oldest first; at most ``record`` of each."""
+        return self._endings.all()
+
+    def save_endings(self, path: str | os.PathLike[str]) -> None:
+        """Write the endings as an ``.npz`` file, which ``np.load`` reads without pickle.
+
+        It holds, for e endings, by sub-environment, the oldest first: ``env_ids`` (e,) int64, ``scores`` (e,) float64,
+        ``lengths`` (e,) int64, ``terminations``, ``truncations`` and ``lost`` (e,) bool, and ``observations``
+        (e, *shape), or of a Dict or Tuple space ``observations.<key>`` for each part.
+
+        Raises:
+            ArgumentError: observations that have no array form, such as texts.
+            OSError: the file cannot be written; one that was there is as it was.
+        """
+        self._endings.save(path)
+
+    def draw_endings(self, member: str | None = None) -> NDArray[np.uint8]:
+        """Draw the last observations of the endings as one image of tiles, by sub-environment, the oldest first.
+
+        Args:
+            member: which member of a Dict is the image.
+
+        Returns:
+            (height, width, 3) uint8. Of a stack of images the newest is drawn.
+
+        Raises:
+            ArgumentError: no episode has ended yet, or the observations are no images.
+        """
+        return self._endings.draw(member)
 
     def on_step(self, step: StepResult) -> None:
         """Add the column where an episode ended."""
         dones = step.dones
         ended = dones & self._running[step.rows]  # a row that rests has ended before
         self._running[step.rows] = step.first | (self._running[step.rows] & ~dones)
-        if ended.any():
-            step.add_info(self.key, _only(ended, step.terminal_observations), ended)
+        terminal = _only(ended, step.terminal_observations) if ended.any() else None
+        if terminal is not None:
+            step.add_info(self.key, terminal, ended)
+        if self.record:
+            self._note(step, ended, terminal)
+
+    def _note(self, step: StepResult, ended: BoolArray, terminal: Batch) -> None:
+        """Add up, and keep what ended."""
+        scores = self._scores[step.rows] + step.raw_rewards
+        lengths = self._lengths[step.rows] + step.acted
+        for i in np.flatnonzero(ended).tolist():
+            flags = bool(step.terminations[i]), bool(step.truncations[i]), not step.acted[i]
+            ending = Ending(row(terminal, i), float(scores[i]), int(lengths[i]), *flags)
+            self._endings.add(int(step.env_ids[i]), ending)
+        cleared = ended | step.first
+        self._scores[step.rows] = np.where(cleared, 0.0, scores)
+        self._lengths[step.rows] = np.where(cleared, 0, lengths)
 
     def layer_state(self) -> dict[str, Any]:
-        """Give which sub-environments have a running episode."""
-        return {"running": self._running.copy()}
+        """Give which sub-environments have a running episode, its score and length, and the endings."""
+        return {
+            "running": self._running.copy(),
+            "scores": self._scores.copy(),
+            "lengths": self._lengths.copy(),
+            "endings": self._endings.state(),
+        }
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Take in what ``layer_state`` gave."""
         self._running[:] = state["running"]
+        self._scores[:] = state["scores"]
+        self._lengths[:] = state["lengths"]
+        self._endings.load(state["endings"])
 
 
 def _only(mask: np.ndarray[Any, Any], batch: Batch) -> Batch:
