@@ -10,8 +10,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.spaces.text import alphanumeric
 
 __all__ = ["SPACES", "BadManners", "Polylines", "ToyEnv", "digest", "toy"]
+
+# In order: Gymnasium before 1.4 draws from a set, whose order differs from one interpreter to the next.
+LETTERS = "".join(sorted(alphanumeric))
 
 
 class Polylines(spaces.Space[Any]):
@@ -52,7 +56,7 @@ def _nested() -> spaces.Space[Any]:
                         (
                             spaces.Box(-1, 1, (2,), np.float64),
                             spaces.Discrete(4, start=-2),
-                            spaces.Text(5, min_length=0),
+                            spaces.Text(5, min_length=0, charset=LETTERS),
                         )
                     ),
                     "contacts": spaces.MultiBinary(3),
@@ -68,7 +72,9 @@ def _mixed() -> spaces.Space[Any]:
     return spaces.Dict(
         {
             "position": spaces.Box(-1, 1, (2,), np.float32),
-            "loose": spaces.Tuple((Polylines(), spaces.Sequence(spaces.Box(0, 1, (2,), np.float32)), spaces.Text(4))),
+            "loose": spaces.Tuple(
+                (Polylines(), spaces.Sequence(spaces.Box(0, 1, (2,), np.float32)), spaces.Text(4, charset=LETTERS))
+            ),
             "mesh": spaces.Graph(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)),
         }
     )
@@ -83,7 +89,7 @@ SPACES: dict[str, Callable[[], spaces.Space[Any]]] = {
     "discrete": lambda: spaces.Discrete(5, start=-2),
     "multi_binary": lambda: spaces.MultiBinary((2, 3)),
     "multi_discrete": lambda: spaces.MultiDiscrete([3, 4], start=[-1, 2]),
-    "text": lambda: spaces.Text(8, min_length=0),
+    "text": lambda: spaces.Text(8, min_length=0, charset=LETTERS),
     "dict": lambda: spaces.Dict({"a": spaces.Box(-1, 1, (2,), np.float32), "b": spaces.Discrete(3)}),
     "tuple": lambda: spaces.Tuple((spaces.MultiBinary(2), spaces.Box(0, 9, (1,), np.int32))),
     "nested": _nested,
