@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vecwrap.errors import VecwrapError
-from vecwrap.tiles import tile
+from vecwrap.tiles import caption, enlarge, fit, tile
 
 
 def grey(value, height=4, width=6):
@@ -42,3 +42,38 @@ def test_grey_frames_and_missing_frames():
 def test_what_is_no_image_is_refused(frames):
     with pytest.raises(VecwrapError, match="tile: "):
         tile(frames)
+
+
+@pytest.mark.parametrize("size", [(50, 40), (200, 10), (60, 40), (1, 1)])
+def test_an_image_that_is_too_large_is_scaled_down_as_little_as_needed(size):
+    image = fit(grey(7, height=40, width=60), size)
+    height, width = image.shape[:2]
+    assert width <= size[0]
+    assert height <= size[1]
+    assert width == size[0] or height == size[1]
+    assert abs(width * 40 - height * 60) <= 60  # within a pixel
+    assert (image == 7).all()
+
+
+def test_an_image_that_fits_is_left_alone():
+    image = grey(7)
+    assert fit(image, (6, 4)) is image
+
+
+def test_pixels_are_repeated_as_often_as_needed_and_as_there_is_room():
+    image = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
+    assert enlarge(image, 3, (100, 100)) is image
+    larger = enlarge(image, 7, (100, 100))
+    assert larger.shape == (6, 9, 3)
+    assert (larger[::3, ::3] == image).all()
+    assert (larger[1::3, 2::3] == image).all()
+    assert enlarge(image, 70, (100, 5)).shape == (4, 6, 3)
+
+
+def test_captions_take_the_longest_texts_that_can_be_read():
+    wide, narrow = np.zeros((200, 800, 3), np.uint8), np.zeros((200, 120, 3), np.uint8)
+    texts = [("a rather long text on the first tile", "short")] * 2
+    assert (caption(wide, texts) == caption(wide, [text[:1] for text in texts])).all()
+    assert (caption(narrow, texts) == caption(narrow, [text[1:] for text in texts])).all()
+    assert wide.max() == 0  # a new image
+    assert caption(wide, texts).max() > 200

@@ -90,11 +90,12 @@ def caption(
 ) -> NDArray[np.uint8]:
     """Write a line at the top of each tile, and draw an orange border around marked ones.
 
-    All lines are of one size, which is such that the longest fits; where that could not be read, fewer words are shown.
+    All lines are of one size, which is such that the longest fits. Where that could not be read, shorter texts are
+    taken.
 
     Args:
         canvas: what ``tile`` gave, scaled or not; (height, width, 3) uint8.
-        texts: for each tile its words, the most important first.
+        texts: for each tile what may be written, the longest first; as many for each.
         marks: which tiles are marked.
 
     Returns:
@@ -121,11 +122,11 @@ def caption(
     return canvas
 
 
-def _lines_that_fit(cv2: Any, texts: Sequence[Sequence[str]], width: float, height: float) -> tuple[list[str], float]:
-    """As many words a tile as can be read, and the scale of the font."""
-    scale = 0.0
-    for count in range(max(map(len, texts)), 0, -1):
-        lines = ["  ".join(words[:count]) for words in texts]
+def _lines_that_fit(
+    cv2: Any, texts: Sequence[Sequence[str]], width: float, height: float
+) -> tuple[Sequence[str], float]:
+    """The longest texts that can be read, and the scale of the font."""
+    for lines in zip(*texts, strict=True):
         longest = max(cv2.getTextSize(line, cv2.FONT_HERSHEY_SIMPLEX, 1.0, 1)[0][0] for line in lines)
         scale = min(LARGEST, (width - 6) / max(longest, 1), height / 60)
         if scale >= SMALLEST:

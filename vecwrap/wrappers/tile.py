@@ -1,0 +1,108 @@
+"""One image of all sub-environments, as ``env.render()`` gives it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from vecwrap import tiles
+from vecwrap.contract import StepResult
+from vecwrap.errors import PlanError
+from vecwrap.opencv import load_cv2
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import VecEnvWrapper
+
+__all__ = ["Tile"]
+
+READABLE = 110  # pixels of width that a label needs
+
+
+class Tile(VecEnvWrapper):
+    """Render all sub-environments as one image.
+
+    ``env.render()`` gives it, from whatever layers lie outside of this one: rows = ⌈√n⌉, columns = ⌈n / rows⌉, row by
+    row, the first at the top left. Frames of unequal size are padded with black. The image is scaled down so that it
+    fits ``size``, at any n. (``get_images()`` still gives the single frames.)
+
+    With ``labels``, each tile tells its index, and the score and length (in agent steps) of its game: what the
+    environment itself paid, whatever clips rewards or ends episodes at lost lives. A game that ended in the last result
+    has its final score and an orange border; in same-step mode the frame below is the next one's first already. Frames
+    that are too small for words are enlarged by whole pixels. Where tiles are small, the numbers stand alone; where
+    they are tiny, the index alone.
+
+    Args:
+        env: what it wraps; built with ``render_mode="rgb_array"``.
+        labels: draw index, score and length on each tile.
+        size: the greatest width and height of the image, in pixels.
+
+    Raises:
+        PlanError: an environment that renders no ``rgb_array``, a size below 16, or labels without OpenCV.
+
+    Example:
+        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> from vecwrap.testing import ToyEnv  # its frames are 4 pixels high and 6 wide
+        >>> env = Tile(DummyBackend([lambda: ToyEnv(render_mode="rgb_array")] * 5))
+        >>> observations, infos = env.reset(seed=1)
+        >>> env.render().shape
+        (12, 12, 3)
+        >>> env.close()
+    """
+
+    not_hashed: ClassVar[frozenset[str]] = frozenset({"labels", "size"})
+
+    def __init__(self, env: VecEnv, labels: bool = False, *, size: tuple[int, int] = (1920, 1080)) -> None:
+        super().__init__(env)
+        if env.render_mode != "rgb_array":
+            raise PlanError(
+                f'tile: expected an environment built with render_mode="rgb_array", got {env.render_mode!r}; '
+                'for example build(..., render_mode="rgb_array")'
+            )
+        if min(size) < 16:
+            raise PlanError(f"tile: size: expected a width and a height of at least 16 pixels, got {tuple(size)}")
+        self.labels = labels
+        self.size = (int(size[0]), int(size[1]))
+        self._scores = np.zeros(env.num_envs)
+        self._lengths = np.zeros(env.num_envs, dtype=np.int64)
+        self._ended = np.zeros(env.num_envs, dtype=np.bool_)  # the label tells of a game that is over
+        if labels:
+            load_cv2("tile")
+
+    def on_step(self, step: StepResult) -> None:
+        """Keep score, for the labels."""
+        if not self.labels:
+            return
+        rows, live = step.rows, step.live
+        begun = self._ended[rows] & live  # the label told of the game before
+        scores = np.where(begun, 0.0, self._scores[rows]) + step.raw_rewards
+        lengths = np.where(begun, 0, self._lengths[rows]) + step.acted
+        over = step.raw_dones | (step.dones & live & ~step.acted)  # the latter: lost
+        anew = step.raw_first & ~over
+        self._scores[rows] = np.where(anew, 0.0, scores)
+        self._lengths[rows] = np.where(anew, 0, lengths)
+        self._ended[rows] = np.where(live, over, self._ended[rows])
+
+    def render(self) -> Any:
+        """Give one image of all sub-environments, (height, width, 3) uint8."""
+        image = tiles.tile(self.get_images())
+        if not self.labels:
+            return tiles.fit(image, self.size)
+        _, columns = tiles.grid(self.num_envs)
+        image = tiles.fit(tiles.enlarge(image, READABLE * columns, self.size), self.size)
+        texts = [
+            (f"#{i}  score {score:g}  {length} steps", f"#{i}  {score:g}  {length}", f"#{i}")
+            for i, (score, length) in enumerate(
+                zip(np.round(self._scores, 2).tolist(), self._lengths.tolist(), strict=True)
+            )
+        ]
+        return tiles.caption(image, texts, self._ended.tolist())
+
+    def layer_state(self) -> dict[str, Any]:
+        """The scores and lengths of the labels."""
+        return {"scores": self._scores.copy(), "lengths": self._lengths.copy(), "ended": self._ended.copy()}
+
+    def load_layer_state(self, state: dict[str, Any]) -> None:
+        """Go on with these."""
+        self._scores[:] = state["scores"]
+        self._lengths[:] = state["lengths"]
+        self._ended[:] = state["ended"]
