@@ -1,0 +1,325 @@
+"""What a user sees of episodes and numbers, the same on every backend; one test for each row of docs/semantics.md."""
+
+import warnings
+from functools import partial
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.error import ResetNeeded
+
+from tests.toys import counter, told
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.shmem import ShmemBackend
+from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.errors import BackendError, PlanError, SubEnvError
+from vecwrap.testing import assert_same, toy
+
+BACKENDS = {
+    "dummy": DummyBackend,
+    "subprocess": partial(SubprocessBackend, workers=2),
+    "shmem": partial(ShmemBackend, workers=2),
+}
+
+
+@pytest.fixture(params=BACKENDS)
+def make(request):
+    """Makes environments, and closes them in the end."""
+    made = []
+
+    def build(factories, **options):
+        made.append(BACKENDS[request.param](factories, **options))
+        return made[-1]
+
+    yield build
+    for env in made:
+        env.close()
+
+
+def array(*rows):
+    return np.array(rows, np.float32)
+
+
+# -- episode boundaries ------------------------------------------------------------------------------------------------
+
+
+def test_same_step_brings_the_terminal_observation_and_the_next_episodes_first(make):
+    env = make([counter(length=2), counter(length=3)])
+    assert_same(array([1, 0], [1, 0]), env.reset(seed=1)[0])
+    assert_same(array([1, 1], [1, 1]), env.step([0, 0])[0])
+    observations, rewards, terminations, truncations, infos = env.step([0, 0])
+    assert_same(array([2, 0], [1, 2]), observations)
+    assert rewards.tolist() == [12, 12]
+    assert terminations.tolist() == [True, False]
+    assert truncations.tolist() == [False, False]
+    assert_same(array([1, 2])[0], infos["final_obs"][0])
+    assert infos["final_obs"][1] is None
+    assert infos["_final_obs"].tolist() == [True, False]
+    observations, rewards, terminations, _, infos = env.step([0, 0])
+    assert_same(array([2, 1], [2, 0]), observations)
+    assert rewards.tolist() == [21, 13]
+    assert terminations.tolist() == [False, True]
+    assert_same(array([1, 3])[0], infos["final_obs"][1])
+
+
+def test_the_ended_steps_info_is_in_final_info_and_the_resets_at_the_top(make):
+    env = make([counter(length=2), counter(length=3)])
+    env.reset(seed=1)
+    env.step([0, 1])
+    infos = env.step([1, 2])[4]
+    final = {"step": np.array([2, 0]), "_step": np.array([True, False])}
+    final |= {"action": np.array([1, 0]), "_action": np.array([True, False])}
+    assert_same(final, infos["final_info"])
+    assert_same(np.array([True, False]), infos["_final_info"])
+    assert_same(np.array([2, 0]), infos["began"])
+    assert_same(np.array([True, False]), infos["_began"])
+    assert_same(np.array([0, 2]), infos["step"])
+    assert_same(np.array([False, True]), infos["_step"])
+    infos = env.step([0, 0])[4]
+    assert "began" in infos, "of row 1, which began its second episode"
+    assert infos["_final_info"].tolist() == [False, True]
+
+
+def test_next_step_resets_in_the_step_after_whose_action_is_ignored(make):
+    env = make([counter(length=2, truncate=True)] * 2, autoreset="next_step")
+    env.reset(seed=1)
+    env.step([0, 0])
+    observations, rewards, terminations, truncations, infos = env.step([0, 0])
+    assert_same(array([1, 2], [1, 2]), observations)
+    assert truncations.all()
+    assert not terminations.any()
+    assert "final_obs" not in infos
+    observations, rewards, terminations, truncations, infos = env.step([2, 2])
+    assert_same(array([2, 0], [2, 0]), observations)
+    assert rewards.tolist() == [0, 0]
+    assert not (terminations | truncations).any()
+    assert infos["began"].tolist() == [2, 2]
+    assert_same(array([2, 1], [2, 1]), env.step([0, 0])[0])
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_reset_clears_a_pending_autoreset(make, masked):
+    """The step after it steps; a second reset would begin a third episode."""
+    env = make([counter(length=1)] * 2, autoreset="next_step")
+    env.reset(seed=1)
+    env.step([0, 0])
+    observations, _ = env.reset(options={"reset_mask": np.array([True, False])} if masked else None)
+    assert_same(array([2, 0], [1, 1] if masked else [2, 0]), observations)
+    observations, rewards, *_ = env.step([0, 0])
+    assert_same(array([2, 1], [2, 0] if masked else [2, 1]), observations)
+    assert rewards.tolist() == [21, 0 if masked else 21]
+
+
+def test_stepping_past_the_end_in_disabled_mode_is_the_same_error_everywhere(make):
+    env = make([counter(length=1), counter(length=3)], autoreset="disabled")
+    env.reset(seed=1)
+    assert_same(array([1, 1], [1, 1]), env.step([0, 0])[0])
+    with pytest.raises(ResetNeeded, match=r"sub-environments \[0\] have ended"):
+        env.step([0, 0])
+    env.send([0], env_ids=[1])
+    observations, *_, infos = env.recv()
+    assert_same(array([1, 2]), observations)
+    assert infos["env_id"].tolist() == [1]
+    observations, infos = env.reset(options={"reset_mask": np.array([True, False])})
+    assert_same(array([2, 0], [1, 2]), observations)
+    assert infos["_began"].tolist() == [True, False]
+    assert_same(array([2, 1], [1, 3]), env.step([0, 0])[0])
+
+
+def test_an_ended_row_rests_in_episodic_mode_until_it_is_reset(make):
+    env = make([counter(length=1), counter(length=3)], autoreset="episodic")
+    env.reset(seed=1)
+    env.step([0, 0])
+    for step in (2, 3):
+        observations, rewards, terminations, _, infos = env.step([0, 0])
+        assert_same(array([1, 1], [1, step]), observations)
+        assert rewards.tolist() == [0, 10 + step]
+        assert terminations.tolist() == [True, step == 3]
+        assert infos["_step"].tolist() == [False, True]
+    assert_same(array([2, 0], [1, 3]), env.reset(options={"reset_mask": np.array([True, False])})[0])
+    _, rewards, terminations, *_ = env.step([0, 0])
+    assert rewards.tolist() == [21, 0]
+    assert terminations.tolist() == [True, True]
+
+
+def test_the_episodic_loop_gives_one_episode_of_each(make):
+    env = make([counter(length=length) for length in (1, 5, 2, 4)], autoreset="episodic")
+    env.reset()
+    returns, dones = np.zeros(4), np.zeros(4, bool)
+    while not dones.all():
+        _, rewards, terminations, truncations, _ = env.step(env.action_space.sample())
+        returns += rewards
+        dones = terminations | truncations
+    assert returns.tolist() == [sum(10 + k for k in range(1, length + 1)) for length in (1, 5, 2, 4)]
+
+
+def test_the_terminal_observation_is_a_copy_made_before_the_reset(make):
+    """The environment overwrites its one observation buffer in the reset."""
+    polite, rude = make([toy(manners=True, end=0.2)] * 3), make([toy(end=0.2)] * 3)
+    for env in (polite, rude):
+        env.reset(seed=1)
+    met = 0
+    while met < 5:
+        results = [env.step([0, 0, 0]) for env in (polite, rude)]
+        assert_same(*results)
+        met += "final_obs" in results[0][4]
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "reward", [1.5, np.float32(1.5), np.array(1.5), np.array([1.5]), np.array([[1.5]], np.float16)]
+)
+def test_rewards_of_shape_1_and_numpy_scalars_are_numbers(make, reward):
+    env = make([told(reward=reward)] * 2)
+    env.reset()
+    assert_same(np.array([1.5, 1.5]), env.step([0, 0])[1])
+
+
+@pytest.mark.parametrize("reward", [np.zeros(2), "1", None, 1j])
+def test_what_is_no_number_is_no_reward(make, reward):
+    env = make([told(reward=reward)] * 2)
+    env.reset()
+    with pytest.raises(SubEnvError, match="reward: expected"):
+        env.step([0, 0])
+
+
+def test_infos_with_mixed_types_are_promoted_over_the_batch(make):
+    env = make([told(info={"x": 1, "y": np.int8(1)}), told(info={"x": 2.7, "y": True})])
+    infos = env.reset()[1]
+    assert_same(np.array([1, 2.7]), infos["x"])
+    assert_same(np.array([1, 1], np.int8), infos["y"])
+
+
+def test_a_column_does_not_depend_on_what_came_before(make):
+    env = make([told(info={"x": 2.5}), told(info={"x": "a"})])
+    env.reset()
+    env.set_attr("info", [{"x": 1}, {"x": 2}])
+    assert_same(np.array([1, 2]), env.step([0, 0])[4]["x"])
+
+
+def test_values_of_the_same_kind_are_cast_with_one_warning():
+    """In this process, where the warning can be seen; test_laws compares what comes of it."""
+    space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    env = DummyBackend([told(observation_space=space, observation=np.array([0.25, 0.5]))])
+    with pytest.warns(UserWarning, match="the space says float32, the value is float64") as seen:
+        results = [env.reset()[0], env.step([0])[0], env.step([0])[0]]
+    assert len(seen) == 1
+    assert_same([array([0.25, 0.5])] * 3, results)
+
+
+@pytest.mark.filterwarnings("ignore:.*the space says float32:UserWarning")
+def test_values_of_the_same_kind_are_cast_everywhere(make):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+        env = make([told(observation_space=space, observation=np.array([0.25, 0.5]))] * 2)
+        assert_same(array([0.25, 0.5], [0.25, 0.5]), env.reset()[0])
+
+
+@pytest.mark.parametrize(
+    ("observation", "words"),
+    [
+        (np.zeros(3, np.float32), r"observation: expected shape \(2,\), got shape \(3,\)"),
+        (np.array(["a", "b"]), "observation: expected dtype float32, got <U1"),
+        (np.zeros(2, complex), "observation: expected dtype float32, got complex128"),
+        (None, "observation: expected shape"),
+    ],
+)
+def test_a_wrong_shape_or_kind_is_an_error_that_shows_both(make, observation, words):
+    space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    env = make([told(observation_space=space, observation=np.zeros(2, np.float32))] * 2)
+    env.reset()
+    env.set_attr("observation", [observation, observation], indices=[0, 1])
+    if observation is None:
+        env.set_attr("observation", [np.zeros(()), None])
+    with pytest.raises(SubEnvError, match=words):
+        env.step([0, 0])
+
+
+# -- what is refused at the start --------------------------------------------------------------------------------------
+
+
+def test_no_sub_environments_are_refused(make):
+    with pytest.raises(PlanError, match="at least one sub-environment, got 0"):
+        make([])
+
+
+@pytest.mark.parametrize("batch_size", [0, 3])
+def test_an_impossible_batch_size_is_refused(make, batch_size):
+    with pytest.raises(PlanError, match=f"batch_size: expected 1 to n=2, got {batch_size}"):
+        make([counter()] * 2, batch_size=batch_size)
+
+
+def test_an_unknown_mode_is_refused_with_a_near_one(make):
+    with pytest.raises(PlanError, match='Did you mean "same_step"'):
+        make([counter()], autoreset="same_stop")
+
+
+@pytest.mark.parametrize("what", ["observations", "actions"])
+def test_unequal_spaces_are_refused_with_the_first_two_that_differ(make, what):
+    with pytest.raises(BackendError, match=r"sub-environment 0 has Discrete.*sub-environment 2 has MultiBinary"):
+        make([toy(**{"observations": "discrete", what: name}) for name in ("discrete", "discrete", "multi_binary")])
+
+
+def test_an_environment_without_a_space_is_refused(make):
+    with pytest.raises(BackendError, match=r"sub-environment 1 \(Bare\): expected observation_space to be"):
+        make([counter(), Bare])
+
+
+class Bare(gymnasium.Env):
+    """An environment that forgot its spaces."""
+
+
+def test_debug_checks_observations(make):
+    space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    env = make([told(observation_space=space, observation=array([5])[0])] * 2, debug=True)
+    with pytest.raises(SubEnvError, match="observation: expected an element of Box"):
+        env.reset()
+
+
+# -- attributes --------------------------------------------------------------------------------------------------------
+
+
+def test_an_attribute_is_set_where_it_lives_and_a_new_one_on_the_environment_itself(make):
+    env = make([two_layers] * 2)
+    env.set_attr("factor", 3.0)  # of the inner layer
+    env.set_attr("info", {"x": 1})  # of the environment
+    env.set_attr("new", 1)
+    env.reset()
+    _, rewards, *_, infos = env.step([0, 0])
+    assert rewards.tolist() == [6, 6]
+    assert infos["x"].tolist() == [1, 1]
+    assert env.get_attr("factor") == (3.0, 3.0)
+    assert env.call("where_is", "factor") == (["Scale"],) * 2
+    assert env.call("where_is", "info") == (["Told"],) * 2
+    assert env.call("where_is", "new") == (["Told"],) * 2
+
+
+class Scale(gymnasium.RewardWrapper):
+    """Multiplies rewards."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.factor = 1.0
+
+    def reward(self, reward):
+        return self.factor * reward
+
+
+class Outer(gymnasium.Wrapper):
+    """Tells on which layers an attribute is."""
+
+    def where_is(self, name):
+        layers, env = [], self
+        while True:
+            layers += [type(env).__name__] if name in vars(env) else []
+            if env is self.unwrapped:
+                return layers
+            env = env.env
+
+
+def two_layers():
+    """A chain of two layers."""
+    return Outer(Scale(told(reward=2.0)()))
