@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium
+import numpy as np
 import pytest
 
 from vecwrap.errors import SpecError
@@ -82,6 +83,27 @@ def test_a_value_becomes_what_the_type_wants(value: Any, annotation: Any, result
     found = checked(value, annotation, "here")
     assert found == result
     assert type(found) is type(result)
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation", "fits"),
+    [
+        (1, np.floating | np.ndarray, True),
+        (0.5, np.floating | np.integer | np.ndarray, True),
+        (1, np.integer | np.ndarray, True),
+        (0.5, np.number, True),
+        (0.5, np.float32 | None, True),
+        (0.5, np.integer | np.ndarray, False),
+        (True, np.integer, False),
+        ("1", np.floating, False),
+    ],
+)
+def test_numbers_stand_for_numpys_as_gymnasiums_wrappers_ask_for_them(value: Any, annotation: Any, fits: bool) -> None:
+    if fits:
+        assert checked(value, annotation, "here") == value
+    else:
+        with pytest.raises(SpecError, match="^here: expected"):
+            checked(value, annotation, "here")
 
 
 def test_a_type_that_cannot_be_found_is_not_checked() -> None:

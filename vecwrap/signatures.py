@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
+import numpy as np
+
 from vecwrap.errors import SpecError, did_you_mean
 from vecwrap.values import Settings, is_scalar, shown
 
@@ -178,7 +180,7 @@ def checked(value: Any, annotation: Any, where: str) -> Any:
     if isinstance(annotation, str) or annotation is Any:
         return value
     members = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
-    if is_scalar(value) and type(value) in members:
+    if is_scalar(value) and (type(value) in members or _is_number_for(value, members)):
         return value
     for member in members:
         try:
@@ -231,6 +233,13 @@ def hints(target: Any) -> dict[str, Any]:
         except Exception:  # a name that only a type checker sees
             found[name] = Any
     return found
+
+
+def _is_number_for(value: Any, members: Sequence[Any]) -> bool:
+    """Whether it is a number where the signature asks for NumPy's, as some of Gymnasium's wrappers do."""
+    wanted = tuple(member for member in members if isinstance(member, type) and issubclass(member, np.number))
+    kinds = {int: (np.integer, np.floating), float: (np.floating,)}.get(type(value), ())
+    return any(issubclass(member, kinds) or member is np.number for member in wanted) if kinds else False
 
 
 def _decode(wanted: type, value: Any) -> Any:
