@@ -1,0 +1,59 @@
+import os
+import stat
+
+import pytest
+
+from vecwrap.errors import PlanError
+from vecwrap.run_files import make_folder, unused, write_whole
+
+
+def test_a_folder_is_made_with_all_above_it_and_nothing_stays_in_it(tmp_path):
+    for _ in range(2):
+        make_folder(tmp_path / "a" / "b", "some_layer")
+    assert not list((tmp_path / "a" / "b").iterdir())
+
+
+def test_a_folder_that_cannot_be_written_names_the_layer(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        PlanError, match='some_layer: dir: expected a folder that files can be written to, got ".*file"'
+    ):
+        make_folder(tmp_path / "file", "some_layer")
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="everything can be written to")
+def test_a_folder_without_permission(tmp_path):
+    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    with pytest.raises(PlanError, match="Permission denied"):
+        make_folder(tmp_path, "some_layer")
+
+
+def test_names_that_are_taken_are_counted_up(tmp_path):
+    path = tmp_path / "a.b.npz"
+    for name in ("a.b.npz", "a.b-1.npz", "a.b-2.npz"):
+        assert unused(path).name == name
+        unused(path).write_text("")
+
+
+def test_a_file_is_there_as_a_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "file"
+    write_whole(path, lambda file: file.write(b"old"))
+
+    def fail(file):
+        file.write(b"half of the new")
+        file.flush()
+        assert path.read_bytes() == b"old"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(path, fail)
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("file", b"old")]
+    write_whole(path, lambda file: file.write(b"new"))
+    assert path.read_bytes() == b"new"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="permissions are POSIX's")
+def test_others_may_read_it_as_far_as_any_new_file(tmp_path):
+    (tmp_path / "ordinary").write_text("")
+    write_whole(tmp_path / "whole", lambda file: file.write(b""))
+    assert (tmp_path / "whole").stat().st_mode == (tmp_path / "ordinary").stat().st_mode

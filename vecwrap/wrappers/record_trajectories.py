@@ -1,0 +1,256 @@
+"""Episodes as ``.npz`` files: observations, actions, rewards and flags."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from vecwrap.batch import Batch, take
+from vecwrap.contract import BoolArray, IntArray, StepResult
+from vecwrap.errors import PlanError
+from vecwrap.run_files import make_folder, unused, write_whole
+from vecwrap.trajectories import Array, Trajectories, columns_of, flat
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import VecEnvWrapper
+
+__all__ = ["RecordTrajectories"]
+
+
+class RecordTrajectories(VecEnvWrapper):
+    """Write every episode to a ``.npz`` file: what was observed, done and paid, as it is at this place in the chain.
+
+    A file holds one episode, ``env-003-episode-000012.npz``; one of more than ``max_steps`` agent steps is written in
+    parts, ``env-003-episode-000012-part-000.npz`` and so on, so that memory is bounded: by ``(max_steps + 1)``
+    observations a sub-environment. Episodes are the agent's, and count from 0 for each sub-environment. With k steps::
+
+        observations    (k + 1, ...)  from the first to the terminal one; observations[t + 1] is what actions[t] led to
+        actions         (k, ...)
+        rewards         (k,) float64  what the agent was given
+        raw_rewards     (k,) float64  what the environment itself paid
+        terminations, truncations, raw_dones   (k,) bool; raw_dones: the environment's own episode ended
+        header          JSON text
+
+    Members of Dict and Tuple spaces have arrays of their own: ``observations/camera``, ``actions/0``. The last
+    observation of a part is the first of the next. The header says ``env_id``, ``pipeline`` (its hash, or null),
+    ``env`` (the sub-environment's index), ``episode``, ``part``, ``first_step`` (of the part within the episode),
+    ``seed`` (that its reset was given, or null: none, or before this layer could see it), and ``ended``:
+    ``"terminated"``, ``"truncated"``, ``"lost"`` (with its sub-environment), ``"reset"`` (broken off by one),
+    ``"closed"``, or null where the next part goes on. Nothing in a file is pickled::
+
+        with np.load(path, allow_pickle=False) as file:
+            header, observations = json.loads(str(file["header"])), file["observations"]
+
+    Each file is there as a whole or not at all, and overwrites nothing. A folder that cannot be written is an error at
+    the first reset; a write that fails later ends the recording with a warning, never the training.
+
+    Args:
+        env: what it wraps.
+        dir: the folder for the files, made where missing.
+        envs: which sub-environments; None means all.
+        max_steps: the most steps in a file.
+        compress: whether files are compressed, which takes time while the training waits.
+
+    Attributes:
+        num_files: how many were written.
+
+    Raises:
+        PlanError: observations or actions without an array form (Text, Graph, Sequence, OneOf, custom spaces), or
+            arguments that do not fit.
+
+    Example:
+        >>> import gymnasium
+        >>> from vecwrap.backends.dummy import DummyBackend
+        >>> RecordTrajectories(DummyBackend([lambda: gymnasium.make("CartPole-v1")] * 2), "trajectories")
+        <VecEnv CartPole-v1, n=2, dummy, same_step, layers RecordTrajectories>
+    """
+
+    path_parameters: ClassVar[frozenset[str]] = frozenset({"dir"})
+    not_hashed: ClassVar[frozenset[str]] = frozenset({"dir", "envs", "max_steps", "compress"})
+
+    def __init__(
+        self,
+        env: VecEnv,
+        dir: str = "trajectories",
+        *,
+        envs: tuple[int, ...] | None = None,
+        max_steps: int = 1000,
+        compress: bool = True,
+    ) -> None:
+        super().__init__(env)
+        layer = "record_trajectories"
+        observations = columns_of("observations", self.single_observation_space, layer)
+        actions = columns_of("actions", self.single_action_space, layer)
+        ids = tuple(range(self.num_envs)) if envs is None else tuple(envs)
+        if not ids or len(set(ids)) != len(ids) or not all(0 <= i < self.num_envs for i in ids):
+            raise PlanError(
+                f"{layer}: envs: expected indices from 0 to {self.num_envs - 1}, each once, got {list(ids)}"
+            )
+        if max_steps < 1:
+            raise PlanError(f"{layer}: max_steps: expected at least 1, got {max_steps}")
+        self.dir = Path(dir)
+        self.num_files = 0
+        self._ids = ids
+        self._place = np.full(self.num_envs, -1, dtype=np.int64)  # where a sub-environment's arrays are
+        self._place[list(ids)] = np.arange(len(ids))
+        self._trajectories = Trajectories(observations, actions, len(ids), max_steps)
+        self._actions = {name: np.zeros((self.num_envs, *(s.shape or ())), s.dtype) for name, s in actions.items()}
+        self._open = np.zeros(len(ids), dtype=np.bool_)  # an episode is running
+        self._episodes = np.full(len(ids), -1, dtype=np.int64)
+        self._first_steps = np.zeros(len(ids), dtype=np.int64)
+        self._parts = np.zeros(len(ids), dtype=np.int64)
+        self._seeds: list[int | None] = [None] * len(ids)
+        self._given: list[int | None] = [None] * self.num_envs  # seeds of resets that are under way
+        self._compress = compress
+        self._header: dict[str, Any] = {
+            "env_id": self.spec.id if self.spec is not None else self._root.env_name,
+            "pipeline": None,
+        }
+        self._made_folder = False
+        self._failed = False
+
+    def on_pipeline(self, pipeline: Any) -> None:
+        """Take note of the pipeline that this is built from, for the headers."""
+        self._header["pipeline"] = pipeline.hash
+
+    def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
+        """Keep the actions until their results come home."""
+        for name, values in flat("actions", actions).items():
+            self._actions[name][env_ids] = values
+        return actions
+
+    def on_step(self, step: StepResult) -> None:
+        """Add what happened; write what ended; begin what begins."""
+        if self._failed:
+            return
+        try:
+            self._take(step)
+        except Exception as error:  # whatever it is, it is the recording's trouble and not the training's
+            self._give_up(error)
+
+    def on_close(self) -> None:
+        """Write the episodes that are running."""
+        if self._failed:
+            return
+        try:
+            for place in np.flatnonzero(self._open).tolist():
+                self._write(place, "closed")
+        except Exception as error:
+            self._give_up(error)
+
+    def layer_state(self) -> dict[str, Any]:
+        """The episodes that are running, and the counts."""
+        return {
+            "trajectories": self._trajectories.state(),
+            "open": self._open.copy(),
+            "episodes": self._episodes.copy(),
+            "first_steps": self._first_steps.copy(),
+            "parts": self._parts.copy(),
+            "seeds": list(self._seeds),
+        }
+
+    def load_layer_state(self, state: dict[str, Any]) -> None:
+        """Go on with these."""
+        self._make_folder()
+        self._trajectories.load_state(state["trajectories"])
+        self._open[:] = state["open"]
+        self._episodes[:] = state["episodes"]
+        self._first_steps[:] = state["first_steps"]
+        self._parts[:] = state["parts"]
+        self._seeds = list(state["seeds"])
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        self._make_folder()
+        for i, seed in zip(env_ids.tolist(), seeds, strict=True):
+            self._given[i] = seed
+        super()._send_reset(env_ids, seeds, options)
+
+    def _make_folder(self) -> None:
+        if not self._made_folder:
+            make_folder(self.dir, "record_trajectories")
+            self._made_folder = True
+
+    def _take(self, step: StepResult) -> None:
+        places = self._place[step.env_ids]
+        mine = places >= 0
+        running = mine.copy()
+        running[mine] = self._open[places[mine]]
+        acted = step.acted & running
+        if acted.any():
+            self._add(step, acted, places[acted])
+        ended = step.dones & running
+        for k in np.flatnonzero(ended | (step.first & running)).tolist():
+            self._write(int(places[k]), _reason(step, k) if ended[k] else "reset")
+        opened = step.first & mine
+        if opened.any():
+            self._begin(step, opened, places[opened])
+        going_on = places[acted & ~ended]
+        for place in going_on[self._trajectories.full(going_on)].tolist():
+            self._write(place, None)
+
+    def _add(self, step: StepResult, which: BoolArray, places: IntArray) -> None:
+        env_ids = step.env_ids[which]
+        transitions: dict[str, Array] = {name: values[env_ids] for name, values in self._actions.items()}
+        for name in ("rewards", "raw_rewards", "terminations", "truncations", "raw_dones"):
+            transitions[name] = getattr(step, name)[which]
+        observations = flat("observations", take(step.terminal_observations, which))
+        self._trajectories.add(places, transitions, observations)
+
+    def _begin(self, step: StepResult, which: BoolArray, places: IntArray) -> None:
+        self._trajectories.begin(places, flat("observations", take(step.observations, which)))
+        self._open[places] = True
+        self._episodes[places] += 1
+        self._first_steps[places] = self._parts[places] = 0
+        told, scheduled = step.infos.get("_episode_seed"), step.infos.get("episode_seed")
+        for k, place in zip(np.flatnonzero(which).tolist(), places.tolist(), strict=True):
+            i = int(step.env_ids[k])
+            seed, self._given[i] = self._given[i], None
+            self._seeds[place] = int(scheduled[k]) if told is not None and scheduled is not None and told[k] else seed
+
+    def _write(self, place: int, ended: str | None) -> None:
+        """Write the part that a sub-environment is in, and begin the next; ``ended`` says why the episode did."""
+        steps = int(self._trajectories.length[place])
+        if ended is not None:
+            self._open[place] = False
+        if not steps:
+            return
+        i, episode, part = self._ids[place], int(self._episodes[place]), int(self._parts[place])
+        header = {
+            **self._header,
+            "env": i,
+            "episode": episode,
+            "part": part,
+            "first_step": int(self._first_steps[place]),
+            "seed": self._seeds[place],
+            "ended": ended,
+        }
+        name = f"env-{i:03d}-episode-{episode:06d}" + (f"-part-{part:03d}" if part or ended is None else "")
+        arrays: dict[str, Any] = {"header": np.array(json.dumps(header)), **self._trajectories.part(place)}
+        save = np.savez_compressed if self._compress else np.savez
+        write_whole(unused(self.dir / f"{name}.npz"), lambda file: save(file, **arrays))
+        self.num_files += 1
+        if ended is None:
+            self._trajectories.go_on(place)
+            self._first_steps[place] += steps
+            self._parts[place] += 1
+
+    def _give_up(self, error: Exception) -> None:
+        self._failed = True
+        warnings.warn(
+            "record_trajectories: the recording has ended, the run goes on without it; what was written stays. "
+            f"{error}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def _reason(step: StepResult, k: int) -> str:
+    if not step.acted[k]:
+        return "lost"
+    return "terminated" if step.terminations[k] else "truncated"
