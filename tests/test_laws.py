@@ -38,14 +38,18 @@ from vecwrap.wrappers.noop_reset import NoopReset
 from vecwrap.wrappers.normalize import Normalize
 from vecwrap.wrappers.normalize_obs import NormalizeObs
 from vecwrap.wrappers.normalize_reward import NormalizeReward
+from vecwrap.wrappers.record_trajectories import RecordTrajectories
 from vecwrap.wrappers.rescale_action import RescaleAction
 from vecwrap.wrappers.resize import Resize
 from vecwrap.wrappers.scale_obs import ScaleObs
 from vecwrap.wrappers.scale_reward import ScaleReward
+from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
 from vecwrap.wrappers.sticky_actions import StickyActions
 from vecwrap.wrappers.terminal_obs import TerminalObs
+from vecwrap.wrappers.tile import Tile
 from vecwrap.wrappers.time_aware import TimeAware
 from vecwrap.wrappers.transpose import Transpose
+from vecwrap.wrappers.video import Video
 
 gymnasium.register_envs(ale_py)
 
@@ -93,6 +97,11 @@ def test_check_backend_runs_the_laws_it_is_given():
     ran = []
     check_backend(DummyBackend, laws=[lambda make_backend: ran.append(make_backend)] * 2)
     assert ran == [DummyBackend, DummyBackend]
+
+
+def seeds_and_levels(episode, index):
+    """A schedule for seed_each_episode."""
+    return 7 * episode + index, {"level": episode}
 
 
 def nothing_around(env):
@@ -162,6 +171,11 @@ SUBJECTS = {
         partial(NormalizeObs, integers=True, clip=2), toy(observations="box_uint8"), independent=False
     ),
     "normalize_reward": Subject(NormalizeReward, independent=False),
+    "record_trajectories": Subject(
+        partial(RecordTrajectories, max_steps=7, compress=False),
+        toy(observations="box_uint8", actions="multi_discrete"),
+        steps=60,
+    ),
     "rescale_action": Subject(partial(RescaleAction, low=0, high=4), toy(actions="box_float32"), steps=60),
     "scale_obs": Subject(ScaleObs, toy(observations="box_uint8"), steps=60),
     "scale_reward:0.1": Subject(partial(ScaleReward, factor=0.1)),
@@ -169,7 +183,15 @@ SUBJECTS = {
     "time_aware:limit=40,flatten=false": Subject(
         partial(TimeAware, limit=40, flatten=False), toy(observations="mixed"), steps=60
     ),
+    "seed_each_episode": Subject(partial(SeedEachEpisode, seeds=seeds_and_levels), steps=60),
+    "tile:true": Subject(partial(Tile, labels=True), toy(render_mode="rgb_array"), steps=60),
     "transpose": Subject(Transpose, toy(observations="box_uint8"), steps=60),
+    "video": Subject(
+        partial(Video, every=3, files="each", length=3),
+        toy(render_mode="rgb_array"),
+        steps=40,
+        changes=("frames",),  # it is who asks for them
+    ),
     "several layers over observations and actions": Subject(
         lambda env: CheckNan(ClipAction(RescaleAction(TimeAware(ScaleObs(env, keys=("a",)), limit=40)))),
         toy(observations="dict", actions="box_float32"),
