@@ -88,3 +88,21 @@ def test_an_id_that_skips_and_sticks_by_itself_is_made_so_that_the_pieces_do_it(
         assert env.get_attr("_frameskip") == (1,)
     with pytest.raises(vecwrap.VecwrapError, match="sticky_actions.: expected a game without sticky actions, got one"):
         vecwrap.build("ALE/Pong-v5", 1, ["sticky_actions"], backend="dummy")
+
+
+def test_pieces_go_on_from_a_state_as_if_they_had_never_stopped(tmp_path):
+    layers = ["noop_reset", "sticky_actions:0.3", *PIECES[1:]]
+    actions = np.random.default_rng(5).integers(4, size=(90, 2))
+    with (
+        built("Breakout", *layers, n=2, backend="dummy") as env,
+        built("Breakout", *layers, n=2, backend="dummy") as other,
+    ):
+        env.reset(seed=4)
+        for action in actions[:45]:
+            env.step(action)
+        env.save(tmp_path / "state.npz")
+        other.reset(seed=9)
+        other.load(tmp_path / "state.npz")
+        rows = [[each.step(action)[:4] for action in actions[45:]] for each in (env, other)]
+    assert_same(tuple(rows[1]), tuple(rows[0]))
+    assert sum(row[2].sum() + row[3].sum() for row in rows[0]) >= 2

@@ -2,6 +2,7 @@
 
 import enum
 import os
+import typing
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -104,6 +105,15 @@ def test_numbers_stand_for_numpys_as_gymnasiums_wrappers_ask_for_them(value: Any
     else:
         with pytest.raises(SpecError, match="^here: expected"):
             checked(value, annotation, "here")
+
+
+@pytest.mark.parametrize(
+    "annotation", [Callable, Callable[[float], float], typing.Callable[[float], float] | None], ids=str
+)
+def test_a_callable_fits_where_one_is_asked_for(annotation: Any) -> None:
+    assert checked(abs, annotation, "here") is abs
+    with pytest.raises(SpecError, match="^here: expected"):
+        checked("abs", annotation, "here")
 
 
 def test_a_type_that_cannot_be_found_is_not_checked() -> None:

@@ -182,6 +182,8 @@ def checked(value: Any, annotation: Any, where: str) -> Any:
     members = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
     if is_scalar(value) and (type(value) in members or _is_number_for(value, members)):
         return value
+    if callable(value) and any((get_origin(member) or member) is Callable for member in members):
+        return value  # msgspec has no word for these
     for member in members:
         try:
             return msgspec.convert(value, member, strict=True, dec_hook=_decode)
