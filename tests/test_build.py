@@ -151,7 +151,13 @@ def test_n_is_the_number_of_callables() -> None:
 def test_a_built_environment_gives_its_pipeline_back() -> None:
     env = vecwrap.build("BuildSmall", n=2, wrappers=["framestack:2", Hears], backend="dummy", env_kwargs={"size": 6})
     env.close()
-    assert env.pipeline.wrappers[0].kwargs == {"k": 2, "axis": "new", "padding": "zero", "channels": "last"}
+    assert env.pipeline.wrappers[0].kwargs == {
+        "k": 2,
+        "axis": "new",
+        "padding": "zero",
+        "channels": "last",
+        "keys": None,
+    }
     assert Hears.heard == [env.pipeline.hash]
     assert all(layer.pipeline is env.pipeline for layer in env.layers)
     again = vecwrap.build(PipelineSpec.from_yaml(env.pipeline.to_yaml()))
