@@ -192,7 +192,7 @@ def test_warns_once_or_each_time_and_changes_nothing(once):
 
 
 def test_raises_when_vecchecknan_of_sb3_raises():
-    """On the same stream. SB3 says neither which sub-environment nor which step; terminal observations it leaves out."""
+    """On the same stream. SB3 says neither which sub-environment nor which step, and skips terminal observations."""
     vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
     cases = [
         (((1, 2), (where, value)), inf)
