@@ -212,6 +212,17 @@ def test_seeds_are_those_of_resets_and_of_a_schedule(mode, tmp_path):
     assert seeds[:3] == ([1] if mode == "episodic" else [1, 7, None])  # where an ended row rests until it is reset
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_an_episode_that_a_reset_breaks_off_has_no_step_into_the_next(mode, tmp_path):
+    with RecordTrajectories(DummyBackend(make(lengths=(9,), n=2), autoreset=mode), tmp_path) as env:
+        env.reset()
+        play(env, 2)
+        env.reset(options={"reset_mask": np.array([True, False])})
+        play(env, 1)
+    told = [[(header["ended"], len(arrays["actions"])) for header, arrays in files_of(tmp_path, i)] for i in (0, 1)]
+    assert told == [[("reset", 2), ("closed", 1)], [("closed", 3)]]
+
+
 def test_some_sub_environments_alone(tmp_path):
     with RecordTrajectories(DummyBackend(make(lengths=(2,))), tmp_path, envs=(2, 0)) as env:
         env.reset()

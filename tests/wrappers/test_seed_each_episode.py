@@ -97,7 +97,7 @@ def test_once_deals_each_entry_out_to_one_episode_and_then_gives_no_seed():
 
 
 def test_options_come_with_seeds_or_alone_and_survive_an_environment_that_scribbles_over_them():
-    levels = [(3, {"level": 0}), (None, {"level": 1}), None, 4]
+    levels = [(3, {"level": np.array(0)}), (None, {"level": np.array(1)}), None, 4]
     factories = [lambda: BadManners(Levels(1))]
     with SeedEachEpisode(DummyBackend(factories), levels) as env:
         env.reset()

@@ -316,16 +316,16 @@ def test_the_terminal_frame_equals_the_rendered_one(tmp_path):
 
 
 def test_odd_sizes_are_padded_and_not_stretched(tmp_path):
-    with Video(DummyBackend(make(size=(31, 47))), tmp_path, at=(0,), fps=7.5) as env:
+    with Video(DummyBackend(make(size=(35, 45))), tmp_path, at=(0,), fps=7.5) as env:
         env.reset()
         play(env, 5)
     frames = frames_of(env.paths[0])
-    assert frames[0].shape == (32, 48, 3)
-    assert beside(env.paths[0])["size"] == [48, 32]
+    assert frames[0].shape == (36, 46, 3)
+    assert beside(env.paths[0])["size"] == [46, 36]
     assert [told(frame[15, 23]) for frame in frames] == episode(0)
-    assert np.abs(frames[-1][:30, :46].astype(int) - painted(0, 0, 4)).max() < 12
-    assert frames[-1][31].mean() < 15
-    assert frames[-1][:, 47].mean() < 15
+    assert np.abs(frames[-1][:34, :44].astype(int) - painted(0, 0, 4)).max() < 12
+    assert frames[-1][35].mean() < 15
+    assert frames[-1][:, 45].mean() < 15
     assert fps_of(env.paths[0]) == 7.5
 
 
