@@ -18,13 +18,13 @@ GAMES = ("Pong", "Breakout", "SpaceInvaders")
 
 
 def built(game, *layers, n=1, **keywords):
-    keywords["env_kwargs"] = {"max_episode_steps": 250}
+    keywords["env_kwargs"] = {"max_episode_steps": 130}
     return vecwrap.build(f"{game}NoFrameskip-v4", n, [*layers, "monitor"], **keywords)
 
 
 @pytest.mark.parametrize("game", GAMES)
 def test_lineages_pieces_put_together_equal_atari(game):
-    actions = np.random.default_rng(5).integers(4, size=(250, 2))
+    actions = np.random.default_rng(5).integers(4, size=(130, 2))
     with built(game, *PIECES, n=2, backend="dummy") as pieces, built(game, "atari", n=2, backend="dummy") as whole:
         assert pieces.single_observation_space == whole.single_observation_space
         results = [(pieces.reset(seed=4), whole.reset(seed=4))]
@@ -54,11 +54,11 @@ def assert_same_rows(mine, expected):
 @pytest.mark.parametrize("game", GAMES)
 def test_lineages_pieces_equal_sb3_but_for_frames_of_games_that_end_inside_a_skip(game):
     """SB3 pools a stale frame where a game ends inside a skip (docs/semantics.md)."""
-    peer = AtariWrapper(gymnasium.make(f"{game}NoFrameskip-v4", max_episode_steps=250))
+    peer = AtariWrapper(gymnasium.make(f"{game}NoFrameskip-v4", max_episode_steps=130))
     ends = 0
     with built(game, *PIECES, backend="dummy", autoreset="disabled") as env:
         assert_same(env.reset(seed=4)[0][0], peer.reset(seed=4)[0][..., 0])
-        for action in np.random.default_rng(5).integers(4, size=250):
+        for action in np.random.default_rng(5).integers(4, size=130):
             observations, rewards, terminations, truncations, _ = env.step([action])
             observation, reward, terminated, truncated, _ = peer.step(action)
             assert (rewards[0], terminations[0], truncations[0]) == (reward, terminated, truncated)
@@ -92,17 +92,17 @@ def test_an_id_that_skips_and_sticks_by_itself_is_made_so_that_the_pieces_do_it(
 
 def test_pieces_go_on_from_a_state_as_if_they_had_never_stopped(tmp_path):
     layers = ["noop_reset", "sticky_actions:0.3", *PIECES[1:]]
-    actions = np.random.default_rng(5).integers(4, size=(90, 2))
+    actions = np.random.default_rng(5).integers(4, size=(70, 2))
     with (
         built("Breakout", *layers, n=2, backend="dummy") as env,
         built("Breakout", *layers, n=2, backend="dummy") as other,
     ):
         env.reset(seed=4)
-        for action in actions[:45]:
+        for action in actions[:35]:
             env.step(action)
         env.save(tmp_path / "state.npz")
         other.reset(seed=9)
         other.load(tmp_path / "state.npz")
-        rows = [[each.step(action)[:4] for action in actions[45:]] for each in (env, other)]
+        rows = [[each.step(action)[:4] for action in actions[35:]] for each in (env, other)]
     assert_same(tuple(rows[1]), tuple(rows[0]))
     assert sum(row[2].sum() + row[3].sum() for row in rows[0]) >= 2

@@ -22,7 +22,7 @@ class StickyActions(gymnasium.Wrapper[Any, Any, Any, Any]):
     first action is always taken, and nothing drawn for it. At equal seeds the actions are those of Gymnasium's
     ``StickyAction``. A layer of our own, because that one keeps the very object that it hands on: an environment that
     writes into its action (``action *= max_torque``), or a caller that fills one buffer again and again, changes what
-    is repeated. Here a copy is kept.
+    is repeated. Here a copy is kept. (Stable-Baselines3's draws for the first action too, with a no-op before it.)
 
     Inside of ``frame_skip`` it draws for each frame, as Machado et al. describe it, outside for each agent step. The
     emulator of Atari games can do it by itself, which is faster: ``atari:machado``.
