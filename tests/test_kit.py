@@ -182,12 +182,14 @@ class HoldsActions(DummyBackend):
     """Looks at the actions when they are due, not when they are given."""
 
     def _send_rows(self, actions, env_ids):
-        self._queue.extend((i, "later", (actions, k)) for k, i in enumerate(env_ids.tolist()))
+        super()._send_rows(actions, env_ids)
+        self.held = [(actions, k) for k in range(len(env_ids))]
 
     def _poll(self, deadline):
-        if self._queue[0][1] == "later":
-            i, _, (actions, k) = self._queue[0]
-            self._queue[0] = (i, "step", (batches.row(actions, k),))
+        i, method, _, *rest = self._queue[0]
+        if method == "step":
+            actions, k = self.held.pop(0)
+            self._queue[0] = (i, method, (batches.row(actions, k),), *rest)
         super()._poll(deadline)
 
 
