@@ -153,7 +153,8 @@ class Recorder:
         self._looked_at = number
         if self._recording is None and self._says(number):
             label = f"{by[:-1]}-{number:06d}{self._suffix}"
-            self._recording = _Recording(self._folder, label, self._env_ids, self._length, self._size)
+            began_at = self.step, self.episode
+            self._recording = _Recording(self._folder, label, self._env_ids, self._length, self._size, began_at)
 
     def _says(self, number: int) -> bool:
         if self._said is None or self._said[0] != number:
@@ -174,7 +175,13 @@ class _Recording:
     """A video that is being recorded; its file is opened for the first picture."""
 
     def __init__(
-        self, folder: VideoFolder, label: str, env_ids: tuple[int, ...], length: int | None, size: tuple[int, int]
+        self,
+        folder: VideoFolder,
+        label: str,
+        env_ids: tuple[int, ...],
+        length: int | None,
+        size: tuple[int, int],
+        began_at: tuple[int, int],
     ) -> None:
         self._folder = folder
         self._label = label
@@ -182,7 +189,7 @@ class _Recording:
         self._length = length
         self._mosaic = Mosaic(env_ids, size)
         self._file: VideoFile | None = None
-        self._began_at = (0, 0)
+        self._began_at = began_at  # step and episode
 
     @property
     def full(self) -> bool:
@@ -217,7 +224,6 @@ class _Recording:
             if self.full:
                 return
             if self._file is None:
-                self._began_at = step, episode
                 self._file = self._folder.start(self._label, picture)
                 self._describe(None, step, episode)
             else:

@@ -195,6 +195,7 @@ def test_a_tiled_video_begins_with_the_first_frame_of_its_first_tile(tmp_path):
         play(env, 12)
     (path,) = env.paths
     assert changes(story(path, 0)) == episode(1, 3)
+    assert beside(path)["steps"] == [3, 6]
     assert story(path, 1)[:2] == [(1, 0, 4), (1, 0, 4)]  # not asked for before: shows what comes next
 
 
