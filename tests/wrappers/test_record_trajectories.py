@@ -102,7 +102,7 @@ def check(folder, streams, max_steps):
     return count
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)  # it writes files
 @given(
     mode=st.sampled_from(MODES),
     lengths=st.lists(st.integers(1, 4), min_size=1, max_size=3),
