@@ -19,8 +19,8 @@ import pytest
 from gymnasium.wrappers import AtariPreprocessing
 from stable_baselines3.common.atari_wrappers import AtariWrapper
 
-from vecwrap.atari_settings import layers_of
 from vecwrap.errors import PlanError, ResetNeededError
+from vecwrap.parts.atari_settings import layers_of
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec
 from vecwrap.sub_env import Tap
@@ -753,7 +753,7 @@ def test_the_direct_path_asks_for_colour_frames_at_resets_alone(monkeypatch):
 
 
 def test_the_direct_path_refuses_colours_that_it_does_not_know(monkeypatch):
-    monkeypatch.setattr("vecwrap.atari_ticks.palette", lambda: np.zeros((256, 3), np.uint8))
+    monkeypatch.setattr("vecwrap.parts.atari_ticks.palette", lambda: np.zeros((256, 3), np.uint8))
     env = Atari(make("Pong"), direct=True)
     with pytest.raises(PlanError, match="expected the NTSC palette.*direct=False"):
         env.reset(seed=1)

@@ -19,8 +19,8 @@ from tests.streams import Driver, Lives, ToyEnv, assert_same
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.errors import PlanError
+from vecwrap.parts.trajectories import flat
 from vecwrap.sub_env import SubEnvFactory
-from vecwrap.trajectories import flat
 from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.record_trajectories import RecordTrajectories
 from vecwrap.wrappers.seed_each_episode import SeedEachEpisode

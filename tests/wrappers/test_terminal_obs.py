@@ -11,7 +11,7 @@ from tests.streams import Driver, ToyEnv, assert_same, replay
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.checkpoint import read_state, write_state
 from vecwrap.errors import ArgumentError, PlanError
-from vecwrap.tiles import tile
+from vecwrap.parts.tiles import tile
 from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.terminal_obs import TerminalObs

@@ -9,11 +9,11 @@ from gymnasium import spaces
 
 import vecwrap
 from tests.streams import Lives
-from vecwrap import tiles
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.errors import PlanError
+from vecwrap.parts import tiles
 from vecwrap.sub_env import SubEnvFactory
 from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.monitor import Monitor

@@ -27,8 +27,8 @@ from vecwrap.backends.native import NativeBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.errors import PlanError
+from vecwrap.parts.video_file import count_frames
 from vecwrap.sub_env import SubEnvFactory
-from vecwrap.video_file import count_frames
 from vecwrap.wrappers.video import Video
 
 ROOT = Path(__file__).parents[2]
@@ -390,7 +390,7 @@ def test_memory_stays_flat(tmp_path):
         play(env, 3000)
         gc.collect()
         grown = psutil.Process().memory_info().rss - before
-        large = sum(isinstance(one, np.ndarray) and one.nbytes >= 120 * 160 * 3 for one in gc.get_objects())
+        large = sum(type(one) is np.ndarray and one.nbytes >= 120 * 160 * 3 for one in gc.get_objects())
     assert grown < 3 * 2**20, f"{grown / 2**20:.1f} MB in 3,000 frames of {120 * 160 * 3 / 2**20:.2f} MB each"
     assert large < 20
     assert beside(env.paths[0])["frames"] == 3301

@@ -16,7 +16,7 @@ from vecwrap.commands.pipelines import read_pipeline, with_images, with_monitor
 from vecwrap.commands.policies import Policy, find_policy
 from vecwrap.commands.rollout import Interrupt, Tally, interruptible, rollout
 from vecwrap.errors import VecwrapError
-from vecwrap.tiles import tile
+from vecwrap.parts.tiles import tile
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrappers.monitor import Monitor
 

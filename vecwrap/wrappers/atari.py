@@ -9,10 +9,10 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from vecwrap.atari_settings import NO_GAME, Settings, check_environment, settle
-from vecwrap.atari_ticks import Direct, Image, Path, Player, ThroughStep, obstacle
 from vecwrap.errors import PlanError, ResetNeededError
-from vecwrap.opencv import load_cv2
+from vecwrap.parts.atari_settings import NO_GAME, Settings, check_environment, settle
+from vecwrap.parts.atari_ticks import Direct, Image, Path, Player, ThroughStep, obstacle
+from vecwrap.parts.opencv import load_cv2
 
 __all__ = ["Atari"]
 

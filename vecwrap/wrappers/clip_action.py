@@ -8,7 +8,7 @@ from gymnasium import spaces
 from vecwrap.batch import Batch
 from vecwrap.contract import IntArray
 from vecwrap.errors import PlanError
-from vecwrap.members import is_box
+from vecwrap.parts.members import is_box
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 

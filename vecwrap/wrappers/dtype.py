@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap import members
 from vecwrap.batch import Batch
 from vecwrap.errors import PlanError
-from vecwrap.members import Key
+from vecwrap.parts import members
+from vecwrap.parts.members import Key
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import MapObservations
 

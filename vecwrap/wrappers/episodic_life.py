@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 
 from vecwrap.errors import PlanError
-from vecwrap.opening import NOOP
+from vecwrap.parts.opening import NOOP
 
 __all__ = ["EpisodicLife"]
 

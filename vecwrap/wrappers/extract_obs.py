@@ -6,7 +6,7 @@ from gymnasium import spaces
 
 from vecwrap.batch import Batch
 from vecwrap.errors import PlanError
-from vecwrap.members import refuse_missing
+from vecwrap.parts.members import refuse_missing
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import MapObservations
 

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 
 from vecwrap.errors import PlanError
-from vecwrap.opening import FIRE, meanings_of, play_opening
+from vecwrap.parts.opening import FIRE, meanings_of, play_opening
 
 __all__ = ["FireReset"]
 

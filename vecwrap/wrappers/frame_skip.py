@@ -10,8 +10,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from vecwrap.atari_settings import check_skip
 from vecwrap.errors import PlanError, did_you_mean
+from vecwrap.parts.atari_settings import check_skip
 from vecwrap.sub_env import float_reward
 
 __all__ = ["FrameSkip"]

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap import members
 from vecwrap.batch import Batch
 from vecwrap.contract import StepResult
 from vecwrap.errors import PlanError, did_you_mean
+from vecwrap.parts import members
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 

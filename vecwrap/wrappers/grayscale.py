@@ -8,8 +8,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap import members
-from vecwrap.opencv import load_cv2
+from vecwrap.parts import members
+from vecwrap.parts.opencv import load_cv2
 
 __all__ = ["Grayscale"]
 

@@ -14,7 +14,7 @@ import numpy as np
 from vecwrap import batch as batches
 from vecwrap.contract import BoolArray, FloatArray, Infos, IntArray, StepResult
 from vecwrap.errors import PlanError, VecwrapError, did_you_mean
-from vecwrap.monitor_file import MonitorFile, move_aside
+from vecwrap.parts.monitor_file import MonitorFile, move_aside
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 

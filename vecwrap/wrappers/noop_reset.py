@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 
 from vecwrap.errors import PlanError
-from vecwrap.opening import NOOP, play_opening
+from vecwrap.parts.opening import NOOP, play_opening
 
 __all__ = ["NoopReset"]
 

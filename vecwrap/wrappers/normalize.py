@@ -6,7 +6,7 @@ from typing import Any
 
 from vecwrap.batch import Batch
 from vecwrap.contract import FloatArray, StepResult
-from vecwrap.normalizers import ObservationNormalizer, RewardNormalizer
+from vecwrap.parts.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.running import RunningStatistics
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper

@@ -6,7 +6,7 @@ from typing import Any
 
 from vecwrap.batch import Batch
 from vecwrap.contract import StepResult
-from vecwrap.normalizers import ObservationNormalizer
+from vecwrap.parts.normalizers import ObservationNormalizer
 from vecwrap.running import RunningStatistics
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper

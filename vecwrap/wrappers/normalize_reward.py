@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vecwrap.contract import FloatArray, StepResult
-from vecwrap.normalizers import RewardNormalizer
+from vecwrap.parts.normalizers import RewardNormalizer
 from vecwrap.running import RunningStatistics
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper

@@ -13,8 +13,8 @@ import numpy as np
 from vecwrap.batch import Batch, take
 from vecwrap.contract import BoolArray, IntArray, StepResult
 from vecwrap.errors import PlanError
-from vecwrap.run_files import make_folder, unused, write_whole
-from vecwrap.trajectories import Array, Trajectories, columns_of, flat
+from vecwrap.parts.run_files import make_folder, unused, write_whole
+from vecwrap.parts.trajectories import Array, Trajectories, columns_of, flat
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from vecwrap.affine import Line, box_between
 from vecwrap.batch import Batch
 from vecwrap.contract import IntArray
 from vecwrap.errors import PlanError
-from vecwrap.members import is_box
+from vecwrap.parts.affine import Line, box_between
+from vecwrap.parts.members import is_box
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from vecwrap import members
-from vecwrap.affine import Line, box_between
 from vecwrap.batch import Batch
+from vecwrap.parts import members
+from vecwrap.parts.affine import Line, box_between
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import MapObservations
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from vecwrap.batch import Batch, row, tree_map
 from vecwrap.contract import BoolArray, StepResult
-from vecwrap.endings import Ending, Endings
 from vecwrap.errors import PlanError
+from vecwrap.parts.endings import Ending, Endings
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from vecwrap import tiles
 from vecwrap.contract import StepResult
 from vecwrap.errors import PlanError
-from vecwrap.opencv import load_cv2
+from vecwrap.parts import tiles
+from vecwrap.parts.opencv import load_cv2
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 

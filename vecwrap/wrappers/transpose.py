@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap import members
 from vecwrap.batch import Batch
+from vecwrap.parts import members
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import MapObservations
 

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal
 
 from vecwrap.contract import IntArray, StepResult
 from vecwrap.errors import PlanError, did_you_mean
-from vecwrap.recorder import Recorder, VideoFolder
+from vecwrap.parts.recorder import Recorder, VideoFolder
+from vecwrap.parts.run_files import make_folder
+from vecwrap.parts.video_file import check_ffmpeg
 from vecwrap.registry import import_target
-from vecwrap.run_files import make_folder
 from vecwrap.vec_env import VecEnv
-from vecwrap.video_file import check_ffmpeg
 from vecwrap.wrapper import VecEnvWrapper
 
 __all__ = ["Video", "cubes"]

@@ -11,9 +11,9 @@ from typing import Any, Literal
 import numpy as np
 
 from vecwrap.contract import StepResult
-from vecwrap.mosaic import Image, Mosaic
-from vecwrap.run_files import unused, write_whole
-from vecwrap.video_file import VideoFile
+from vecwrap.parts.mosaic import Image, Mosaic
+from vecwrap.parts.run_files import unused, write_whole
+from vecwrap.parts.video_file import VideoFile
 
 __all__ = ["Recorder", "VideoFolder"]
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from vecwrap.batch import Batch
 from vecwrap.errors import ArgumentError
-from vecwrap.run_files import write_whole
-from vecwrap.tiles import tile
+from vecwrap.parts.run_files import write_whole
+from vecwrap.parts.tiles import tile
 
 __all__ = ["Ending", "Endings"]
 

@@ -4,7 +4,7 @@ import stat
 import pytest
 
 from vecwrap.errors import PlanError
-from vecwrap.run_files import make_folder, unused, write_whole
+from vecwrap.parts.run_files import make_folder, unused, write_whole
 
 
 def test_a_folder_is_made_with_all_above_it_and_nothing_stays_in_it(tmp_path):

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap import members
 from vecwrap.batch import Batch, take
 from vecwrap.contract import BoolArray, FloatArray, StepResult
 from vecwrap.errors import CheckpointError, NotFiniteError, PlanError, ResetNeededError
-from vecwrap.last_rows import LastRows
-from vecwrap.members import Key
+from vecwrap.parts import members
+from vecwrap.parts.last_rows import LastRows
+from vecwrap.parts.members import Key
 from vecwrap.running import RunningStatistics, moments
 
 __all__ = ["ObservationNormalizer", "RewardNormalizer"]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecwrap.errors import VecwrapError
-from vecwrap.opencv import load_cv2
+from vecwrap.parts.opencv import load_cv2
 
 __all__ = ["caption", "enlarge", "fit", "grid", "tile"]
 

@@ -15,9 +15,9 @@ import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import NDArray
 
-from vecwrap.atari_settings import Pooling, layers_of
 from vecwrap.errors import PlanError
-from vecwrap.opencv import load_cv2
+from vecwrap.parts.atari_settings import Pooling, layers_of
+from vecwrap.parts.opencv import load_cv2
 from vecwrap.sub_env import Tap
 
 __all__ = ["Direct", "Image", "Player", "ThroughStep", "obstacle"]

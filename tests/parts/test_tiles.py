@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vecwrap.errors import VecwrapError
-from vecwrap.tiles import caption, enlarge, fit, tile
+from vecwrap.parts.tiles import caption, enlarge, fit, tile
 
 
 def grey(value, height=4, width=6):

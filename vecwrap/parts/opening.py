@@ -8,8 +8,8 @@ from typing import Any
 
 import gymnasium
 
-from vecwrap.atari_settings import layers_of
 from vecwrap.errors import PlanError
+from vecwrap.parts.atari_settings import layers_of
 
 __all__ = ["FIRE", "NOOP", "game_goes_on", "meanings_of", "play_opening"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from vecwrap.tiles import fit, tile
+from vecwrap.parts.tiles import fit, tile
 
 __all__ = ["Mosaic"]
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecwrap.errors import PlanError
-from vecwrap.tiles import fit
+from vecwrap.parts.tiles import fit
 
 __all__ = ["VideoFile", "check_ffmpeg", "count_frames"]
 

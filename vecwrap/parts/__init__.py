@@ -1,0 +1,1 @@
+"""What the layers are made of where it is more than one file or shared by two: statistics, files, pictures, Atari."""
