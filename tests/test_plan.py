@@ -408,3 +408,23 @@ def test_any_pipeline_that_can_be_read_has_a_plan_or_an_error_of_ours(layers: An
     with contextlib.suppress(VecwrapError):
         str(plan(PipelineSpec.from_dict({"env": "CartPole-v1", "n": 2, "backend": backend,
                                          "wrappers": [{name: given} for name, given in layers]})))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("layers", "words"),
+    [
+        (["atari"], "Speaks to the emulator directly"),
+        (["gymnasium.wrappers:ClipReward:-1,1", "atari"], "Goes through env.step: ClipReward lies between atari"),
+        (["atari:direct=false"], "Goes through env.step: direct=False"),
+    ],
+)
+def test_the_plan_says_which_way_atari_takes_to_the_emulator(layers: list[str], words: str) -> None:
+    pytest.importorskip("ale_py")
+    text = str(plan(PipelineSpec("PongNoFrameskip-v4", n=1, wrappers=layers)).with_spaces())
+    assert words in " ".join(text.split())
+
+
+def test_the_emulators_banner_is_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("ale_py")
+    plan(PipelineSpec("PongNoFrameskip-v4", n=2)).with_spaces()
+    assert "Arcade" not in "".join(capfd.readouterr())

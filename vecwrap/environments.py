@@ -51,11 +51,20 @@ class MakeEnvironment:
 
     def __call__(self) -> Env:
         """Make one."""
+        if str(self.env_spec.entry_point).startswith("ale_py"):
+            _silence_ale()
         # The passive checker would look at each sub-environment's first steps; build(debug=True) looks at all of them.
         return gymnasium.make(self.env_spec, **{"disable_env_checker": True, **deepcopy(dict(self.kwargs))})
 
     def __str__(self) -> str:
         return self.env_spec.id
+
+
+def _silence_ale() -> None:
+    """Keep the emulator from printing its banner, once a worker, into whatever the user shows."""
+    import ale_py
+
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 
 @dataclass(frozen=True)

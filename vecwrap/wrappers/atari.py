@@ -139,6 +139,12 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
         """The way to the emulator."""
         return self._player.path
 
+    def describe(self) -> str:
+        """Say which way to the emulator this one takes."""
+        if self.path == "direct":
+            return "Speaks to the emulator directly: only wrappers known to be transparent lie in between."
+        return f"Goes through env.step: {obstacle(self.env) or 'direct=False'}."
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Image, dict[str, Any]]:
         """Begin an episode: the next life of the game where it goes on and no seed is given, else a new game.
 
