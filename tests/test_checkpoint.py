@@ -1,5 +1,7 @@
 """Saving and loading a chain: going on after a load equals never having stopped, bit for bit."""
 
+from pathlib import Path
+
 import ale_py
 import gymnasium
 import numpy as np
@@ -196,12 +198,13 @@ def test_what_is_written_is_read_back(tmp_path_factory, tree):
 def test_a_file_is_data_and_nothing_in_it_is_unpickled(tmp_path):
     class Trap:
         def __reduce__(self):
-            return (print, ("unpickled",))
+            return (Path.touch, (tmp_path / "it ran",))
 
     path = tmp_path / "trap.npz"
     np.savez(path, structure=np.array([Trap()], dtype=object))
     with pytest.raises(CheckpointError, match="not a state that vecwrap saved"):
         read_state(path)
+    assert not (tmp_path / "it ran").exists()
     path.write_bytes(b"something else")
     with pytest.raises(CheckpointError, match="not a state that vecwrap saved"):
         read_state(path)

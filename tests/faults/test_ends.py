@@ -113,7 +113,7 @@ class Endless(gymnasium.Env):
     def step(self, action):
         time.sleep(60)
 
-env = {backend}([Endless] * 2, workers=2)
+env = {backend}([Endless] * 2, workers=2, start_method={method!r})
 _, infos = env.reset()
 print(*[worker.process.pid for worker in env._workers], *infos["pid"], flush=True)
 env.step([0, 0])
@@ -123,20 +123,25 @@ env.step([0, 0])
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_the_parent_is_ended_while_workers_are_busy(backend, number):
+@pytest.mark.parametrize("method", [None, "fork"])
+def test_the_parent_is_ended_while_workers_are_busy(backend, number, method):
     """Workers, and what environments started in them, are gone within two seconds; Ctrl-C prints one traceback."""
-    code = PARENT.format(module=backend.name, backend=backend.__name__)
+    code = PARENT.format(module=backend.name, backend=backend.__name__, method=method)
     parent = subprocess.Popen(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
     assert parent.stdout is not None
     pids = [int(word) for word in parent.stdout.readline().split()]
     assert len(pids) == 4
-    parent.send_signal(number)
+    if number == signal.SIGINT:
+        os.killpg(parent.pid, number)  # as a terminal does: to the whole group in the foreground
+    else:
+        parent.send_signal(number)
     _, errors = parent.communicate(timeout=30)
     assert gone(pids), "still running"
     if number == signal.SIGINT:
