@@ -54,3 +54,31 @@ def test_a_layer_of_the_sub_environments_is_refused_before_anything_is_made():
 def test_an_unknown_layer_is_refused_before_anything_is_made():
     with pytest.raises(SpecError, match='Did you mean "framestack"'):
         vecwrap.wrap(object(), ["framestak:4"])
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered by casting:UserWarning")  # EnvPool's own spaces
+def test_envpools_gymnasium_interface():
+    """Its stream as it comes, and the books of stack and monitor kept by hand beside it."""
+    envpool = pytest.importorskip("envpool")
+    engine, plain = (envpool.make("CartPole-v1", env_type="gymnasium", num_envs=3, seed=7) for _ in range(2))
+    with vecwrap.wrap(engine, ["framestack:2", "monitor"]) as env:
+        observations, _ = env.reset()
+        expected, _ = plain.reset()
+        previous, returns, over = np.zeros_like(expected), np.zeros(3), np.zeros(3, bool)
+        rng, episodes = np.random.default_rng(0), 0
+        for _ in range(150):
+            np.testing.assert_array_equal(observations, np.stack([previous, expected], axis=1))
+            actions = rng.integers(0, 2, 3)
+            observations, rewards, terminations, truncations, infos = env.step(actions)
+            previous = expected
+            expected, their_rewards, their_terminations, *_ = plain.step(actions)
+            np.testing.assert_array_equal(rewards, their_rewards)
+            np.testing.assert_array_equal(terminations, their_terminations)
+            previous = np.where(over[:, None], 0, previous)  # the step after an end only resets
+            returns = np.where(over, 0, returns + rewards)
+            over = terminations | truncations
+            if over.any():
+                episodes += over.sum()
+                np.testing.assert_array_equal(infos["episode"]["r"][over], returns[over])
+        assert episodes > 5
+    plain.close()

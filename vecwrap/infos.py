@@ -10,7 +10,7 @@ import numpy as np
 
 from vecwrap.batch import object_array
 
-__all__ = ["columns", "scatter_columns", "snapshot"]
+__all__ = ["columns", "own_copy", "scatter_columns", "snapshot"]
 
 _ATOMS = frozenset(
     {int, float, bool, str, bytes, complex, type(None), np.float64, np.float32, np.int64, np.int32, np.bool_}
@@ -23,10 +23,11 @@ def snapshot(info: dict[str, Any]) -> dict[str, Any]:
     """Copy an info so that the sub-environment cannot change it afterwards; what cannot be copied is kept as it is."""
     if not info:
         return _EMPTY
-    return {key: value if type(value) in _ATOMS else _snapshot_value(value) for key, value in info.items()}
+    return {key: value if type(value) in _ATOMS else own_copy(value) for key, value in info.items()}
 
 
-def _snapshot_value(value: Any) -> Any:
+def own_copy(value: Any) -> Any:
+    """Copy a value of any kind; what cannot be copied is given as it is."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         return value.copy()
     try:

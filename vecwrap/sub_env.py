@@ -22,7 +22,7 @@ from vecwrap.batch import row as row_of
 from vecwrap.contract import Autoreset, Frames
 from vecwrap.env_state import env_state, load_env_state
 from vecwrap.errors import RemoteTraceback, SubEnvError
-from vecwrap.infos import snapshot
+from vecwrap.infos import own_copy, snapshot
 from vecwrap.schedule import Schedule
 from vecwrap.slots import Slots
 
@@ -265,7 +265,7 @@ class SubEnv:
         if name == "render":
             return self.render()
         attribute = self.env.get_wrapper_attr(name)
-        return attribute(*args, **kwargs) if callable(attribute) else attribute
+        return attribute(*own_copy(args), **own_copy(kwargs)) if callable(attribute) else attribute
 
     def get_attr(self, name: str) -> Any:
         """Give an attribute of the outermost layer that has it."""
@@ -275,9 +275,9 @@ class SubEnv:
         """Set an attribute on the outermost layer where it lives; a new one on the environment itself."""
         for layer in _chain(self.env):
             if _lives_on(layer, name):
-                setattr(layer, name, value)
+                setattr(layer, name, own_copy(value))
                 return
-        setattr(self.env.unwrapped, name, value)
+        setattr(self.env.unwrapped, name, own_copy(value))
 
     def render(self) -> Any:
         """Give what the environment renders, as an array of the caller's own."""

@@ -540,7 +540,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
 
 def _split_mask(options: dict[str, Any] | None, root: Backend) -> tuple[IntArray, dict[str, Any] | None]:
-    """Take ``reset_mask`` out of a copy of the options; None left where nothing else is in them."""
+    """Give the rows of ``reset_mask``, and a copy of the options without it."""
     if options is None or "reset_mask" not in options:
         return root.all_ids, options
     mask = options["reset_mask"]

@@ -10,6 +10,7 @@ import time
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -267,6 +268,8 @@ class Backend(VecEnv):
         if env_ids is None:
             return np.flatnonzero(~self._out)
         ids = self._indices(env_ids)
+        if not len(ids):
+            raise ArgumentError("env_ids: expected at least one sub-environment, got none; leave the call out instead")
         if len(np.unique(ids)) != len(ids):
             raise ArgumentError(f"env_ids: expected each index once, got {ids.tolist()}")
         if self._out[ids].any():
@@ -401,8 +404,8 @@ class Backend(VecEnv):
         self.render_mode = description.render_mode
         self.spec = description.spec
         self.env_name = description.name
-        self._set_observation_space(description.observation_space)
-        self._set_action_space(description.action_space)
+        self._set_observation_space(deepcopy(description.observation_space))
+        self._set_action_space(deepcopy(description.action_space))
 
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
         """Close every sub-environment and worker; may be called again, in any state.

@@ -1,0 +1,73 @@
+"""What is given to a sub-environment is its own: neither the caller's object nor another sub-environment's."""
+
+import gymnasium
+import pytest
+
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.shmem import ShmemBackend
+from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.errors import ArgumentError
+
+BACKENDS = [DummyBackend, SubprocessBackend, ShmemBackend]
+
+
+class Collects(gymnasium.Env):
+    """Keeps what it is given and writes into it; samples from its own space."""
+
+    def __init__(self):
+        self.observation_space = gymnasium.spaces.Discrete(1000)
+        self.action_space = gymnasium.spaces.Discrete(2)
+        self.items = []
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+    def add(self, item, to=None):
+        (self.items if to is None else to).append(item)
+        return list(self.items if to is None else to)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_value_that_is_set_is_copied_for_each_sub_environment(backend, workers):
+    options = {} if backend is DummyBackend else {"workers": workers}
+    with backend([Collects] * 3, **options) as env:
+        value = ["given"]
+        env.set_attr("items", [value] * 3)
+        assert env.call("add", "own") == (["given", "own"],) * 3
+        assert value == ["given"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_arguments_of_a_call_are_copied_for_each_sub_environment(backend, workers):
+    options = {} if backend is DummyBackend else {"workers": workers}
+    with backend([Collects] * 3, **options) as env:
+        given = ["given"]
+        assert env.call("add", "own", to=given) == (["given", "own"],) * 3
+        assert given == ["given"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_faces_spaces_are_not_the_sub_environments_own(backend):
+    with backend([Collects] * 2) as env:
+        env.reset(seed=1)
+        expected = [env.step([0, 0])[0].tolist() for _ in range(5)]
+        env.reset(seed=1)
+        env.single_observation_space.seed(99)
+        env.observation_space.seed(99)
+        assert [env.step([0, 0])[0].tolist() for _ in range(5)] == expected
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_sending_to_nobody_is_refused(backend):
+    with backend([Collects] * 2) as env:
+        env.reset()
+        with pytest.raises(ArgumentError, match="env_ids: expected at least one sub-environment, got none"):
+            env.send([], env_ids=[])
+        env.step([0, 1])
