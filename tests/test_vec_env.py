@@ -1,5 +1,7 @@
 """The face: seeds, masks, actions, send and recv, what is shown again, and what it tells of itself."""
 
+import gc
+
 import gymnasium
 import numpy as np
 import pytest
@@ -275,3 +277,12 @@ def test_without_copy_the_arrays_are_the_backends_own():
     first, _ = env.reset()
     assert env.step([0, 0])[0] is not None
     assert_same(array([1, 1], [1, 1]), first)
+
+
+def test_a_layer_that_is_forgotten_does_not_close_what_it_wraps():
+    """Gymnasium 1.1 closes a vector environment when it is collected, half-made ones too."""
+    with DummyBackend([toy()] * 2) as inner:
+        VecEnvWrapper(inner)
+        gc.collect()
+        assert not inner.closed
+        inner.reset(seed=1)

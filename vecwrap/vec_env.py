@@ -510,6 +510,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """
         raise NotImplementedError
 
+    def __del__(self) -> None:
+        """Do nothing: a layer that is forgotten leaves what it wraps alone (Gymnasium 1.1 would close it here)."""
+
     def __enter__(self) -> Self:
         return self
 

@@ -8,6 +8,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 import vecwrap
 from tests.streams import assert_same
 
+pytest.importorskip("mujoco")
+
 LIMIT = 30
 
 

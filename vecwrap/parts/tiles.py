@@ -111,12 +111,10 @@ def caption(
         marked = marks is not None and bool(marks[i])
         top, left = int(i // columns * height), int(i % columns * width)
         bottom, right = int((i // columns + 1) * height), int((i % columns + 1) * width)
-        head = canvas[top : top + strip, left:right]
-        head[...] = (head * SHADE).astype(np.uint8)
+        head = (canvas[top : top + strip, left:right] * SHADE).astype(np.uint8)  # by itself: nothing reaches beyond it
         colour = ORANGE if marked else WHITE
-        cv2.putText(
-            canvas, line, (left + 3, top + int(22 * scale)), cv2.FONT_HERSHEY_SIMPLEX, scale, colour, 1, cv2.LINE_AA
-        )
+        cv2.putText(head, line, (3, int(22 * scale)), cv2.FONT_HERSHEY_SIMPLEX, scale, colour, 1, cv2.LINE_AA)
+        canvas[top : top + strip, left:right] = head
         if marked:
             cv2.rectangle(canvas, (left, top), (right - 1, bottom - 1), ORANGE, max(1, int(width) // 100))
     return canvas
