@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["Batch", "copy", "num_bytes", "row", "scatter", "take", "tree_map", "where"]
+__all__ = ["Batch", "copy", "row", "scatter", "take", "tree_map", "where"]
 
 Batch: TypeAlias = Any
 """np.ndarray, or dict[str, Batch], or tuple[Batch, ...]."""
@@ -79,18 +79,6 @@ def scatter(target: Batch, index: Any, source: Batch) -> None:
 def empty_like(batch: Batch, num_rows: int) -> Batch:
     """Give a batch of ``num_rows`` zero rows with the row shapes and dtypes of ``batch``."""
     return tree_map(lambda array: np.zeros((num_rows, *array.shape[1:]), array.dtype), batch)
-
-
-def num_bytes(batch: Batch) -> int:
-    """Sum of the bytes of all arrays."""
-    total = 0
-
-    def add(array: np.ndarray[Any, Any]) -> None:
-        nonlocal total
-        total += array.nbytes
-
-    tree_map(add, batch)
-    return total
 
 
 def object_array(values: Sequence[Any]) -> np.ndarray[Any, Any]:
