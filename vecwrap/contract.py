@@ -102,7 +102,10 @@ class StepResult:
         truncations: (m,) bool. As Gymnasium.
         first: (m,) bool. This observation opens an episode.
         acted: (m,) bool. An action really happened in this row: not on a reset, not on the reset step of next-step
-            mode, not while a row rests.
+            mode, not while a row rests, not on a lost row.
+        lost: (m,) bool. The sub-environment was lost since its last row, and with it whatever episode or game it had
+            running. Where the agent's episode was running it ends here: truncated, reward 0, ``acted`` False, and its
+            last observation is the last one that was delivered. Elsewhere the row opens the next episode.
         raw_rewards: (m,) float64. What the environment itself paid, before any layer clipped or scaled it.
         raw_dones: (m,) bool. The environment's own episode ended in this row (a lost life is no end).
         raw_first: (m,) bool. This observation opens an episode of the environment itself: a new game.
@@ -124,6 +127,7 @@ class StepResult:
     truncations: BoolArray
     first: BoolArray
     acted: BoolArray
+    lost: BoolArray
     raw_rewards: FloatArray
     raw_dones: BoolArray
     raw_first: BoolArray
@@ -142,11 +146,16 @@ class StepResult:
     @property
     def ended(self) -> BoolArray:
         """(m,) bool: an episode ended in this very row; False for a row that rests after its end."""
-        return (self.terminations | self.truncations) & self.acted
+        return (self.terminations | self.truncations) & (self.acted | self.lost)
+
+    @property
+    def cut_off(self) -> BoolArray:
+        """(m,) bool: the agent's episode ended in this row because its sub-environment was lost."""
+        return self.lost & (self.terminations | self.truncations) & ~self.acted
 
     @property
     def live(self) -> BoolArray:
-        """(m,) bool: the row carries a new observation; False for a row that rests after its end."""
+        """(m,) bool: the row carries a new observation; False for a row that rests, and for one lost without a reset."""
         return self.acted | self.first
 
     @property

@@ -273,6 +273,7 @@ class Slots:
         observations, final_observations, actions: columns of the spaces' leaves.
         rewards, raw_rewards: (num_rows,) float64.
         terminations, truncations, first, acted, raw_dones, raw_first: (num_rows,) bool.
+        lost: (num_rows,) bool. Written by the parent alone.
         infos, final_infos: a dict per row.
         frames, final_frames: a frame per row, or None.
     """
@@ -295,6 +296,7 @@ class Slots:
         self._flags = allocate((6, num_rows), np.bool_)
         self.rewards, self.raw_rewards = self._numbers
         self.terminations, self.truncations, self.first, self.acted, self.raw_dones, self.raw_first = self._flags
+        self.lost = np.zeros(num_rows, dtype=np.bool_)
         self.infos: list[dict[str, Any]] = [{}] * num_rows
         self.final_infos: list[dict[str, Any]] = [{}] * num_rows
         self.frames: list[Any] = [None] * num_rows
@@ -340,10 +342,11 @@ class Slots:
         """Give these rows as a StepResult of fresh arrays (views of the slots with ``copy=False``, where possible)."""
         whole = len(env_ids) == self.num_rows
         rows: Any = slice(None) if whole else env_ids
-        numbers, flags = self._numbers[:, rows], self._flags[:, rows]
+        numbers, flags, lost = self._numbers[:, rows], self._flags[:, rows], self.lost[rows]
         observations = take(self.observations.batch(), rows)
         if whole and copy:
             numbers, flags, observations = numbers.copy(), flags.copy(), copy_batch(observations)
+            lost = lost.copy()
         terminations, truncations, first, acted, raw_dones, raw_first = flags
         indices: Iterable[int] = range(self.num_rows) if whole else env_ids.tolist()
         final_obs = final_infos = frames = final_frames = None
@@ -367,6 +370,7 @@ class Slots:
             truncations=truncations,
             first=first,
             acted=acted,
+            lost=lost,
             raw_rewards=numbers[1],
             raw_dones=raw_dones,
             raw_first=raw_first,

@@ -192,7 +192,7 @@ def test_terminal_observation_that_no_action_brought_is_the_stack_that_was_deliv
         delivered, *_ = env.step([0, 0, 0])
         env.step_async([0, 0, 0])
         step = env.env._receive(3, None)
-        lost = np.array([False, True, False])
+        lost = step.lost = np.array([False, True, False])
         step.acted, step.truncations = ~lost, lost
         step.observations[1] = delivered[1, -1]
         if begins_at_once:

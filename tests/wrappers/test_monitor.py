@@ -518,7 +518,7 @@ def test_monitor_csv_marks_a_lost_episode_whose_score_is_reported_nowhere_else(t
     env.step([0, 0, 0])
     env.step_async([0, 0, 0])
     step = env.env._receive(3, None)
-    lost = np.array([False, True, False])
+    lost = step.lost = np.array([False, True, False])
     step.acted, step.truncations = ~lost, lost
     step.rewards = step.raw_rewards = np.where(lost, 0.0, step.raw_rewards)
     env.on_step(step)

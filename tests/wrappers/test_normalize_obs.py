@@ -310,7 +310,7 @@ def test_a_row_lost_in_mid_episode_shows_again_what_it_showed():
         shown = env.step([0, 0, 0])[0].copy()
         env.step_async([0, 0, 0])
         step = env.env._receive(3, None)
-        lost = np.array([False, True, False])
+        lost = step.lost = np.array([False, True, False])
         step.truncations, step.acted = lost, ~lost
         count = env.normalizer.statistics[None].count
         env.on_step(step)

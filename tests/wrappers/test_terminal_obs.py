@@ -132,7 +132,7 @@ def test_an_episode_that_no_action_ended_has_its_last_observation_too():
     env.reset()
     env.step_async([0, 0, 0])
     step = env.env._receive(3, None)
-    lost = np.array([False, True, False])
+    lost = step.lost = np.array([False, True, False])
     step.truncations, step.acted = lost, ~lost
     env.on_step(step)
     assert step.infos["_terminal_obs"].tolist() == [False, True, False]
@@ -187,7 +187,7 @@ def test_a_kept_score_is_what_the_environment_paid_and_a_lost_episode_is_marked(
         env.step([1, 1, 1])
     env.step_async([1, 1, 1])
     step = env.env._receive(3, None)
-    lost = np.array([False, True, False])
+    lost = step.lost = np.array([False, True, False])
     step.truncations, step.acted, step.raw_rewards = step.truncations | lost, ~lost, np.where(lost, 0, step.raw_rewards)
     env.on_step(step)
     (first,), (second,), _ = env.endings

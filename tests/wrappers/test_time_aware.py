@@ -76,7 +76,7 @@ def test_a_row_lost_in_mid_episode_keeps_its_time():
         env.step([0, 0, 0])
         env.step_async([0, 0, 0])
         step = env.env._receive(3, None)
-        lost = np.array([False, True, False])
+        lost = step.lost = np.array([False, True, False])
         step.truncations, step.acted = lost, ~lost
         env.on_step(step)
         assert step.observations["time"].ravel().tolist() == [2, 1, 2]

@@ -88,7 +88,6 @@ class Recorder:
         self._suffix = suffix
         self._said: tuple[int, bool] | None = None  # the number that the trigger was asked for last, and what it said
         self._looked_at = -1  # the last number at which a recording might have begun
-        self._running = False  # an agent's episode of the first one
         self._recording: _Recording | None = None
 
     def take(self, step: StepResult, rows: Mapping[int, int]) -> None:
@@ -123,8 +122,7 @@ class Recorder:
     def go_on(self, step: int, episode: int) -> None:
         """Count on from here."""
         self.step, self.episode = step, episode
-        self._running = episode >= 0
-        self._looked_at = step if self._by == "steps" and self._running else -1
+        self._looked_at = step if self._by == "steps" and episode >= 0 else -1
 
     def finish(self, reason: str) -> None:
         """End the recording, if there is one."""
@@ -134,11 +132,9 @@ class Recorder:
 
     def _note_ends(self, step: StepResult, lead: int) -> None:
         """End what ends with the episode, and begin what begins with the next."""
-        first, done = bool(step.first[lead]), bool(step.dones[lead])
-        lost = done and not step.acted[lead] and self._running  # an end that no action brought
-        if self._length is None and (step.raw_dones[lead] or lost):
+        first = bool(step.first[lead])
+        if self._length is None and (step.raw_dones[lead] or step.lost[lead]):
             self.finish("episode")
-        self._running = first or (self._running and not done)
         if step.raw_first[lead]:
             if self._length is None:
                 self.finish("reset")

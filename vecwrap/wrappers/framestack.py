@@ -218,7 +218,7 @@ class _Stack:
         ended = step.first & step.dones
         values[ended, :-1] = history[ended, 1:]
         values[ended, -1] = final_obs[ended]
-        lost = ended & ~step.acted  # ended by no action: its last observation stands in the history already
+        lost = step.cut_off  # its last observation stands in the history already
         values[lost] = history[lost]
         return final_stacks
 

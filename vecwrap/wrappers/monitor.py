@@ -143,9 +143,8 @@ class Monitor(VecEnvWrapper):
 
     def on_step(self, step: StepResult) -> None:
         """Add up; report and write what ended; begin anew where a game does."""
-        rows, dones = step.rows, step.dones
-        running = self._running[rows]
-        lost = dones & running & ~step.acted  # an end that no action brought; a row that rests has ended before
+        rows = step.rows
+        lost = step.lost & self._running[rows] & ~step.raw_dones
         if self.rewards == "raw":
             paid, over, opens = step.raw_rewards, step.raw_dones, step.raw_first
         else:
@@ -158,7 +157,7 @@ class Monitor(VecEnvWrapper):
         cleared = closed | opens
         self._returns[rows] = np.where(cleared, 0.0, returns)
         self._lengths[rows] = np.where(cleared, 0, lengths)
-        self._running[rows] = step.first | (running & ~dones)
+        self._running[rows] = opens | (self._running[rows] & ~closed)
         if opens.any():
             self._started[step.env_ids[opens]] = time.perf_counter()
 

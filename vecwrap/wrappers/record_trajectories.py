@@ -184,7 +184,7 @@ class RecordTrajectories(VecEnvWrapper):
         acted = step.acted & running
         if acted.any():
             self._add(step, acted, places[acted])
-        ended = step.dones & running
+        ended = (step.dones | step.lost) & running
         for k in np.flatnonzero(ended | (step.first & running)).tolist():
             self._write(int(places[k]), _reason(step, k) if ended[k] else "reset")
         opened = step.first & mine
@@ -251,6 +251,6 @@ class RecordTrajectories(VecEnvWrapper):
 
 
 def _reason(step: StepResult, k: int) -> str:
-    if not step.acted[k]:
+    if step.lost[k] and not step.acted[k]:
         return "lost"
     return "terminated" if step.terminations[k] else "truncated"

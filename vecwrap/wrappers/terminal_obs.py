@@ -75,7 +75,6 @@ class TerminalObs(VecEnvWrapper):
             raise PlanError(f"terminal_obs: record: expected 0 or more endings, got {record}")
         self.key = key
         self.record = record
-        self._running = np.zeros(env.num_envs, dtype=np.bool_)
         self._scores = np.zeros(env.num_envs)
         self._lengths = np.zeros(env.num_envs, dtype=np.int64)
         self._endings = Endings(env.single_observation_space, env.num_envs, record)
@@ -114,9 +113,7 @@ class TerminalObs(VecEnvWrapper):
 
     def on_step(self, step: StepResult) -> None:
         """Add the column where an episode ended."""
-        dones = step.dones
-        ended = dones & self._running[step.rows]  # a row that rests has ended before
-        self._running[step.rows] = step.first | (self._running[step.rows] & ~dones)
+        ended = step.ended
         terminal = _only(ended, step.terminal_observations) if ended.any() else None
         if terminal is not None:
             step.add_info(self.key, terminal, ended)
@@ -127,8 +124,9 @@ class TerminalObs(VecEnvWrapper):
         """Add up, and keep what ended."""
         scores = self._scores[step.rows] + step.raw_rewards
         lengths = self._lengths[step.rows] + step.acted
+        cut_off = step.cut_off
         for i in np.flatnonzero(ended).tolist():
-            flags = bool(step.terminations[i]), bool(step.truncations[i]), not step.acted[i]
+            flags = bool(step.terminations[i]), bool(step.truncations[i]), bool(cut_off[i])
             ending = Ending(row(terminal, i), float(scores[i]), int(lengths[i]), *flags)
             self._endings.add(int(step.env_ids[i]), ending)
         cleared = ended | step.first
@@ -136,9 +134,8 @@ class TerminalObs(VecEnvWrapper):
         self._lengths[step.rows] = np.where(cleared, 0, lengths)
 
     def layer_state(self) -> dict[str, Any]:
-        """Give which sub-environments have a running episode, its score and length, and the endings."""
+        """Give the score and length of the running episodes, and the endings."""
         return {
-            "running": self._running.copy(),
             "scores": self._scores.copy(),
             "lengths": self._lengths.copy(),
             "endings": self._endings.state(),
@@ -146,7 +143,6 @@ class TerminalObs(VecEnvWrapper):
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Take in what ``layer_state`` gave."""
-        self._running[:] = state["running"]
         self._scores[:] = state["scores"]
         self._lengths[:] = state["lengths"]
         self._endings.load(state["endings"])

@@ -76,7 +76,7 @@ class Tile(VecEnvWrapper):
         begun = self._ended[rows] & live  # the label told of the game before
         scores = np.where(begun, 0.0, self._scores[rows]) + step.raw_rewards
         lengths = np.where(begun, 0, self._lengths[rows]) + step.acted
-        over = step.raw_dones | (step.dones & live & ~step.acted)  # the latter: lost
+        over = step.raw_dones | step.lost
         anew = step.raw_first & ~over
         self._scores[rows] = np.where(anew, 0.0, scores)
         self._lengths[rows] = np.where(anew, 0, lengths)
