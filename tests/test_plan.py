@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import json
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,16 +12,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import vecwrap
 from vecwrap import backend_plan
 from vecwrap import plan as plan_module
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.environments import MakeEnvironment
 from vecwrap.errors import PlanError, SpecError, VecwrapError
+from vecwrap.layer_plan import at_end
 from vecwrap.plan import Plan, plan
 from vecwrap.registry import register_wrapper, wrappers
 from vecwrap.spec import PipelineSpec
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import MapObservations, VecEnvWrapper
+from vecwrap.wrappers.framestack import FrameStack
 
 
 class Scale(gymnasium.ObservationWrapper[Any, Any, Any]):
@@ -54,7 +58,7 @@ class Halve(MapObservations):
         return "only the first half is kept"
 
     def describe(self) -> str:
-        return f"around {self.num_envs} sub-environment"
+        return f"around {self.num_envs} sub-environments"
 
 
 class Blank(gymnasium.Env[Any, Any]):
@@ -320,15 +324,88 @@ def test_the_plan_is_an_indented_list_from_the_sub_environment_outwards() -> Non
         str(found)
         == f"""\
 PlanBlank-v0, n=2, seed=3, same_step, pipeline {found.pipeline.hash}
-                          runs in   observation    bytes a step (n=2)
-PlanBlank-v0              parent    (4,) float32                   32
-  scale  factor=3.0       parent    (4,) float32                   32
-    halve  file="x.csv"   parent    (2,) float32                   16
+                         runs in  observations             bytes/step  bytes held
+PlanBlank-v0             parent   (4,) float32 in [-1, 1]        32 B
+    actions: Discrete(2)
+    at an episode's end: reset within the step; final_obs is its last observation.
+  scale  factor=3.0      parent   unchanged                      32 B           0
+      at an episode's end: the terminal observation is changed like every other.
+    halve  file="x.csv"  parent   → (2,) float32                 16 B           0
         only the first half is kept
-        around 1 sub-environment
+        around 2 sub-environments
+        at an episode's end: the terminal observation is changed like every other.
 backend dummy: in this process, one after the other"""
     )
     assert Halve.made_with == [(None, False)]  # no file is written for an explanation
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_a_plan_keeps_to_the_width_of_the_terminal(width: int) -> None:
+    line = (
+        "Pendulum-v1 n=4 backend=dummy | time_limit:200 | rescale_action | clip_action | framestack:4,padding=first | "
+        "time_aware:flatten=false | terminal_obs:record=9"
+    )
+    found = planned(line).with_spaces()
+    text = found.text(width)
+    assert max(map(len, text.splitlines())) <= max(width, 80)
+    words = " ".join(text.split())
+    for said in ('padding="first"', "obs: (4, 3) float32", "time: (1,) int32 in [0, 200]", "Dict of 2", "record=9"):
+        assert said in words, said
+
+
+def test_spaces_and_bytes_are_those_of_the_environment_that_is_built() -> None:
+    line = "Pendulum-v1 n=3 backend=dummy | time_limit:200 | rescale_action | normalize_obs:clip=5 | framestack:4"
+    data = planned(line).with_spaces().to_dict()
+    with vecwrap.build(line) as env:
+        observations, _ = env.reset(seed=1)
+        outermost = data["layers"][-1]
+        assert outermost["after"]["observations"]["shape"] == list(env.single_observation_space.shape or ())
+        assert outermost["bytes_per_step"] == observations.nbytes
+        assert data["environment"]["bytes_per_step"] == env.unwrapped.slots.observations.batch().nbytes
+        stack = env.find(FrameStack)
+        assert outermost["bytes_held"] == stack.layer_state()["stacks"].nbytes
+    before, after = (data["layers"][1][when]["actions"] for when in ("before", "after"))
+    assert (before["low"], before["high"], after["low"], after["high"]) == (-2.0, 2.0, -1.0, 1.0)
+
+
+def test_the_plan_as_data_is_plain_and_says_what_the_text_says() -> None:
+    found = planned("PlanBlank-v0 n=2 seed=3 backend=dummy | scale:3 | halve:file=x.csv").with_spaces()
+    data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert (data["pipeline"], data["n"], data["seed"]) == (found.pipeline.hash, 2, 3)
+    scale, halve = data["layers"]
+    assert scale["arguments"] == {"factor": 3.0}
+    assert halve["before"]["observations"] == {
+        "type": "Box", "shape": [4], "dtype": "float32", "low": -1.0, "high": 1.0,
+    }  # fmt: skip
+    assert halve["after"]["observations"]["shape"] == [2]
+    assert halve["after"]["observations"]["high"] is None  # endless
+    assert halve["words"] == ["only the first half is kept", "around 2 sub-environments"]
+    assert planned("PlanBlank-v0 n=2").to_dict()["environment"]["after"] is None  # nothing was made
+
+
+@pytest.mark.parametrize("name", [name for name in wrappers.names() if name != "mujoco"])
+def test_every_layer_says_what_it_does_at_an_episodes_end(name: str) -> None:
+    said = at_end(wrappers.load(name))
+    assert said.endswith(".")
+    assert 7 < len(said) <= 110
+
+
+def test_layers_of_the_vector_are_tried_on_as_many_rows_as_there_will_be(tmp_path: Path) -> None:
+    text = "env: CartPole-v1\nn: 4\nbackend: dummy\nrender_mode: rgb_array\nwrappers:\n  - video: {envs: [1, 3]}\n"
+    assert plan(PipelineSpec.from_yaml(text)).with_spaces().stages is not None
+    with pytest.raises(PlanError, match="envs: expected indices from 0 to 3"):
+        plan(PipelineSpec.from_yaml(text.replace("3]", "4]"))).with_spaces()
+
+
+def test_a_layer_may_ask_the_sub_environments_while_it_is_tried() -> None:
+    asked = []
+
+    def ask(env: VecEnv) -> VecEnv:
+        asked.append((env.get_attr("frameskip"), env.call("get_wrapper_attr", "sticky", indices=[1])))
+        return VecEnvWrapper(env)
+
+    planned("PlanBlank-v0 n=3 backend=dummy env_kwargs.frameskip=2", wrappers=[ask]).with_spaces()
+    assert asked == [((2, 2, 2), (0.25,))]
 
 
 def test_the_plan_of_worker_processes_says_how_they_are_shared_out() -> None:

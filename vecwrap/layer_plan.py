@@ -18,12 +18,12 @@ from vecwrap.environments import WrapSubEnv, refusal
 from vecwrap.errors import BackendError, PlanError, SubEnvError
 from vecwrap.layer_spec import LayerSpec, read_layers
 from vecwrap.preset import Preset
-from vecwrap.signatures import Bound, Signature, hints
+from vecwrap.signatures import Bound, Signature, hints, section
 from vecwrap.values import Settings, import_path, shown
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
-__all__ = ["PlannedLayer", "placed", "plan_layers", "refuse_wrong_order"]
+__all__ = ["PlannedLayer", "at_end", "placed", "plan_layers", "refuse_wrong_order"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,11 @@ class PlannedLayer:
         """What it was given, as text."""
         given = [shown(value) for value in self.bound.args]
         return ", ".join([*given, *(f"{key}={shown(value)}" for key, value in self.bound.kwargs.items())])
+
+    @property
+    def at_end(self) -> str:
+        """What it does at an episode's end, where that is known."""
+        return at_end(self.target)
 
     @property
     def around_sub_env(self) -> WrapSubEnv:
@@ -164,6 +169,29 @@ def placed(where: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise refusal(where, error) from error
+
+
+def at_end(target: Any) -> str:
+    """What a layer does at an episode's end: a section of its docstring or of a base class's, or ``""``.
+
+    >>> from vecwrap.wrapper import MapObservations
+    >>> at_end(MapObservations)
+    'The terminal observation is changed like every other.'
+    """
+    if isinstance(target, type):
+        for kind in target.__mro__:
+            said = section(kind, "At an episode's end") or _AT_END_ELSEWHERE.get(kind, "")
+            if said:
+                return " ".join(said.replace("``", "`").split())
+        return ""
+    return " ".join(section(target, "At an episode's end").replace("``", "`").split())
+
+
+# Gymnasium's do not say it in that form.
+_AT_END_ELSEWHERE: dict[type, str] = {
+    gymnasium.wrappers.TimeLimit: "Truncates the episode after `max_episode_steps` steps, and counts anew.",
+    gymnasium.ObservationWrapper: "The terminal observation is changed like every other.",
+}
 
 
 def path_parameters(target: Any) -> frozenset[str]:

@@ -2,6 +2,7 @@
 
 Checking has two stages. The static one, here: names, arguments, order, the backend's options. The one with spaces:
 ``Plan.with_spaces`` makes one sub-environment where the backend would, and says what each layer makes of it.
+Mistakes that can be built all the same are for the rules to find (``vecwrap.rules``).
 """
 
 from __future__ import annotations
@@ -12,22 +13,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import gymnasium
-
 from vecwrap import registry
 from vecwrap.backend_plan import PIPELINE_KEYS, plan_backend
 from vecwrap.backends.cores import usable_cores
 from vecwrap.backends.process import ProcessBackend, share_out
-from vecwrap.environments import Environment, WrapSubEnv, find_environment, refuse_unsendable
+from vecwrap.environments import Environment, find_environment, refuse_unsendable
 from vecwrap.errors import PlanError, SubEnvError, did_you_mean
 from vecwrap.layer_plan import PlannedLayer, placed, plan_layers, refuse_wrong_order
-from vecwrap.plan_text import Row, Stage, plan_text
+from vecwrap.plan_text import WIDTH, Line, Row, plain_text, plan_data, plan_lines
+from vecwrap.probe import OneForAll, Probe, Stage, outer_stages
 from vecwrap.spec import PipelineSpec
 from vecwrap.sub_env import SubEnvFactory
 from vecwrap.values import shown
 from vecwrap.vec_env import VecEnv
 
-__all__ = ["Plan", "PlannedLayer", "Probe", "plan"]
+__all__ = ["Plan", "PlannedLayer", "plan"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class Plan:
         backend: the backend's class.
         backend_options: its options.
         reason: why this backend, where it was left to vecwrap.
-        stages: the spaces of the environment and after each layer; None before ``with_spaces``.
+        written: the spec as it was written.
+        stages: what comes out of the environment and after each layer; None before ``with_spaces``.
     """
 
     pipeline: PipelineSpec
@@ -50,6 +51,7 @@ class Plan:
     backend: Callable[..., VecEnv]
     backend_options: Mapping[str, Any]
     reason: str
+    written: PipelineSpec
     stages: tuple[Stage, ...] | None = None
 
     @property
@@ -71,8 +73,7 @@ class Plan:
         Raises:
             VecwrapError: an environment that cannot be made, a layer that refuses, a worker that cannot be started.
         """
-        settings = {key: getattr(self.pipeline, key) for key in PIPELINE_KEYS}
-        return _started(self.backend, self.factories, {**settings, **self.backend_options}, self)
+        return _started(self.backend, self.factories, {**self._for_every_backend, **self.backend_options}, self)
 
     def with_spaces(self) -> Plan:
         """Find out the spaces, with one sub-environment in one worker (in this process for dummy), closed again.
@@ -82,20 +83,30 @@ class Plan:
         Raises:
             VecwrapError: as ``build`` would.
         """
+        looked = self.with_refusals()
+        for stage in looked.stages or ():
+            if stage.refusal is not None:
+                raise stage.refusal
+        return looked
+
+    def with_refusals(self) -> Plan:
+        """Do as ``with_spaces``, but leave out a layer that refuses, and note it in its stage.
+
+        Raises:
+            VecwrapError: where there is no sub-environment.
+        """
         settings: dict[str, Any] = {"autoreset": self.pipeline.autoreset}
         if not self.in_this_process:
             settings |= {"workers": 1, "start_method": self.backend_options.get("start_method")}
         backend = registry.backends.load("dummy" if self.in_this_process else "subprocess")
         inner = tuple(layer.around_sub_env for layer in self.layers if layer.runs_in == "worker")
-        env = _started(backend, [Probe(self.environment.factories[0], inner)], settings, self)
+        outer = [layer for layer in self.layers if layer.runs_in == "parent"]
+        one = _started(backend, [Probe(self.environment.factories[0], inner)], settings, self)
         try:
-            stages: tuple[Stage, ...] = env.get_attr("stages")[0]
-            for layer in self.layers:
-                if layer.runs_in == "parent":
-                    env = layer.around_vector(env, without_files=True)
-                    stages = (*stages, Stage.of(env, env.single_observation_space, env.single_action_space))
+            stages: tuple[Stage, ...] = one.get_attr("stages")[0]
+            stages += outer_stages(OneForAll(one, self.n, self._for_every_backend), outer)
         finally:
-            env.close()
+            one.close()
         return dataclasses.replace(self, stages=stages)
 
     @property
@@ -111,39 +122,46 @@ class Plan:
         options = self.backend_options
         return [len(share) for share in share_out(self.n, options.get("workers"), options.get("envs_per_worker"))]
 
-    def __str__(self) -> str:
+    @property
+    def _for_every_backend(self) -> dict[str, Any]:
+        return {key: getattr(self.pipeline, key) for key in PIPELINE_KEYS}
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """What is shown of the environment, then of each layer, inner first."""
         inside = "parent" if self.in_this_process else "worker"
-        rows = [Row(self.environment.name, "", inside, "")]
-        for layer in self.layers:
-            where = inside if layer.runs_in == "worker" else "parent"
-            part = f"part of the preset {layer.preset}. " if layer.preset else ""
-            rows.append(Row(layer.spec.name, layer.arguments, where, part + layer.words))
-        return plan_text(self.pipeline, rows, self.stages, self.shares, self.reason)
+        stages = self.stages or (None,) * (len(self.layers) + 1)
+        rows = [Row(self.environment.name, inside, after=stages[0])]
+        for layer, before, after in zip(self.layers, stages, stages[1:], strict=False):
+            row = Row(
+                layer.spec.name,
+                inside if layer.runs_in == "worker" else "parent",
+                copies=self.n if layer.runs_in == "worker" else 1,
+                arguments=layer.arguments,
+                settings=layer.spec.kwargs,
+                preset=layer.preset,
+                words=layer.words,
+                at_end=layer.at_end,
+                before=before,
+                after=after,
+            )
+            rows.append(row)
+        return tuple(rows)
 
+    def text(self, width: int = WIDTH) -> str:
+        """Show the plan, in lines of at most ``width`` characters where names and spaces allow it."""
+        return plain_text(self.lines(width))
 
-@dataclass(frozen=True)
-class Probe:
-    """A factory whose environment tells the spaces after each of its layers."""
+    def lines(self, width: int = WIDTH) -> list[Line]:
+        """The same, each line in parts that say what they are."""
+        return plan_lines(self.pipeline, self.rows, self.shares, self.reason, width)
 
-    make: Callable[[], Any]
-    layers: tuple[WrapSubEnv, ...]
+    def to_dict(self) -> dict[str, Any]:
+        """Give all that is shown as plain data, for JSON."""
+        return plan_data(self.pipeline, self.rows, self.shares, self.reason)
 
-    def __call__(self) -> gymnasium.Env[Any, Any]:
-        """Make it, and look after each layer."""
-        stages: list[Stage] = []
-
-        def look(env: Any) -> Any:
-            stages.append(Stage.of(env, getattr(env, "observation_space", None), getattr(env, "action_space", None)))
-            return env
-
-        looks = [part for layer in self.layers for part in (layer, look)]
-        probed = _Probed(SubEnvFactory(self.make, (look, *looks))())
-        probed.stages = tuple(stages)
-        return probed
-
-
-class _Probed(gymnasium.Wrapper[Any, Any, Any, Any]):
-    stages: tuple[Stage, ...] = ()
+    def __str__(self) -> str:
+        return self.text()
 
 
 def _started(backend: Callable[..., VecEnv], factories: list[Any], settings: Mapping[str, Any], plan: Plan) -> VecEnv:
@@ -178,9 +196,10 @@ def plan(spec: PipelineSpec) -> Plan:
 
     >>> print(plan(PipelineSpec.parse("CartPole-v1 n=2 | time_limit:100")))  # doctest: +ELLIPSIS
     CartPole-v1, n=2, same_step, pipeline ...
-                                          runs in
-    CartPole-v1                           worker
-      time_limit  max_episode_steps=100   worker
+                                         runs in
+    CartPole-v1                          worker
+      time_limit  max_episode_steps=100  worker
+          at an episode's end: truncates the episode after max_episode_steps steps, and counts anew.
     backend shmem: ...
     """
     environment = find_environment(spec.env, spec.env_kwargs, spec.render_mode, spec.source.at("env"))
@@ -192,7 +211,7 @@ def plan(spec: PipelineSpec) -> Plan:
     resolved = dataclasses.replace(spec, env=environment.target, n=n, wrappers=words, backend=backend_spec)
     if backend_spec.target != "dummy":
         _refuse_unsendable(environment, layers, spec)
-    return Plan(resolved, environment, layers, backend, options, reason)
+    return Plan(resolved, environment, layers, backend, options, reason, written=spec)
 
 
 def _how_many(spec: PipelineSpec, environment: Environment) -> int:

@@ -1,99 +1,204 @@
-"""How a plan is shown: an indented list from the sub-environment outwards."""
+"""How a plan is shown: an indented list from the sub-environment outwards, as text or as data."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
-import numpy as np
-from gymnasium import spaces
-
+from vecwrap.probe import Stage
+from vecwrap.space_text import bytes_of, bytes_text, short_text, space_data, space_text
 from vecwrap.spec import PipelineSpec
-from vecwrap.values import callable_name, shown
+from vecwrap.values import is_scalar, shown
 
-__all__ = ["Row", "Stage", "bytes_of", "plan_text", "space_text"]
+__all__ = ["WIDTH", "Line", "Role", "Row", "plain_text", "plan_data", "plan_lines"]
 
 WIDTH = 110
+_LONG = {False: 34, True: 22}  # by whether it is narrow: characters of a space in a column; a longer one gets a line
+_NARROW = 100
+_GAP = "  "
+_TITLES = ("runs in", "observations", "bytes/step", "bytes held")
+_RIGHT = ("bytes/step", "bytes held")
+_IN_MODE = {
+    "same_step": "Reset within the step; `final_obs` is its last observation.",
+    "next_step": "Reset in the step after, whose action is ignored and whose reward is 0.",
+    "disabled": "Waits for a reset by `reset_mask`; to step it before is an error.",
+    "episodic": "Rests until it is reset; meanwhile it is not stepped, its reward is 0 and its done flag stays up.",
+}
 
-
-@dataclass(frozen=True)
-class Stage:
-    """What comes out of the environment, or of a layer.
-
-    Attributes:
-        observation_space, action_space: of one sub-environment.
-        words: what the layer says of itself now that it is made (its ``describe``), or ``""``.
-    """
-
-    observation_space: spaces.Space[Any]
-    action_space: spaces.Space[Any]
-    words: str = ""
-
-    @classmethod
-    def of(cls, env: Any, observation_space: Any, action_space: Any) -> Stage:
-        """Look at an environment that has just been made or wrapped."""
-        describe = getattr(type(env), "describe", None)
-        return cls(observation_space, action_space, "" if describe is None else str(describe(env)))
+Role: TypeAlias = Literal["head", "title", "name", "plain", "note"]
+Line: TypeAlias = list[tuple[Role, str]]
+"""A line in parts, each with what it is, so that a terminal can colour it."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the list."""
+    """The environment or a layer, as it is shown.
+
+    Attributes:
+        name: what it is called.
+        runs_in: ``"worker"`` or ``"parent"``.
+        copies: how many there are.
+        arguments: what it was given, as text.
+        settings: all its arguments, with their defaults.
+        preset: the preset that it was written as, or ``""``.
+        words: what it does, where it says so.
+        at_end: what it does at an episode's end, where that is known.
+        before, after: what comes into it and out of it; None where that is not known yet.
+    """
 
     name: str
-    arguments: str
     runs_in: str
-    words: str
+    copies: int = 1
+    arguments: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    preset: str = ""
+    words: str = ""
+    at_end: str = ""
+    before: Stage | None = None
+    after: Stage | None = None
+
+    @property
+    def observations(self) -> str:
+        """The space, or how it is changed."""
+        if self.after is None:
+            return ""
+        space = self.after.observation_space
+        if self.before is None:
+            return space_text(space)
+        if self.before.observation_space == space:
+            return "unchanged"
+        other = ", other bounds" * (space_text(self.before.observation_space) == space_text(space))
+        return f"→ {space_text(space)}{other}"
+
+    @property
+    def actions(self) -> str:
+        """The space, or how it is changed; ``""`` where it is not."""
+        if self.after is None:
+            return ""
+        space = self.after.action_space
+        if self.before is None:
+            return space_text(space)
+        before = self.before.action_space
+        return "" if before == space else f"{_or_endless(space)} from the agent → {_or_endless(before)}"
+
+    @property
+    def held(self) -> int | None:
+        """The bytes kept from one step to the next, by all copies; None where that is not known."""
+        if self.before is None or self.after is None:
+            return None
+        return self.after.held * self.copies
 
 
-def plan_text(
-    pipeline: PipelineSpec, rows: Sequence[Row], stages: Sequence[Stage] | None, shares: list[int] | None, reason: str
-) -> str:
+# -- as text ----------------------------------------------------------------------------------------------------------
+
+
+def plain_text(lines: Sequence[Line]) -> str:
+    """The lines without what their parts are."""
+    return "\n".join("".join(text for _, text in line) for line in lines)
+
+
+def plan_lines(
+    pipeline: PipelineSpec, rows: Sequence[Row], shares: list[int] | None, reason: str, width: int = WIDTH
+) -> list[Line]:
     """Write a plan.
 
     Args:
         pipeline: the resolved spec.
         rows: the environment, then the layers, inner first.
-        stages: their spaces, where they are known.
         shares: how many sub-environments each worker holds.
         reason: why this backend.
+        width: of the text; names and spaces may be wider.
     """
-    n = pipeline.n or 0
-    head = [f"{pipeline.env_name}", f"n={n}", pipeline.autoreset, f"pipeline {pipeline.hash}"]
+    long = _LONG[width < _NARROW]
+    table = [_cells(row, pipeline.n or 0, long) for row in rows]
+    if all(row.after is None for row in rows):
+        table = [cells[:1] for cells in table]
+    titles = _TITLES[: len(table[0])]
+    widths = [max(map(len, column)) for column in zip(titles, *table, strict=True)]
+    names, arguments_below = _names(rows, width - sum(len(_GAP) + each for each in widths))
+    name_width = max(map(len, names))
+    lines: list[Line] = [[("head", part)] for part in _head(pipeline, width)]
+    lines.append([("title", " " * name_width + _columns(titles, widths))])
+    for depth, (row, name, cells) in enumerate(zip(rows, names, table, strict=True)):
+        indent = "  " * depth + row.name
+        rest = (name.removeprefix(indent).ljust(name_width - len(indent)) + _columns(cells, widths)).rstrip()
+        lines.append([("name", indent), ("plain", rest)])
+        notes = ([row.arguments] if depth in arguments_below else []) + _notes(row, pipeline, long)
+        for note in notes:
+            lines += [[("note", part)] for part in _wrapped(note, width, "  " * depth + "    ")]
+    return lines + [[("plain", part)] for part in _backend_lines(pipeline, shares, reason, width)]
+
+
+def _head(pipeline: PipelineSpec, width: int) -> list[str]:
+    head = [pipeline.env_name, f"n={pipeline.n}", pipeline.autoreset, f"pipeline {pipeline.hash}"]
     if pipeline.seed is not None:
         head.insert(2, f"seed={pipeline.seed}")
-    cells = [["", "runs in", "observation", f"bytes a step (n={n})"]]
+    return _wrapped(", ".join(head), width, "")
+
+
+def _cells(row: Row, n: int, long: int) -> list[str]:
+    if row.after is None:
+        return [row.runs_in, "", "", ""]
+    size = bytes_of(row.after.observation_space)
+    text = row.observations
+    if len(text) > long:
+        text = f"{'→ ' * (row.before is not None)}{short_text(row.after.observation_space)}"
+    held = "" if row.held is None else bytes_text(row.held) if row.held else "0"
+    return [row.runs_in, text, bytes_text(None if size is None else n * size), held]
+
+
+def _names(rows: Sequence[Row], room: int) -> tuple[list[str], set[int]]:
+    """What stands in the first column, and for which rows the arguments do not fit there."""
+    names, below = [], set()
     for depth, row in enumerate(rows):
-        name = "  " * depth + row.name + (f"  {row.arguments}" if row.arguments else "")
-        cells.append([name, row.runs_in, *_space_cells(stages[depth] if stages else None, n)])
-    if stages is None:
-        cells = [cell[:2] for cell in cells]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = [", ".join(head), _line(cells[0], widths)]
-    for depth, (row, cell) in enumerate(zip(rows, cells[1:], strict=True)):
-        lines.append(_line(cell, widths))
-        for words in (row.words, stages[depth].words if stages else ""):
-            indent = "  " * depth + "    "
-            lines += textwrap.wrap(words, WIDTH, initial_indent=indent, subsequent_indent=indent)
-    return "\n".join([*lines, _backend_line(pipeline, shares, reason)])
+        name = "  " * depth + row.name
+        whole = f"{name}  {row.arguments}" if row.arguments else name
+        if len(whole) > max(room, 24):
+            below.add(depth)
+            whole = name
+        names.append(whole)
+    return names, below
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    aligned = [cell.rjust(width) if column == 3 else cell.ljust(width) for column, (cell, width) in
-               enumerate(zip(cells, widths, strict=True))]  # fmt: skip
-    return "   ".join(aligned).rstrip()
+def _columns(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "".join(
+        _GAP + (cell.rjust(width) if title in _RIGHT else cell.ljust(width))
+        for title, cell, width in zip(_TITLES, cells, widths, strict=False)
+    ).rstrip()
 
 
-def _space_cells(stage: Stage | None, n: int) -> list[str]:
-    if stage is None:
-        return ["", ""]
-    size = bytes_of(stage.observation_space)
-    return [space_text(stage.observation_space), "varies" if size is None else f"{n * size:,}"]
+def _notes(row: Row, pipeline: PipelineSpec, long: int) -> list[str]:
+    """The lines under a row: what it does, to what, and what at an episode's end."""
+    notes = [f"part of the preset {row.preset}"] if row.preset else []
+    notes += [words for words in (row.words, row.after.words if row.after else "") if words]
+    if len(row.observations) > long:
+        notes.append(f"observations: {row.observations.removeprefix('→ ')}")
+    if row.actions:
+        notes.append(f"actions: {row.actions}")
+    at_end = row.at_end or (_IN_MODE[pipeline.autoreset] if row.before is None and row.after else "")
+    return [*notes, f"at an episode's end: {_lower(at_end)}"] if at_end else notes
 
 
-def _backend_line(pipeline: PipelineSpec, shares: list[int] | None, reason: str) -> str:
+def _lower(text: str) -> str:
+    """The text as the rest of a sentence: a name in capitals stays one."""
+    text = text.replace("`", "")
+    return text if text[:2].isalpha() and text[:2].isupper() else text[:1].lower() + text[1:]
+
+
+def _wrapped(text: str, width: int, indent: str) -> list[str]:
+    return textwrap.wrap(text, max(width, len(indent) + 30), initial_indent=indent, subsequent_indent=indent)
+
+
+def _or_endless(space: Any) -> str:
+    text = space_text(space)
+    return text if "[" in text or "(" not in text or not hasattr(space, "is_bounded") or space.is_bounded() else (
+        f"{text} without bounds"
+    )  # fmt: skip
+
+
+def _backend_lines(pipeline: PipelineSpec, shares: list[int] | None, reason: str, width: int) -> list[str]:
     backend, options = pipeline.backend, pipeline.backend.options
     line = f"backend {backend.name}"
     if shares:
@@ -106,40 +211,60 @@ def _backend_line(pipeline: PipelineSpec, shares: list[int] | None, reason: str)
     others = [f"{key}={shown(value)}" for key, value in options.items() if key not in _SAID]
     others += [] if pipeline.copy else ["copy=false"]
     others += [] if pipeline.batch_size is None else [f"batch_size={pipeline.batch_size}"]
-    line += f"; {', '.join(others)}" if others else ""
-    return f"{line}\n    because {reason}" if reason else line
+    lines = textwrap.wrap(line + (f"; {', '.join(others)}" if others else ""), width, subsequent_indent="    ")
+    return lines + (_wrapped(f"because {reason}", width, "    ") if reason else [])
 
 
 _SAID = ("workers", "envs_per_worker", "start_method")
 
 
-def space_text(space: Any) -> str:
-    """Say a space's shape and dtype.
-
-    >>> space_text(spaces.Dict({"image": spaces.Box(0, 255, (84, 84), np.uint8), "speed": spaces.Discrete(3)}))
-    'Dict(image: (84, 84) uint8, speed: Discrete(3))'
-    """
-    if isinstance(space, spaces.Dict):
-        return f"Dict({', '.join(f'{key}: {space_text(part)}' for key, part in space.spaces.items())})"
-    if isinstance(space, spaces.Tuple):
-        return f"Tuple({', '.join(map(space_text, space.spaces))})"
-    if isinstance(space, spaces.Discrete):
-        return f"Discrete({space.n})"
-    if isinstance(space, (spaces.Box, spaces.MultiBinary, spaces.MultiDiscrete)):
-        return f"{space.shape} {space.dtype}"
-    return callable_name(type(space))
+# -- as data ----------------------------------------------------------------------------------------------------------
 
 
-def bytes_of(space: Any) -> int | None:
-    """The bytes of one observation; None where they vary.
+def plan_data(pipeline: PipelineSpec, rows: Sequence[Row], shares: list[int] | None, reason: str) -> dict[str, Any]:
+    """Give all that ``plan_lines`` writes as plain data."""
+    environment, *layers = [_row_data(row, pipeline.n or 0) for row in rows]
+    return {
+        "pipeline": pipeline.hash,
+        "n": pipeline.n,
+        "seed": pipeline.seed,
+        "autoreset": pipeline.autoreset,
+        "backend": {
+            "name": pipeline.backend.name,
+            "options": {key: _plain(value) for key, value in pipeline.backend.options.items()},
+            "sub_environments_per_worker": shares,
+            "because": reason or None,
+        },
+        "environment": {key: environment[key] for key in ("name", "runs_in", "after", "bytes_per_step")},
+        "layers": layers,
+    }
 
-    >>> bytes_of(spaces.Box(0, 255, (84, 84), np.uint8)), bytes_of(spaces.Text(9))
-    (7056, None)
-    """
-    if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
-        sizes = [bytes_of(part) for part in parts]
-        return None if None in sizes else sum(size for size in sizes if size is not None)
-    if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)):
-        return int(np.prod(space.shape or (), dtype=np.int64)) * np.dtype(space.dtype).itemsize
-    return None
+
+def _row_data(row: Row, n: int) -> dict[str, Any]:
+    size = None if row.after is None else bytes_of(row.after.observation_space)
+    return {
+        "name": row.name,
+        "arguments": {key: _plain(value) for key, value in row.settings.items()},
+        "preset": row.preset or None,
+        "runs_in": row.runs_in,
+        "words": [words for words in (row.words, row.after.words if row.after else "") if words],
+        "at_an_episodes_end": row.at_end or None,
+        "before": _stage_data(row.before),
+        "after": _stage_data(row.after),
+        "bytes_per_step": None if size is None else n * size,
+        "bytes_held": row.held,
+    }
+
+
+def _stage_data(stage: Stage | None) -> dict[str, Any] | None:
+    if stage is None:
+        return None
+    return {"observations": space_data(stage.observation_space), "actions": space_data(stage.action_space)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    return value if is_scalar(value) else shown(value)

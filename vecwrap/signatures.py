@@ -6,6 +6,8 @@ The one validation library is msgspec: imported here alone, when something is fi
 from __future__ import annotations
 
 import inspect
+import re
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +20,7 @@ import numpy as np
 from vecwrap.errors import SpecError, did_you_mean
 from vecwrap.values import Settings, is_scalar, shown
 
-__all__ = ["REQUIRED", "Bound", "Parameter", "Signature", "checked", "hints", "in_words", "summary"]
+__all__ = ["REQUIRED", "Bound", "Parameter", "Signature", "checked", "hints", "in_words", "section", "summary"]
 
 
 class _Required:
@@ -218,6 +220,17 @@ def summary(target: Any) -> str:
     """The first line of a docstring, or ``""``."""
     lines = (inspect.getdoc(target) or "").strip().splitlines()
     return lines[0] if lines else ""
+
+
+def section(target: Any, title: str) -> str:
+    """What stands in a section of a docstring in Google style, without its indentation, or ``""``.
+
+    >>> section(Signature.bind, "Raises")
+    'SpecError: an argument too many, unknown, missing, given twice, or of another type.'
+    """
+    text = f"{inspect.cleandoc(target.__doc__ or '')}\n"
+    match = re.search(rf"^{re.escape(title)}:\n((?:    .*\n|\n)*)", text, re.MULTILINE)
+    return textwrap.dedent(match[1]).strip() if match else ""
 
 
 def hints(target: Any) -> dict[str, Any]:

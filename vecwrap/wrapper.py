@@ -154,6 +154,9 @@ class MapObservations(VecEnvWrapper):
 
     The function is applied to ``observations`` and ``final_obs``, so terminal observations are right by construction.
 
+    At an episode's end:
+        The terminal observation is changed like every other.
+
     Args:
         env: what it wraps.
         single_observation_space: the space of one observation after the change; it is copied.

@@ -50,6 +50,9 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
     After a lost life the game goes on: the seedless `reset` that follows holds a no-op for one agent step. Any other
     reset, and every seeded one, starts a new game.
 
+    At an episode's end:
+        A lost life ends an episode too, unless ``terminal_on_life_loss`` is off; the game then goes on.
+
     Args:
         env: an ALE game that shows colour images and neither skips frames nor repeats actions by itself, other than
             ``repeat_action_probability`` says. `environment_kwargs` gives what to make it with.

@@ -27,6 +27,9 @@ class CheckNan(VecEnvWrapper):
     has been stepped; where it raises on a result, the layers outside of this one have not seen it, so reset before you
     go on.
 
+    At an episode's end:
+        The terminal observation is looked at too; steps are counted anew.
+
     Args:
         env: what it wraps.
         report: ``"raise"`` an error or ``"warn"``.

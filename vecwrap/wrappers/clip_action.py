@@ -20,6 +20,9 @@ class ClipAction(VecEnvWrapper):
 
     The action space that the agent sees has no bounds (for integers: those of their dtype).
 
+    At an episode's end:
+        Nothing.
+
     Args:
         env: what it wraps; its actions are a Box.
 

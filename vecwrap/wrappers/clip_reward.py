@@ -20,6 +20,9 @@ class ClipReward(VecEnvWrapper):
     Only what the agent is given changes: ``raw_rewards``, and with them a monitor's scores, stay what the environment
     paid, wherever the monitor stands.
 
+    At an episode's end:
+        The last reward is clipped like every other.
+
     Args:
         env: what it wraps.
         low: the least reward; None for no lower bound.

@@ -20,6 +20,9 @@ class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
     game. The seedless `reset` directly after a lost life takes one no-op (action 0) in the running game. Every other
     reset, and, unlike there, every seeded one, starts a new game. A ``monitor`` goes on reporting whole games.
 
+    At an episode's end:
+        A lost life is such an end too; the game goes on, with a no-op, at the seedless reset that follows.
+
     Args:
         env: a game of the Arcade Learning Environment (ale-py).
 

@@ -23,6 +23,9 @@ class FireReset(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     An episode that ends meanwhile is begun again, and the rest is pressed; a life that is lost is followed by the next.
 
+    At an episode's end:
+        The reset that follows is followed by FIRE and action 2.
+
     Args:
         env: a game of the Arcade Learning Environment, or one with its ``get_action_meanings``.
 

@@ -25,6 +25,9 @@ class FrameSkip(gymnasium.Wrapper[Any, Any, Any, Any]):
     same action to every step, so that an environment which writes into it changes what is held. Here the maximum is
     that of the last two observations of *this* agent step, or its only one, and each step gets a copy.
 
+    At an episode's end:
+        The agent step ends early, and pools none but its own frames.
+
     Args:
         env: what it wraps. An Atari game that skips frames by itself, such as ``ALE/Pong-v5``, is made without it.
         frame_skip: how many steps; with 1 there is no pooling.

@@ -38,6 +38,9 @@ class FrameStack(VecEnvWrapper):
 
     Of observations of a Dict space, each member is stacked by itself; those that ``keys`` does not name pass unchanged.
 
+    At an episode's end:
+        The terminal observation is stacked with its own episode's history; the next stack begins with ``padding``.
+
     Args:
         env: what it wraps; its observations are a Box, or a Dict with Boxes.
         k: how many observations a stack holds.

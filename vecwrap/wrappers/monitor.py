@@ -63,6 +63,9 @@ class Monitor(VecEnvWrapper):
     and no reader takes them for part of this run. A folder that cannot be written is an error at the first reset; a
     write that fails later ends the recording with a warning, never the training.
 
+    At an episode's end:
+        Where the environment's own episode ends, its score and length are reported; a lost life is no end.
+
     Args:
         env: what it wraps.
         dir: the folder for the files, made where missing; None for no files.

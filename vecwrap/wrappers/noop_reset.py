@@ -21,6 +21,9 @@ class NoopReset(gymnasium.Wrapper[Any, Any, Any, Any]):
     and the rest of them taken. Place it inside of ``frame_skip``, as they do, and a no-op is one frame; inside of
     ``episodic_life``, and only new games begin with them.
 
+    At an episode's end:
+        The reset that follows is followed by 1 to ``noop_max`` no-ops.
+
     Args:
         env: a game whose action 0 does nothing; one that says what its actions mean must call it NOOP.
         noop_max: the most no-ops.

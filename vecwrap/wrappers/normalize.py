@@ -19,6 +19,9 @@ class Normalize(VecEnvWrapper):
 
     ``env.get_original_obs()`` and ``env.get_original_reward()`` give what came, also through outer layers.
 
+    At an episode's end:
+        The running return begins anew; the terminal observation is normalised, but not counted.
+
     Args:
         env: what it wraps; its observations are a Box of floats, or a Dict of such.
         gamma: the discount of the running return; the agent's own.

@@ -25,6 +25,9 @@ class NormalizeObs(VecEnvWrapper):
 
     ``env.get_original_obs()`` gives the observations as they came, also through outer layers.
 
+    At an episode's end:
+        The terminal observation is normalised with the statistics of that moment, but not counted.
+
     Args:
         env: what it wraps; its observations are a Box of floats, or a Dict of such.
         clip: the largest absolute value.

@@ -24,6 +24,9 @@ class NormalizeReward(VecEnvWrapper):
     Only what the agent is given changes: ``raw_rewards``, and with them a monitor's scores, stay what the environment
     paid. ``env.get_original_reward()`` gives the rewards as they came, also through outer layers.
 
+    At an episode's end:
+        The last reward is counted, then the running return begins anew.
+
     Args:
         env: what it wraps.
         gamma: the discount of the running return; the agent's own.

@@ -48,6 +48,9 @@ class RecordTrajectories(VecEnvWrapper):
     Each file is there as a whole or not at all, and overwrites nothing. A folder that cannot be written is an error at
     the first reset; a write that fails later ends the recording with a warning, never the training.
 
+    At an episode's end:
+        The episode's file is written, with its terminal observation.
+
     Args:
         env: what it wraps.
         dir: the folder for the files, made where missing.

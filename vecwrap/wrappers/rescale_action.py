@@ -23,6 +23,9 @@ class RescaleAction(VecEnvWrapper):
     ``low`` and ``high`` become exactly the environment's bounds, and what lies between lies on a straight line. What
     lies outside stays outside; put ``clip_action`` outside of this layer against that.
 
+    At an episode's end:
+        Nothing.
+
     Args:
         env: what it wraps; its actions are a bounded Box of floats.
         low: the least action, one number or one for each element.

@@ -18,6 +18,9 @@ class ScaleReward(VecEnvWrapper):
     Only what the agent is given changes: ``raw_rewards``, and with them a monitor's scores, stay what the environment
     paid, wherever the monitor stands.
 
+    At an episode's end:
+        The last reward is scaled like every other.
+
     Args:
         env: what it wraps.
         factor: what each reward is multiplied by.

@@ -34,6 +34,9 @@ class SeedEachEpisode(VecEnvWrapper):
 
     ``infos["episode_seed"]``, with its mask, tells the seed of each episode that begins, where it has one.
 
+    At an episode's end:
+        The next episode gets its seed and options.
+
     Args:
         env: what it wraps.
         seeds: a list, or a function of (episode, index), or its import path ``"module:attr"``. Its entries, or what it

@@ -27,6 +27,9 @@ class StickyActions(gymnasium.Wrapper[Any, Any, Any, Any]):
     Inside of ``frame_skip`` it draws for each frame, as Machado et al. describe it, outside for each agent step. The
     emulator of Atari games can do it by itself, which is faster: ``atari:machado``.
 
+    At an episode's end:
+        The previous action is forgotten.
+
     Args:
         env: what it wraps.
         repeat_action_probability: how likely the previous action is taken, less than 1.

@@ -12,6 +12,7 @@ from vecwrap.batch import Batch, row, tree_map
 from vecwrap.contract import BoolArray, StepResult
 from vecwrap.errors import PlanError
 from vecwrap.parts.endings import Ending, Endings
+from vecwrap.space_text import bytes_of
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
@@ -37,6 +38,9 @@ class TerminalObs(VecEnvWrapper):
     With ``record=k`` the last k endings of each sub-environment are kept too: ``endings``, ``save`` and ``tiles``. A
     score there is what the environment paid in the episode, whatever clips rewards; an episode that a reset breaks off
     leaves no ending.
+
+    At an episode's end:
+        The terminal observation is reported in ``infos``, and kept as far as ``record`` says.
 
     Args:
         env: what it wraps.
@@ -119,6 +123,11 @@ class TerminalObs(VecEnvWrapper):
             step.add_info(self.key, terminal, ended)
         if self.record:
             self._note(step, ended, terminal)
+
+    def bytes_held(self) -> int:
+        """The most that is kept, for the plan: all endings there may be, and the running scores."""
+        endings = 0 if not self.record else self.record * self.num_envs * (bytes_of(self.single_observation_space) or 0)
+        return endings + self._scores.nbytes + self._lengths.nbytes
 
     def _note(self, step: StepResult, ended: BoolArray, terminal: Batch) -> None:
         """Add up, and keep what ended."""

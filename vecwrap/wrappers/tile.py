@@ -31,6 +31,9 @@ class Tile(VecEnvWrapper):
     that are too small for words are enlarged by whole pixels. Where tiles are small, the numbers stand alone; where
     they are tiny, the index alone.
 
+    At an episode's end:
+        With labels, the tile shows the final score within an orange border.
+
     Args:
         env: what it wraps; built with ``render_mode="rgb_array"``.
         labels: draw index, score and length on each tile.

@@ -27,6 +27,9 @@ class TimeAware(VecEnvWrapper):
     ``obs`` and the time. Then, unless told otherwise, all is flattened to one vector. Members, order and dtypes are
     those of Gymnasium's ``TimeAwareObservation``.
 
+    At an episode's end:
+        The terminal observation has the time of its own episode; the next begins at 0.
+
     Args:
         env: what it wraps.
         flatten: whether to give one vector, as the layer ``flatten`` does.

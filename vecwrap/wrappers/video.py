@@ -54,6 +54,9 @@ class Video(VecEnvWrapper):
     A folder that cannot be written is an error at the first reset. Whatever fails later (a full disk, a folder that is
     gone, a frame that cannot be rendered, a trigger that raises) ends the recording with a warning, never the training.
 
+    At an episode's end:
+        The terminal frame is recorded; the video ends there, or goes on where ``length`` says so.
+
     Args:
         env: what it wraps; built with ``render_mode="rgb_array"``.
         dir: the folder for the files, made where missing.

@@ -1,0 +1,118 @@
+"""Spaces as a reader wants them: in few words, as data, and how many bytes one value takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from vecwrap.values import callable_name
+
+__all__ = ["bytes_of", "bytes_text", "short_text", "space_data", "space_text"]
+
+_ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
+
+
+def space_text(space: Any) -> str:
+    """Say a space's shape and dtype, and its bounds where they are neither endless nor the dtype's own.
+
+    >>> space_text(spaces.Dict({"image": spaces.Box(0, 255, (84, 84), np.uint8), "speed": spaces.Discrete(3)}))
+    'Dict(image: (84, 84) uint8, speed: Discrete(3))'
+    >>> space_text(spaces.Box(-10, 10, (4,)))
+    '(4,) float32 in [-10, 10]'
+    """
+    if isinstance(space, spaces.Dict):
+        return f"Dict({', '.join(f'{key}: {space_text(part)}' for key, part in space.spaces.items())})"
+    if isinstance(space, spaces.Tuple):
+        return f"Tuple({', '.join(map(space_text, space.spaces))})"
+    if isinstance(space, spaces.Discrete):
+        return f"Discrete({space.n})"
+    if isinstance(space, spaces.Box):
+        low, high = _bound(space.low), _bound(space.high)
+        bounds = "" if low is None or high is None or _whole_dtype(space) else f" in [{low:g}, {high:g}]"
+        return f"{space.shape} {space.dtype}{bounds}"
+    if isinstance(space, (spaces.MultiBinary, spaces.MultiDiscrete)):
+        return f"{space.shape} {space.dtype}"
+    return callable_name(type(space))
+
+
+def short_text(space: Any) -> str:
+    """Say a space in two or three words, where its members would be too long.
+
+    >>> short_text(spaces.Dict({"image": spaces.Box(0, 255, (84, 84), np.uint8), "speed": spaces.Discrete(3)}))
+    'Dict of 2'
+    """
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        return f"{callable_name(type(space))} of {len(space.spaces)}"
+    if isinstance(space, spaces.Box):
+        return f"{space.shape} {space.dtype}"
+    return space_text(space)
+
+
+def space_data(space: Any) -> dict[str, Any]:
+    """Give a space as plain data; bounds are one number, or null where they differ or are endless.
+
+    >>> space_data(spaces.Box(0, 255, (84, 84), np.uint8))
+    {'type': 'Box', 'shape': [84, 84], 'dtype': 'uint8', 'low': 0, 'high': 255}
+    """
+    data: dict[str, Any] = {"type": callable_name(type(space))}
+    if isinstance(space, spaces.Dict):
+        return {**data, "members": {str(key): space_data(part) for key, part in space.spaces.items()}}
+    if isinstance(space, spaces.Tuple):
+        return {**data, "members": [space_data(part) for part in space.spaces]}
+    if isinstance(space, _ARRAYS):
+        data |= {"shape": list(space.shape or ()), "dtype": str(space.dtype)}
+    if isinstance(space, spaces.Discrete):
+        data |= {"n": int(space.n), "start": int(space.start)}
+    if isinstance(space, spaces.Box):
+        data |= {"low": _bound(space.low), "high": _bound(space.high)}
+    return data
+
+
+def bytes_of(space: Any) -> int | None:
+    """The bytes of one observation; None where they vary.
+
+    >>> bytes_of(spaces.Box(0, 255, (84, 84), np.uint8)), bytes_of(spaces.Text(9))
+    (7056, None)
+    """
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+        sizes = [bytes_of(part) for part in parts]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+    if isinstance(space, _ARRAYS):
+        return int(np.prod(space.shape or (), dtype=np.int64)) * np.dtype(space.dtype).itemsize
+    return None
+
+
+def bytes_text(size: int | None) -> str:
+    """Say a number of bytes in three digits.
+
+    >>> bytes_text(64), bytes_text(225_792), bytes_text(1_230_000_000), bytes_text(None)
+    ('64 B', '226 kB', '1.23 GB', 'varies')
+    """
+    if size is None:
+        return "varies"
+    amount = float(size)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 999.5 or unit == "GB":
+            break
+        amount /= 1000
+    return f"{amount:.3g} {unit}" if amount < 999.5 else f"{amount:,.0f} {unit}"
+
+
+def _bound(bounds: Any) -> float | int | None:
+    """The one bound of all elements, where there is one and it is finite."""
+    if bounds.size == 0 or not (bounds == bounds.flat[0]).all() or not np.isfinite(bounds.flat[0]):
+        return None
+    value: float | int = bounds.flat[0].item()
+    return value
+
+
+def _whole_dtype(space: spaces.Box) -> bool:
+    """Whether the bounds are those of the integer type itself."""
+    dtype: np.dtype[Any] = np.dtype(space.dtype)
+    if dtype.kind not in "iu":
+        return False
+    limits = np.iinfo(dtype)
+    return bool((space.low == limits.min).all() and (space.high == limits.max).all())
