@@ -15,7 +15,7 @@ from vecwrap import environments
 from vecwrap.environments import MakeEnvironment, WrapSubEnv, find_environment, refuse_unsendable
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.spec import PipelineSpec
-from vecwrap.values import Source
+from vecwrap.source import Place, Source
 
 
 class Counter(gymnasium.Env[Any, Any]):
@@ -188,7 +188,7 @@ def test_an_unknown_id_suggests_a_near_one() -> None:
 
 
 def test_a_place_in_a_file_is_named() -> None:
-    source = Source("p.yaml", None, {("env",): 3}, ("env",))
+    source = Source({("env",): Place("p.yaml", 3)}, ("env",))
     assert message_of("CartPol-v1", source=source).startswith('p.yaml:3: env "CartPol-v1": unknown')
 
 

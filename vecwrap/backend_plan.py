@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vecwrap import registry
+from vecwrap.backend_spec import BackendSpec
 from vecwrap.backends.launch import check_start_method
 from vecwrap.errors import PlanError, did_you_mean
 from vecwrap.signatures import Signature
-from vecwrap.spec import BackendSpec, PipelineSpec
+from vecwrap.spec import PipelineSpec
 from vecwrap.values import Settings, import_path, shown
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper

@@ -14,8 +14,8 @@ from vecwrap.errors import PlanError, SpecError
 from vecwrap.layer_plan import plan_layers
 from vecwrap.layer_spec import read_layers
 from vecwrap.plan import Plan, plan
+from vecwrap.source import Source
 from vecwrap.spec import PipelineSpec
-from vecwrap.values import Source
 from vecwrap.vec_env import VecEnv
 
 __all__ = ["build", "build_plan", "load", "wrap"]

@@ -23,7 +23,8 @@ from gymnasium.envs.registration import EnvSpec, find_highest_version, load_env_
 
 from vecwrap.errors import PlanError, SpecError, VecwrapError, did_you_mean
 from vecwrap.signatures import Signature
-from vecwrap.values import Settings, Source, callable_name, copied, shown
+from vecwrap.source import Source
+from vecwrap.values import Settings, callable_name, copied, shown
 
 __all__ = ["Environment", "MakeEnvironment", "WrapSubEnv", "find_environment", "refusal", "refuse_unsendable"]
 

@@ -104,19 +104,11 @@ def plan_layers(words: Iterable[LayerSpec]) -> tuple[tuple[LayerSpec, ...], tupl
 
 
 def _plan_word(word: LayerSpec, within: tuple[Preset, ...]) -> tuple[LayerSpec, tuple[PlannedLayer, ...]]:
-    target = _target_of(word)
+    target = registry.wrappers.find(word.target, word.where)
     if isinstance(target, Preset):
         return _plan_preset(word, target, within)
     layer = _plan_layer(word, target)
     return layer.spec, (layer,)
-
-
-def _target_of(layer: LayerSpec) -> Callable[..., Any]:
-    if not isinstance(layer.target, str):
-        return layer.target
-    if ":" in layer.target:
-        return registry.import_target(layer.target, layer.where)
-    return registry.wrappers.load(layer.target, layer.where)
 
 
 def _plan_preset(
@@ -145,7 +137,7 @@ def _plan_layer(layer: LayerSpec, target: Callable[..., Any]) -> PlannedLayer:
     runs_in = _runs_in(target, layer)
     bound = Signature.of(target).bind(layer.args, layer.kwargs, layer.where, layer.where_argument)
     paths = path_parameters(target)
-    bound = dataclasses.replace(bound, kwargs=_with_paths(bound.kwargs, paths, layer.source.directory))
+    bound = dataclasses.replace(bound, kwargs=_with_paths(bound.kwargs, paths, layer))
     complete = {key: str(Path(value).absolute()) if key in paths and value is not None else value
                 for key, value in bound.complete.items()}  # fmt: skip
     spec = dataclasses.replace(
@@ -199,13 +191,14 @@ def path_parameters(target: Any) -> frozenset[str]:
     return frozenset(getattr(target, "path_parameters", ()))
 
 
-def _with_paths(kwargs: Mapping[str, Any], paths: frozenset[str], directory: Path | None) -> Settings:
-    """Paths of a file are relative to it."""
-    if directory is None:
-        return Settings(kwargs)
-    return Settings(
-        {key: str(directory / value) if key in paths and value is not None else value for key, value in kwargs.items()}
-    )
+def _with_paths(kwargs: Mapping[str, Any], paths: frozenset[str], layer: LayerSpec) -> Settings:
+    """Paths are relative to the file that they stand in."""
+    settings = dict(kwargs)
+    for key in paths & settings.keys():
+        directory = layer.source.at(layer.name, key).directory
+        if directory is not None and settings[key] is not None:
+            settings[key] = str(directory / settings[key])
+    return Settings(settings)
 
 
 def _runs_in(target: Any, layer: LayerSpec) -> Literal["worker", "parent"]:

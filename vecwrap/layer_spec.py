@@ -10,13 +10,11 @@ from typing import Any, TypeAlias
 
 from vecwrap.errors import SpecError
 from vecwrap.scalars import write_scalar
+from vecwrap.source import Source, fail, fail_where
 from vecwrap.values import (
     Settings,
-    Source,
     canonical,
     copied,
-    fail,
-    fail_where,
     import_path,
     is_scalar,
     plain,
@@ -25,12 +23,12 @@ from vecwrap.values import (
     split,
 )
 
-__all__ = ["LayerSpec", "read_layer_text", "read_layers"]
+__all__ = ["POSITIONAL", "LayerSpec", "checked_name", "read_arguments", "read_layer_text", "read_layers"]
 
 _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _NOWHERE = Source(steps=("layer",))
-_POSITIONAL = "*"  # the key for positional arguments in a mapping that has keywords too
+POSITIONAL = "*"  # the key for positional arguments in a mapping that has keywords too
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +104,7 @@ class LayerSpec:
             key: the name or number that it was given under.
             name: what the parameter is called.
         """
-        steps = (key,) if isinstance(key, str) or not self.kwargs else (_POSITIONAL, key)
+        steps = (key,) if isinstance(key, str) or not self.kwargs else (POSITIONAL, key)
         place = self.source.at(self.name, *steps).prefix()
         which = name or (key if isinstance(key, str) else f"number {key + 1}")
         return f'{place}{self.source.label()} "{self.name}", argument {which}'
@@ -131,7 +129,7 @@ class LayerSpec:
         target = self._written_target()
         args, kwargs = [plain(value, self.where) for value in self.args], plain(self.kwargs, self.where)
         if kwargs:
-            return {target: {_POSITIONAL: args, **kwargs} if args else kwargs}
+            return {target: {POSITIONAL: args, **kwargs} if args else kwargs}
         if len(args) == 1 and args[0] is not None and is_scalar(args[0]):
             return {target: args[0]}
         return {target: args} if args else self.format()
@@ -225,28 +223,41 @@ def _read_arguments(text: str, where: str, source: Source) -> tuple[tuple[Any, .
 def _read_layer_mapping(layer: Mapping[Any, Any], source: Source) -> _Parts:
     """``{name: arg}``, ``{name: [args]}``, ``{name: {key: value}}``; a key with a colon is an import path."""
     if len(layer) != 1:
-        keys = ", ".join(map(str, layer))
+        keys = ", ".join(key if isinstance(key, str) else shown(key) for key in layer)
         remedy = "Settings of a layer go one level deeper: {name: {key: value}}"
         fail(source, f"expected a mapping of one key, the layer's name, got {len(layer)} keys ({keys}). {remedy}")
     ((name, given),) = layer.items()
-    if not isinstance(name, str):
-        fail(source, f"expected the name of a layer, got {shown(name)}")
-    if ":" in name:
-        _checked_path(name, source)
-    elif not _NAME.fullmatch(name):
-        fail(source, f"expected the name of a layer, got {shown(name)}")
+    name = checked_name(name, "layer", source)
+    return name, *read_arguments(given, f'{source} "{name}"')
+
+
+def checked_name(name: Any, kind: str, source: Source) -> str:
+    """Refuse what is neither a name nor an import path.
+
+    Args:
+        name: where arguments stand elsewhere, so that any colon makes an import path.
+        kind: ``"layer"`` or ``"backend"``.
+        source: where it was written.
+    """
+    if not isinstance(name, str) or not (":" in name or _NAME.fullmatch(name)):
+        fail(source, f"expected the name of a {kind}, got {shown(name)}")
+    return _checked_path(name, source) if ":" in name else name
+
+
+def read_arguments(given: Any, where: str) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Read what stands beneath a layer's name: nothing, one argument, a list of them, or a mapping of their names."""
     if given is None:
-        return name, (), {}
-    if isinstance(given, Mapping):
-        kwargs = dict(given)
-        args = kwargs.pop(_POSITIONAL, ())
-        for key in kwargs:
-            if not isinstance(key, str) or not key.isidentifier():
-                fail_where(f'{source} "{name}"', f"expected the name of an argument, got {shown(key)}")
-        if not isinstance(args, (list, tuple)):
-            fail_where(f'{source} "{name}"', f'expected a list under "*" (arguments without a name), got {shown(args)}')
-        return name, tuple(args), kwargs
-    return name, tuple(given) if isinstance(given, (list, tuple)) else (given,), {}
+        return (), {}
+    if not isinstance(given, Mapping):
+        return tuple(given) if isinstance(given, (list, tuple)) else (given,), {}
+    kwargs = dict(given)
+    args = kwargs.pop(POSITIONAL, ())
+    for key in kwargs:
+        if not isinstance(key, str) or not key.isidentifier():
+            fail_where(where, f"expected the name of an argument, got {shown(key)}")
+    if not isinstance(args, (list, tuple)):
+        fail_where(where, f'expected a list under "*" (arguments without a name), got {shown(args)}')
+    return tuple(args), kwargs
 
 
 def _read_layer_object(layer: Callable[..., Any], source: Source) -> _Parts:
@@ -267,5 +278,8 @@ def read_layers(layers: Any, source: Source) -> tuple[LayerSpec, ...]:
     if layers is None:
         return ()
     if not isinstance(layers, Sequence):
-        fail(source, f"expected a list of layers, got {shown(layers)}")
+        mapping = (
+            ". A mapping changes the layers of a file that this one extends" if isinstance(layers, Mapping) else ""
+        )
+        fail(source, f"expected a list of layers, got {shown(layers)}{mapping}")
     return tuple(LayerSpec.parse(layer, source.at(index)) for index, layer in enumerate(layers))

@@ -19,6 +19,7 @@ from vecwrap.values import import_path, shown
 __all__ = ["Entry", "NameTable", "backends", "import_target", "register_wrapper", "wrappers"]
 
 _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
+_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _OURS = "vecwrap"
 
 
@@ -94,6 +95,16 @@ class NameTable:
             return entry.target
         return import_target(entry.target, where or f'{self._kind} "{name}"', entry.extra)
 
+    def find(self, target: str | Callable[..., Any], where: str) -> Callable[..., Any]:
+        """Give what a pipeline's word stands for: a name, an import path, or the object itself.
+
+        Raises:
+            SpecError: as ``load``.
+        """
+        if not isinstance(target, str):
+            return target
+        return import_target(target, where) if ":" in target else self.load(target, where)
+
     def name_of(self, target: Callable[..., Any]) -> str | None:
         """Give the name that stands for this very object, or None."""
         path = import_path(target)
@@ -155,6 +166,8 @@ def import_target(path: str, where: str, extra: str | None = None) -> Callable[.
     Raises:
         SpecError: there is no such module or attribute, the module's import fails, or the attribute is not callable.
     """
+    if not _PATH.fullmatch(path):  # nothing else is imported, as `os` in a file from a stranger would be
+        raise SpecError(f'{where}: expected an import path "module:attr", got {shown(path)}.')
     module_name, _, attr = path.partition(":")
     try:
         found: Any = import_module(module_name)

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from typing import TypeAlias
 
-__all__ = ["Scalar", "pieces", "quoted", "read_scalar", "read_yaml_scalar", "write_scalar", "write_yaml_scalar"]
+__all__ = [
+    "MAX_BITS",
+    "Scalar",
+    "pieces",
+    "printable",
+    "quoted",
+    "read_integer",
+    "read_scalar",
+    "read_yaml_scalar",
+    "write_scalar",
+    "write_yaml_scalar",
+]
 
 Scalar: TypeAlias = bool | int | float | str | None
+
+MAX_BITS = 4096  # of a whole number: 1,233 digits, fewer than Python refuses to write
 
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -60,16 +74,28 @@ def read_yaml_scalar(text: str) -> Scalar:
     if text in _YAML_WORDS:
         return _YAML_WORDS[text]
     if _INT.fullmatch(text):
-        return int(text)
+        return read_integer(text)
     if _FLOAT.fullmatch(text):
         return float(text)
     if _RADIX.fullmatch(text):
-        return int(text, 0)
+        return read_integer(text, 0)
     if _INFINITY.fullmatch(text):
         return float("-inf") if text[0] == "-" else float("inf")
     if _NOT_A_NUMBER.fullmatch(text):
         return float("nan")
     return text
+
+
+def read_integer(text: str, base: int = 10) -> int:
+    """Read a whole number.
+
+    Raises:
+        ValueError: for one too long to read.
+    """
+    number = int(text, base) if len(text) < MAX_BITS else None
+    if number is None or number.bit_length() > MAX_BITS:
+        raise ValueError(f"a number of {len(text):,} digits is too long to be read")
+    return number
 
 
 def write_scalar(value: Scalar) -> str:
@@ -103,16 +129,23 @@ def _write_plain(value: bool | float | None) -> str:
 
 def quoted(text: str) -> str:
     """Write text between double quotes, with the escapes that YAML and spec strings share."""
+    return '"' + "".join("\\" + char if char in '"\\' else _visible(char) for char in text) + '"'
 
-    def written(char: str) -> str:
-        if char in '"\\':
-            return "\\" + char
-        if char.isprintable() and char != "\ufeff":
-            return char
-        code = ord(char)
-        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
-    return '"' + "".join(map(written, text)) + '"'
+def printable(text: str) -> str:
+    r"""Write text for a message: on one line, without what a terminal would obey.
+
+    >>> print(printable("two\nlines"))
+    two\x0alines
+    """
+    return "".join(map(_visible, text))
+
+
+def _visible(char: str) -> str:
+    if char.isprintable() and char != "\ufeff":
+        return char
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _unquoted(text: str) -> str:
@@ -125,6 +158,8 @@ def _unquoted(text: str) -> str:
     def read(match: re.Match[str]) -> str:
         code, char = match[1] or match[2] or match[3], match[4]
         if code is not None:
+            if int(code, 16) > sys.maxunicode:
+                raise ValueError(f"there is no character {match[0]}")
             return chr(int(code, 16))
         if char not in _ESCAPES:
             raise ValueError(f'unknown escape "\\{char}" in {text}')

@@ -1,7 +1,8 @@
-"""The pipeline as data: one frozen spec behind strings, dicts and YAML files.
+"""The pipeline as data: one frozen spec behind strings, dicts, YAML and JSON files.
 
-Reading is a matter of grammar alone: no name is looked up, nothing is imported, nothing is evaluated. Whether the names
-exist and the arguments fit is for the plan to say.
+Reading is a matter of grammar alone: nothing is imported, nothing is evaluated. Whether names exist and arguments fit
+is for the plan to say. (Only where an argument that was given without its name is changed by name, the layer is asked
+for its signature.)
 """
 
 from __future__ import annotations
@@ -9,92 +10,25 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-import numpy as np
-
+from vecwrap.backend_spec import BACKEND_OPTIONS, BackendSpec
 from vecwrap.contract import Autoreset
-from vecwrap.errors import PlanError, SpecError, did_you_mean
-from vecwrap.layer_spec import LayerSpec, read_layer_text, read_layers
+from vecwrap.draft import Draft
+from vecwrap.errors import SpecError, did_you_mean
+from vecwrap.keys import KEYS, EnvTarget
+from vecwrap.layer_spec import LayerSpec
+from vecwrap.pipeline_file import lineage, read_file
 from vecwrap.scalars import quoted, write_scalar
-from vecwrap.values import (
-    Settings,
-    Source,
-    callable_name,
-    canonical,
-    fail,
-    fail_where,
-    identity,
-    import_path,
-    is_scalar,
-    plain,
-    scalar,
-    shown,
-    split,
-)
-from vecwrap.yaml_file import read_text, read_yaml, write_yaml
+from vecwrap.source import Place, Source, fail, fail_where
+from vecwrap.values import Settings, callable_name, canonical, identity, is_scalar, scalar, shown, split
+from vecwrap.yaml_file import read_yaml, write_yaml
 
-__all__ = ["BackendSpec", "EnvTarget", "LayerSpec", "PipelineSpec"]
-
-EnvTarget: TypeAlias = str | Callable[..., Any] | tuple[Callable[..., Any], ...]
-
-
-@dataclass(frozen=True, eq=False)
-class BackendSpec:
-    """Which backend runs the sub-environments, and with which options.
-
-    Attributes:
-        target: a registered name, ``"auto"``, an import path, or in Python a backend class.
-        options: ``workers``, ``envs_per_worker``, ``start_method``, ``daemon``, and what else the backend has.
-    """
-
-    target: str | Callable[..., Any] = "auto"
-    options: Mapping[str, Any] = field(default_factory=Settings)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "options", Settings(self.options))
-
-    @classmethod
-    def parse(cls, backend: Any, source: Source) -> BackendSpec:
-        """Read ``shmem``, ``"shmem:workers=2"``, ``{name: shmem, workers: 2}``, a class, or a BackendSpec."""
-        if isinstance(backend, BackendSpec):
-            return backend
-        if isinstance(backend, Mapping):
-            options = {key: value for key, value in backend.items() if key != "name"}
-            for key in options:
-                if not isinstance(key, str):
-                    fail(source, f"expected a name for each option, got {shown(key)}")
-            name = backend.get("name", "auto")
-            if not isinstance(name, str) and not callable(name):
-                fail(source.at("name"), f"expected the name of a backend, got {shown(name)}")
-            return cls(import_path(name) or name if callable(name) else name, options)
-        if isinstance(backend, str):
-            target, args, kwargs = read_layer_text(backend, source)
-            if args:
-                fail(source, f'expected options by name, got {shown(args[0])}. Write "{target}:workers=2"')
-            return cls(target, kwargs)
-        if callable(backend):
-            return cls(import_path(backend) or backend)
-        return fail(source, f"expected the name of a backend, got {shown(backend)}")
-
-    @property
-    def name(self) -> str:
-        """The registered name or import path, or what the object calls itself."""
-        return self.target if isinstance(self.target, str) else shown(self.target)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, BackendSpec) and (self.target, canonical(self.options)) == (
-            other.target,
-            canonical(other.options),
-        )
-
-    def __hash__(self) -> int:
-        return hash(self.name)
+__all__ = ["PipelineSpec"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +48,9 @@ class PipelineSpec:
         env_kwargs: further arguments for ``gymnasium.make``, or for the callables.
         debug: check every action and observation against its space.
         wrappers: the layers, inner first.
+        training: whether running statistics follow the stream; False: they stand still, as for an evaluation.
+        stats: a file that ``save`` wrote, whose running statistics are used, standing still.
+        eval: what differs in an evaluation: keys as these, and ``add`` and ``drop`` for layers.
         source: where it was written.
     """
 
@@ -129,11 +66,14 @@ class PipelineSpec:
     env_kwargs: Mapping[str, Any] = field(default_factory=Settings)
     debug: bool = False
     wrappers: tuple[LayerSpec, ...] = ()
+    training: bool = True
+    stats: str | None = None
+    eval: Mapping[str, Any] = field(default_factory=Settings)
     source: Source = field(default_factory=Source, repr=False)
 
     def __post_init__(self) -> None:
-        for name, read in _READERS.items():
-            object.__setattr__(self, name, read(getattr(self, name), self.source.at(name)))
+        for name, key in KEYS.items():
+            object.__setattr__(self, name, key.read(getattr(self, name), self.source.at(name)))
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -160,12 +100,14 @@ class PipelineSpec:
             key, equals, text = word.partition("=")
             if not equals:
                 fail(source, f'expected key=value or a bar before a layer, got "{word}"')
-            _set(data, key, scalar(text, source), source)
+            if key == "wrappers":
+                fail_where(key, 'layers stand after bars: "CartPole-v1 n=4 | framestack:4"')
+            _set(data, key, scalar(text, source))
         return cls.from_dict({**data, "wrappers": [layer.strip() for layer in layers]})
 
     @classmethod
     def from_dict(cls, data: Any, source: Source | None = None) -> PipelineSpec:
-        """Read a dict with the keys of a pipeline file.
+        """Read a dict with the keys of a pipeline file; ``extends`` is followed.
 
         Raises:
             SpecError: for an unknown key or a value of the wrong kind.
@@ -176,17 +118,12 @@ class PipelineSpec:
         source = source or Source()
         if not isinstance(data, Mapping):
             fail(source, f"expected a mapping with the key env, got {shown(data)}")
-        known = [f.name for f in dataclasses.fields(cls) if f.name != "source"]
-        for key in data:
-            if key not in known:
-                hint = _OTHER_WORDS.get(key) if isinstance(key, str) else None
-                fail(
-                    source.at(str(key)),
-                    f"unknown key. {hint}" if hint else f"unknown key.{did_you_mean(str(key), known)}",
-                )
-        if data.get("env") is None:
+        draft = Draft()
+        for said, where in lineage(data, source):
+            draft.write_over(said, where)
+        if draft.settings.get("env") is None:
             fail(source, "the key env is missing: which environment?")
-        return cls(**data, source=source)
+        return cls._of(draft)
 
     @classmethod
     def from_yaml(cls, text: str, file: str = "pipeline", directory: Path | None = None) -> PipelineSpec:
@@ -201,17 +138,24 @@ class PipelineSpec:
             SpecError: with file and line.
         """
         document = read_yaml(text, file)
-        return cls.from_dict(document.value, Source(file, directory, document.lines))
+        return cls.from_dict(document.value, Source.of_file(document, file, directory))
 
     @classmethod
     def load(cls, path: str | Path) -> PipelineSpec:
-        """Read a pipeline file; its paths are relative to it.
+        """Read a pipeline file, YAML or JSON, and those that it extends; paths are relative to the file they stand in.
 
         Raises:
             SpecError: with file and line.
         """
-        path = Path(path)
-        return cls.from_yaml(read_text(path), str(path), path.parent)
+        return cls.from_dict(*read_file(Path(path)))
+
+    @classmethod
+    def _of(cls, draft: Draft) -> PipelineSpec:
+        return cls(**draft.settings, source=Source(draft.places))
+
+    def draft(self) -> Draft:
+        """Give a draft that says the same, to write over."""
+        return Draft({name: getattr(self, name) for name in KEYS}, self.source.places)
 
     def override(self, **changes: Any) -> PipelineSpec:
         """Give a spec with some settings replaced; what is not named stays.
@@ -219,6 +163,7 @@ class PipelineSpec:
         Args:
             changes: a pipeline's keys, and ``workers``, ``envs_per_worker``, ``start_method`` and ``daemon``, which
                 join the backend's options. A new ``backend`` brings its own options and leaves the old ones behind.
+                A key with dots reaches inside: ``**{"wrappers.framestack.k": 2}``.
 
         Raises:
             SpecError: for an unknown key or a value of the wrong kind.
@@ -226,18 +171,23 @@ class PipelineSpec:
         >>> PipelineSpec("CartPole-v1", n=4).override(n=8, workers=2).to_dict()
         {'env': 'CartPole-v1', 'n': 8, 'backend': {'name': 'auto', 'workers': 2}}
         """
-        known = [f.name for f in dataclasses.fields(self) if f.name != "source"] + list(_BACKEND_OPTIONS)
-        for key in changes:
-            if key not in known:
-                fail_where(key, f"unknown setting.{did_you_mean(key, known)}")
-        options = {key: changes.pop(key) for key in _BACKEND_OPTIONS if key in changes}
-        if options:
-            backend = BackendSpec.parse(changes.get("backend", self.backend), Source(steps=("backend",)))
-            changes["backend"] = BackendSpec(backend.target, {**backend.options, **options})
-        changes = {key: _READERS[key](value, Source(steps=(key,))) for key, value in changes.items()}
-        # What was overridden no longer stands in the file.
-        lines = {steps: line for steps, line in self.source.lines.items() if not steps or steps[0] not in changes}
-        return dataclasses.replace(self, **changes, source=dataclasses.replace(self.source, lines=lines))
+        return self.overridden(changes)
+
+    def overridden(self, changes: Mapping[str, Any], place: Place | None = None) -> PipelineSpec:
+        """Do as ``override``, and say in errors where the changes were written.
+
+        >>> spec = PipelineSpec.parse("CartPole-v1 | framestack:4")
+        >>> str(spec.overridden({"wrappers.framestack.k": 2, "n": 1}))
+        'CartPole-v1 n=1 | framestack:2'
+        """
+        draft = self.draft()
+        # The whole before its parts, in whatever order they were given.
+        for key in sorted(changes, key=lambda key: key.count(".") + (key in BACKEND_OPTIONS)):
+            if key.partition(".")[0] not in (*KEYS, *BACKEND_OPTIONS):
+                label = (place or "") and str(place)
+                fail_where(f"{label}{key}", f"unknown setting.{did_you_mean(key, [*KEYS, *BACKEND_OPTIONS])}")
+            draft.set(f"backend.{key}" if key in BACKEND_OPTIONS else key, changes[key], place)
+        return self._of(draft)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -247,21 +197,11 @@ class PipelineSpec:
         Raises:
             SpecError: where something in it is no scalar or only lives in this process.
         """
-        words = []
-        for key, value in self.to_dict().items():
-            if key == "env":
-                words.append(value if not re.search(r"[\s\"'=|]", value) else quoted(value))
-            elif isinstance(value, Mapping):
-                words += [self._word(f"{key}.{name}", inner) for name, inner in value.items()]
-            elif key != "wrappers":
-                words.append(self._word(key, value))
-        words = [word.replace("backend.name=", "backend=", 1) for word in words]
+        data = self.to_dict()
+        data.pop("wrappers", None)
+        env = data.pop("env")
+        words = [env if not re.search(r"[\s\"'=|]", env) else quoted(env), *_words("", data)]
         return " | ".join([" ".join(words), *(layer.format() for layer in self.wrappers)])
-
-    def _word(self, key: str, value: Any) -> str:
-        if not is_scalar(value) or re.search(r"[\s=|\"']", key):
-            fail_where(key, f"{shown(value)} cannot be written in a line; write the pipeline as YAML")
-        return f"{key}={write_scalar(value)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain data that ``from_dict`` reads back; what has its default is left out.
@@ -271,20 +211,11 @@ class PipelineSpec:
         """
         data: dict[str, Any] = {}
         for f in dataclasses.fields(self):
-            value = getattr(self, f.name)
-            if f.name == "env":
-                data["env"] = self._written_env()
-            elif f.name == "wrappers" and value:
-                data["wrappers"] = [layer.to_data() for layer in value]
-            elif f.name == "backend" and value != BackendSpec():
-                options = plain(value.options, "backend")
-                if not isinstance(value.target, str):
-                    fail_where("backend", f"{value.name} lives in this process only; give its import path")
-                data["backend"] = {"name": value.target, **options} if options else value.target
-            elif f.name == "env_kwargs" and value:
-                data["env_kwargs"] = plain(value, "env_kwargs")
-            elif f.name in _SCALARS and value != f.default:
-                data[f.name] = value
+            if f.name in KEYS:
+                value = getattr(self, f.name)
+                default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+                if canonical(value) != canonical(default):
+                    data[f.name] = KEYS[f.name].write(value)
         return data
 
     def to_yaml(self) -> str:
@@ -293,12 +224,7 @@ class PipelineSpec:
         Raises:
             SpecError: where something only lives in this process.
         """
-        return write_yaml(self.to_dict(), blocks=("wrappers",))
-
-    def _written_env(self) -> str:
-        if isinstance(self.env, str):
-            return self.env
-        return fail_where("env", f"{shown(self.env)} lives in this process only; register an id or give an import path")
+        return write_yaml(self.to_dict(), blocks=("wrappers", "eval", "add"))
 
     @property
     def env_name(self) -> str:
@@ -351,106 +277,31 @@ class PipelineSpec:
             return " | ".join([shown(self.env), *map(str, self.wrappers)])
 
 
-# -- a pipeline's settings --------------------------------------------------------------------------------------------
+_BACKENDS = ("backend", "eval.backend")  # in a line, each of these alone says the backend's name
 
 
-def _read_env(env: Any, source: Source) -> EnvTarget:
-    if isinstance(env, str):
-        return env.strip() or fail(source, "expected an environment id, got an empty text")
-    if isinstance(env, Sequence):
-        for index, factory in enumerate(env):
-            if not callable(factory):
-                fail(source.at(index), f"expected a callable that makes one environment, got {shown(factory)}")
-        return tuple(env) or fail(source, "expected at least one callable, got an empty list")
-    if not callable(env):
-        fail(source, f"expected an environment id or a callable that makes one environment, got {shown(env)}")
-    path = import_path(env)
-    return env if path is None else path
-
-
-def _read_integer(value: Any, source: Source) -> int:
-    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
-        fail(source, f"expected int, got {shown(value)}")
-    return operator.index(value)
-
-
-def _read_bool(value: Any, source: Source) -> bool:
-    return (
-        bool(value)
-        if isinstance(value, (bool, np.bool_))
-        else fail(source, f"expected true or false, got {shown(value)}")
-    )
-
-
-def _read_text(value: Any, source: Source) -> str:
-    return value if isinstance(value, str) else fail(source, f"expected text, got {shown(value)}")
-
-
-def _read_autoreset(value: Any, source: Source) -> str:
-    try:
-        return Autoreset.parse(value).value
-    except PlanError as error:
-        raise SpecError(f"{source.prefix()}{error}") from None
-
-
-def _read_env_kwargs(value: Any, source: Source) -> Settings:
-    if value is None:
-        return Settings()
-    if not isinstance(value, Mapping):
-        fail(source, f"expected a mapping of names to values, got {shown(value)}")
-    for key in value:
-        if not isinstance(key, str):
-            fail(source, f"expected the name of an argument, got {shown(key)}")
-    return Settings(value)
-
-
-def _or_none(read: Callable[[Any, Source], Any]) -> Callable[[Any, Source], Any]:
-    return lambda value, source: None if value is None else read(value, source)
-
-
-_READERS: dict[str, Callable[[Any, Source], Any]] = {
-    "env": _read_env,
-    "n": _or_none(_read_integer),
-    "wrappers": read_layers,
-    "backend": BackendSpec.parse,
-    "seed": _or_none(_read_integer),
-    "start_index": _read_integer,
-    "autoreset": _read_autoreset,
-    "copy": _read_bool,
-    "batch_size": _or_none(_read_integer),
-    "render_mode": _or_none(_read_text),
-    "env_kwargs": _read_env_kwargs,
-    "debug": _read_bool,
-}
-_SCALARS = ("n", "seed", "start_index", "autoreset", "copy", "batch_size", "render_mode", "debug")
-_BACKEND_OPTIONS = ("workers", "envs_per_worker", "start_method", "daemon")
-_OTHER_WORDS = {
-    **dict.fromkeys(("num_envs", "n_envs", "env_num", "nenvs"), "The number of sub-environments is called n"),
-    **dict.fromkeys(("id", "env_id", "environment", "env_name"), "The environment is called env"),
-    **dict.fromkeys(("layers", "pipeline", "chain"), "The layers are called wrappers"),
-    **dict.fromkeys(_BACKEND_OPTIONS, "It is the backend's: backend: {name: shmem, workers: 2}"),
-    "mode": "Did you mean autoreset or render_mode?",
-    "kwargs": "Did you mean env_kwargs?",
-}
-
-
-def _set(data: dict[str, Any], key: str, value: Any, source: Source) -> None:
+def _set(data: dict[str, Any], key: str, value: Any) -> None:
     """Put ``backend.workers=2`` and the like into nested dicts."""
-    first, dot, rest = key.partition(".")
-    if dot and first not in ("backend", "env_kwargs"):
-        fail_where(key, "only backend and env_kwargs have settings of their own")
-    if first == "backend":
-        backend = data.setdefault("backend", {})
-        name = rest or "name"
-        if name in backend:
-            fail_where(key, "is given twice")
-        backend[name] = value
-    elif dot:
-        inner = data.setdefault(first, {})
-        if rest in inner:
-            fail_where(key, "is given twice")
-        inner[rest] = value
-    elif key in data:
+    *steps, last = (f"{key}.name" if key in _BACKENDS else key).split(".")
+    if steps and KEYS.get(steps[0], KEYS["n"]).change is None:
+        inside = ", ".join(name for name, known in KEYS.items() if known.change is not None and name != "wrappers")
+        fail_where(key, f"only {inside} have settings of their own")
+    for step in steps:
+        data = data.setdefault(step, {})
+        if not isinstance(data, dict):
+            fail_where(key, f"is given twice: {step} stands there as {shown(data)} too")
+    if last in data:
         fail_where(key, "is given twice")
-    else:
-        data[key] = value
+    data[last] = value
+
+
+def _words(within: str, data: Mapping[str, Any]) -> Iterator[str]:
+    """Write nested data as ``key=value`` and ``key.key=value``."""
+    for name, value in data.items():
+        key = f"{within}{name}"
+        if isinstance(value, Mapping) and value:
+            yield from _words(f"{key}.", value)
+        elif is_scalar(value) and not re.search(r"[\s=|\"'.]", name):
+            yield f"{key.removesuffix('.name') if within.removesuffix('.') in _BACKENDS else key}={write_scalar(value)}"
+        else:
+            fail_where(key, f"{shown(value)} cannot be written in a line; write the pipeline as YAML")

@@ -1,34 +1,33 @@
-"""The values that specs are made of: unchangeable settings, where they were written, how they compare and read."""
+"""The values that specs are made of: unchangeable settings, how they are shown, compared and read."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
+import operator
 import sys
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from vecwrap.errors import SpecError
-from vecwrap.scalars import pieces, quoted, read_scalar, write_scalar
-from vecwrap.yaml_file import Steps
+from vecwrap.document import MAX_DEPTH
+from vecwrap.scalars import MAX_BITS, pieces, printable, quoted, read_scalar, write_scalar
+from vecwrap.source import Source, fail, fail_where
 
 __all__ = [
     "Settings",
-    "Source",
+    "Whole",
     "callable_name",
     "canonical",
     "copied",
-    "fail",
-    "fail_where",
     "identity",
     "import_path",
     "is_scalar",
+    "merged",
     "plain",
     "scalar",
     "shown",
@@ -57,48 +56,6 @@ class Settings(Mapping[str, Any]):
         return repr(self._items)
 
 
-@dataclass(frozen=True)
-class Source:
-    """Where a part of a spec was written, for errors.
-
-    Attributes:
-        file: the file's name as it was given, or ``""``.
-        directory: that paths are relative to.
-        lines: the lines of that file.
-        steps: which part: ``("wrappers", 1)``.
-    """
-
-    file: str = ""
-    directory: Path | None = None
-    lines: Mapping[Steps, int] = field(default_factory=dict, repr=False)
-    steps: Steps = ()
-
-    def at(self, *steps: str | int) -> Source:
-        """Give the place of a part of this part."""
-        return dataclasses.replace(self, steps=(*self.steps, *steps))
-
-    def prefix(self) -> str:
-        """``"pong.yaml:7: "``, or ``""`` for what stands in no file."""
-        if not self.file:
-            return ""
-        for length in range(len(self.steps), 0, -1):
-            if self.steps[:length] in self.lines:
-                return f"{self.file}:{self.lines[self.steps[:length]]}: "
-        if self.steps:
-            return ""  # not from the file
-        return f"{self.file}:{self.lines.get((), 1)}: "
-
-    def label(self) -> str:
-        """``"wrappers[1]"``, ``"backend.workers"``."""
-        label = ""
-        for step in self.steps:
-            label += f"[{step}]" if isinstance(step, int) else f".{step}" if label else str(step)
-        return label or "pipeline"
-
-    def __str__(self) -> str:
-        return self.prefix() + self.label()
-
-
 def import_path(target: Any) -> str | None:
     """Give ``"module:qualname"`` where that finds this very object, from another process too; else None.
 
@@ -125,16 +82,33 @@ def shown(value: Any) -> str:
         return f'"{text}"' if text.isprintable() else quoted(text)
     if is_scalar(value):
         return write_scalar(value)
+    if isinstance(value, int):
+        return f"a number of {value.bit_length():,} bits"
     if isinstance(value, functools.partial):
         return shown(value.func)
     if callable(value):
         return import_path(value) or callable_name(value)
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {shown(inner)}" for key, inner in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(shown, value)) + "]"
+    if isinstance(value, (Mapping, list, tuple)):
+        return _shown_parts(value, 0)
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _shown_parts(value: Any, depth: int) -> str:
+    """Write the first parts of a mapping or list."""
+    if not isinstance(value, (Mapping, list, tuple)):
+        return shown(value)
+    parts: list[str] = []
+    for key in value:
+        if depth > 2 or sum(map(len, parts)) > 200:
+            parts.append("...")
+            break
+        if isinstance(value, Mapping):
+            name = printable(key) if isinstance(key, str) else shown(key)
+            parts.append(f"{name}: {_shown_parts(value[key], depth + 1)}")
+        else:
+            parts.append(_shown_parts(key, depth + 1))
+    return f"{{{', '.join(parts)}}}" if isinstance(value, Mapping) else f"[{', '.join(parts)}]"
 
 
 def callable_name(target: Any) -> str:
@@ -145,26 +119,57 @@ def callable_name(target: Any) -> str:
     return name.rpartition("<locals>.")[2].strip("<>")
 
 
-def copied(value: Any) -> Any:
-    """A copy of lists and dicts; NumPy's scalars become Python's; everything else is itself."""
+def copied(value: Any, depth: int = 0) -> Any:
+    """A copy of lists and dicts; NumPy's scalars become Python's; everything else is itself.
+
+    Raises:
+        SpecError: deeper than a pipeline file may be, as what holds itself is.
+    """
     if isinstance(value, np.generic):
         return value.item()
+    if depth > MAX_DEPTH:
+        fail_where(shown(value), f"nested more than {MAX_DEPTH} deep")
     if isinstance(value, Mapping):
-        return {key: copied(inner) for key, inner in value.items()}
+        return {key: copied(inner, depth + 1) for key, inner in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(map(copied, value))
+        return type(value)([copied(inner, depth + 1) for inner in value])
     return value
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A value that takes the place of what was there, also where both are mappings."""
+
+    value: Any
+
+
+def merged(old: Any, new: Any) -> Any:
+    """Give what stands where ``new`` is written over ``old``: mappings join, key by key; anything else replaces.
+
+    >>> merged({"a": {"b": 1}, "c": 2}, {"a": {"d": 3}})
+    {'a': {'b': 1, 'd': 3}, 'c': 2}
+    >>> merged({"a": {"b": 1}}, {"a": Whole({"d": 3})})
+    {'a': {'d': 3}}
+    """
+    if isinstance(new, Whole):
+        return new.value
+    if not isinstance(new, Mapping):
+        return new
+    below = old if isinstance(old, Mapping) else {}
+    return {**below, **{key: merged(below.get(key), value) for key, value in new.items()}}
 
 
 def is_scalar(value: Any) -> bool:
     """Whether a spec string can hold the value."""
-    return value is None or type(value) in (bool, int, float, str)
+    if type(value) is int:
+        return value.bit_length() <= MAX_BITS
+    return value is None or type(value) in (bool, float, str)
 
 
 def canonical(value: Any) -> Any:
     """What equality compares: lists and tuples say the same, ``1``, ``1.0`` and ``true`` do not."""
     if isinstance(value, Mapping):
-        return "mapping", tuple(sorted((str(key), canonical(inner)) for key, inner in value.items()))
+        return "mapping", tuple(sorted(((str(k), canonical(v)) for k, v in value.items()), key=operator.itemgetter(0)))
     if isinstance(value, (list, tuple)):
         return "list", tuple(map(canonical, value))
     if isinstance(value, np.ndarray):
@@ -200,7 +205,7 @@ def identity(value: Any) -> Any:
     if is_scalar(value):
         return value
     if not callable(value):
-        return repr(value)
+        return shown(value) if isinstance(value, int) else repr(value)
     code = getattr(value, "__code__", None)
     return import_path(value) or [callable_name(value), "" if code is None else _fingerprint(code)]
 
@@ -223,14 +228,4 @@ def scalar(text: str, source: Source) -> Any:
     try:
         return read_scalar(text)
     except ValueError as error:
-        return fail(source, str(error) if len(text) < 200 else "a number too long to be read")
-
-
-def fail(source: Source, message: str) -> NoReturn:
-    """Raise a SpecError that begins with the place."""
-    fail_where(str(source), message)
-
-
-def fail_where(where: str, message: str) -> NoReturn:
-    """Raise a SpecError that begins with ``where`` and ends with a full stop."""
-    raise SpecError(f"{where}: {message}{'' if message.endswith(('?', '.')) else '.'}")
+        return fail(source, str(error))

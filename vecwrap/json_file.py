@@ -1,0 +1,57 @@
+"""Reads pipeline files in JSON down to plain values, each with the line it stands on."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from vecwrap.document import MAX_DEPTH, Builder, Document
+from vecwrap.errors import SpecError
+from vecwrap.scalars import read_integer
+
+__all__ = ["read_json"]
+
+# The pieces of a text that is known to be JSON.
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s"{}\[\]:,]+|\n')
+
+
+def read_json(text: str, name: str) -> Document:
+    """Read one JSON document; a key that stands twice is refused with both lines.
+
+    Args:
+        text: the file's text.
+        name: the file's name, for errors.
+
+    Raises:
+        SpecError: with file and line.
+    """
+    builder = Builder(name, text)
+    _check(text, name)
+    line = 1
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        if token == "\n":
+            line += 1
+        elif token in "{[":
+            builder.begin({} if token == "{" else [], line)
+        elif token in "}]":
+            builder.end()
+        elif token not in ",:":
+            try:
+                value = json.loads(token, parse_int=read_integer)
+            except ValueError as error:  # a number of too many digits
+                builder.fail(line, str(error))
+            builder.scalar(value, line)
+    return builder.document()
+
+
+def _check(text: str, name: str) -> None:
+    """Refuse what is no JSON; numbers are only looked at for their form."""
+    if not text.strip():
+        return
+    try:
+        json.loads(text, parse_int=len)
+    except json.JSONDecodeError as error:
+        raise SpecError(f"{name}:{error.lineno}: this is not JSON: {error.msg}.") from None
+    except RecursionError:
+        raise SpecError(f"{name}: nested more than {MAX_DEPTH} deep.") from None

@@ -1,0 +1,264 @@
+"""The keys of a pipeline: how what stands there is read, changed by what is written over it, and written down.
+
+The section ``eval`` holds the same keys, for what differs in an evaluation. It is kept as changes that wait: a list of
+layers replaces the pipeline's, a mapping changes the layers it names.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from vecwrap.backend_spec import BACKEND_OPTIONS, BackendSpec
+from vecwrap.contract import Autoreset
+from vecwrap.errors import PlanError, SpecError, did_you_mean
+from vecwrap.layer_changes import change_layers
+from vecwrap.layer_spec import LayerSpec, read_layers
+from vecwrap.scalars import MAX_BITS
+from vecwrap.source import Source, fail, fail_where
+from vecwrap.values import Settings, Whole, import_path, merged, plain, shown
+
+__all__ = ["EVAL_KEYS", "KEYS", "EnvTarget", "Key", "over", "refuse_unknown"]
+
+EnvTarget: TypeAlias = str | Callable[..., Any] | tuple[Callable[..., Any], ...]
+
+
+@dataclass(frozen=True)
+class Key:
+    """What may be done with the value of one key.
+
+    Attributes:
+        read: makes the value of what was written; takes a value that has been read, too.
+        change: makes the value of an old one and of a mapping that is written over it; None where that replaces it.
+        write: makes plain data of the value.
+    """
+
+    read: Callable[[Any, Source], Any]
+    change: Callable[[Any, Mapping[Any, Any], Source], Any] | None = None
+    write: Callable[[Any], Any] = lambda value: value
+
+
+def over(key: Key, old: Any, written: Any, source: Source) -> Any:
+    """Give the value of a key after something is written over it: a mapping changes what it names, else it replaces."""
+    if isinstance(written, Whole):
+        return key.read(written.value, source)
+    if isinstance(written, Mapping) and key.change is not None:
+        return key.change(old, written, source)
+    return key.read(written, source)
+
+
+def refuse_unknown(key: Any, known: Sequence[str], source: Source) -> None:
+    """Refuse a key that is none, with a near one."""
+    if key in known:
+        return
+    name = key if isinstance(key, str) else shown(key)
+    hint = _OTHER_WORDS.get(name)
+    fail(source.at(name), f"unknown key. {hint}" if hint else f"unknown key.{did_you_mean(name, known)}")
+
+
+# -- scalars ----------------------------------------------------------------------------------------------------------
+
+
+def _read_env(env: Any, source: Source) -> EnvTarget:
+    if isinstance(env, str):
+        return env.strip() or fail(source, "expected an environment id, got an empty text")
+    if isinstance(env, Sequence):
+        for index, factory in enumerate(env):
+            if not callable(factory):
+                fail(source.at(index), f"expected a callable that makes one environment, got {shown(factory)}")
+        return tuple(env) or fail(source, "expected at least one callable, got an empty list")
+    if not callable(env):
+        fail(source, f"expected an environment id or a callable that makes one environment, got {shown(env)}")
+    path = import_path(env)
+    return env if path is None else path
+
+
+def _write_env(env: EnvTarget) -> str:
+    if isinstance(env, str):
+        return env
+    return fail_where("env", f"{shown(env)} lives in this process only; register an id or give an import path")
+
+
+def _read_integer(value: Any, source: Source) -> int:
+    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
+        fail(source, f"expected int, got {shown(value)}")
+    number = operator.index(value)
+    return number if number.bit_length() <= MAX_BITS else fail(source, f"expected int, got {shown(number)}")
+
+
+def _read_bool(value: Any, source: Source) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        fail(source, f"expected true or false, got {shown(value)}")
+    return bool(value)
+
+
+def _read_text(value: Any, source: Source) -> str:
+    return value if isinstance(value, str) else fail(source, f"expected text, got {shown(value)}")
+
+
+def _read_path(value: Any, source: Source) -> str:
+    text = str(value) if hasattr(value, "__fspath__") else value
+    return text if isinstance(text, str) and text else fail(source, f"expected a path, got {shown(value)}")
+
+
+def _read_autoreset(value: Any, source: Source) -> str:
+    try:
+        return Autoreset.parse(value).value
+    except PlanError as error:
+        raise SpecError(f"{source.prefix()}{error}") from None
+
+
+def _or_none(read: Callable[[Any, Source], Any]) -> Callable[[Any, Source], Any]:
+    return lambda value, source: None if value is None else read(value, source)
+
+
+# -- what has parts ---------------------------------------------------------------------------------------------------
+
+
+def _read_env_kwargs(value: Any, source: Source) -> Settings:
+    if value is None:
+        return Settings()
+    if not isinstance(value, Mapping):
+        fail(source, f"expected a mapping of names to values, got {shown(value)}")
+    for key in value:
+        if not isinstance(key, str):
+            fail(source, f"expected the name of an argument, got {shown(key)}")
+    return Settings(merged(None, value))
+
+
+def _change_env_kwargs(old: Any, changes: Mapping[Any, Any], source: Source) -> Settings:
+    return _read_env_kwargs(merged(old, changes), source)
+
+
+def _write_env_kwargs(value: Any) -> Any:
+    return None if value is None else plain(value, "env_kwargs")
+
+
+def _change_backend(old: Any, changes: Mapping[Any, Any], source: Source) -> BackendSpec:
+    """Options change those of the backend; a name brings its own, and leaves the old ones behind."""
+    changes = merged(None, changes)
+    if "name" in changes or not isinstance(old, BackendSpec):
+        return BackendSpec.parse(changes, source)
+    parsed = BackendSpec.parse(changes, source)
+    return BackendSpec(old.target, merged(old.options, parsed.options))
+
+
+def _change_layers(old: Any, changes: Mapping[Any, Any], source: Source) -> tuple[LayerSpec, ...]:
+    return change_layers(old or (), changes, source)
+
+
+def _write_layers(layers: Sequence[LayerSpec]) -> list[Any]:
+    return [layer.to_data() for layer in layers]
+
+
+# -- the section eval -------------------------------------------------------------------------------------------------
+
+
+def _read_eval(value: Any, source: Source) -> Settings:
+    if value is None:
+        return Settings()
+    if not isinstance(value, Mapping):
+        fail(source, f"expected a mapping of what differs in an evaluation, got {shown(value)}")
+    return _change_eval(Settings(), value, source)
+
+
+def _change_eval(old: Any, changes: Mapping[Any, Any], source: Source) -> Settings:
+    section = dict(old or {})
+    for key, value in changes.items():
+        refuse_unknown(key, list(EVAL_KEYS), source)
+        section[key] = over(EVAL_KEYS[key], section.get(key), value, source.at(key))
+    return Settings(section)
+
+
+def _write_eval(section: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: EVAL_KEYS[key].write(value) for key, value in section.items()}
+
+
+def _change_waiting_layers(old: Any, changes: Mapping[Any, Any], source: Source) -> Any:
+    """Changes of the pipeline's layers wait; changes of a list that stands here do not."""
+    if isinstance(old, tuple):
+        return change_layers(old, changes, source)
+    for name in changes:
+        if not isinstance(name, (str, int)) or isinstance(name, bool):
+            fail(source, f"expected the name or number of a layer, got {shown(name)}")
+    return Settings(merged(old, {str(name): change for name, change in changes.items()}))
+
+
+def _read_waiting_layers(value: Any, source: Source) -> Any:
+    if isinstance(value, Mapping):
+        return _change_waiting_layers(None, value, source)
+    return read_layers(value, source)
+
+
+def _change_waiting_backend(old: Any, changes: Mapping[Any, Any], source: Source) -> Any:
+    if isinstance(old, BackendSpec) or "name" in changes:
+        return _change_backend(old, changes, source)
+    return Settings(BackendSpec.parse(merged(old, changes), source).options)
+
+
+def _read_waiting_backend(value: Any, source: Source) -> Any:
+    if isinstance(value, Mapping):
+        return _change_waiting_backend(None, value, source)
+    return BackendSpec.parse(value, source)
+
+
+def _read_drop(value: Any, source: Source) -> tuple[str, ...]:
+    names = (value,) if isinstance(value, (str, int)) else value
+    if not isinstance(names, Sequence):
+        fail(source, f"expected a list of the names of layers, got {shown(value)}")
+    for index, name in enumerate(names):
+        if not isinstance(name, (str, int)) or isinstance(name, bool):
+            fail(source.at(index), f"expected the name or number of a layer, got {shown(name)}")
+    return tuple(map(str, names))
+
+
+def _write_waiting_layers(value: Any) -> Any:
+    return plain(value, "eval.wrappers") if isinstance(value, Mapping) else _write_layers(value)
+
+
+def _write_waiting_backend(value: Any) -> Any:
+    return plain(value, "eval.backend") if isinstance(value, Mapping) else value.to_data()
+
+
+_PLAIN_KEYS = {
+    "env": Key(_read_env, write=_write_env),
+    "n": Key(_or_none(_read_integer)),
+    "seed": Key(_or_none(_read_integer)),
+    "start_index": Key(_read_integer),
+    "autoreset": Key(_read_autoreset),
+    "copy": Key(_read_bool),
+    "batch_size": Key(_or_none(_read_integer)),
+    "render_mode": Key(_or_none(_read_text)),
+    "debug": Key(_read_bool),
+    "training": Key(_read_bool),
+    "stats": Key(_or_none(_read_path)),
+}
+KEYS: dict[str, Key] = {
+    **_PLAIN_KEYS,
+    "backend": Key(BackendSpec.parse, _change_backend, BackendSpec.to_data),
+    "env_kwargs": Key(_read_env_kwargs, _change_env_kwargs, _write_env_kwargs),
+    "wrappers": Key(read_layers, _change_layers, _write_layers),
+    "eval": Key(_read_eval, _change_eval, _write_eval),
+}
+EVAL_KEYS: dict[str, Key] = {
+    **_PLAIN_KEYS,
+    "backend": Key(_read_waiting_backend, _change_waiting_backend, _write_waiting_backend),
+    "env_kwargs": Key(_or_none(_read_env_kwargs), _change_env_kwargs, _write_env_kwargs),
+    "wrappers": Key(_read_waiting_layers, _change_waiting_layers, _write_waiting_layers),
+    "drop": Key(_read_drop, write=list),
+    "add": Key(read_layers, write=_write_layers),
+}
+_OTHER_WORDS = {
+    **dict.fromkeys(("num_envs", "n_envs", "env_num", "nenvs"), "The number of sub-environments is called n"),
+    **dict.fromkeys(("id", "env_id", "environment", "env_name"), "The environment is called env"),
+    **dict.fromkeys(("layers", "pipeline", "chain"), "The layers are called wrappers"),
+    **dict.fromkeys(BACKEND_OPTIONS, "It is the backend's: backend: {name: shmem, workers: 2}"),
+    **dict.fromkeys(("base", "extend", "defaults", "include"), "The file that this one builds upon is called extends"),
+    **dict.fromkeys(("evaluation", "test"), "What differs in an evaluation is called eval"),
+    "mode": "Did you mean autoreset or render_mode?",
+    "kwargs": "Did you mean env_kwargs?",
+}

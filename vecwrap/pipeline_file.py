@@ -1,0 +1,83 @@
+"""Reads pipeline files, and those that they extend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vecwrap.document import Document, read_text
+from vecwrap.json_file import read_json
+from vecwrap.source import Source, fail
+from vecwrap.values import shown
+from vecwrap.yaml_file import read_yaml
+
+__all__ = ["SUFFIXES", "lineage", "read_file"]
+
+SUFFIXES = (".yaml", ".yml", ".json")
+MAX_FILES = 30
+
+# What a file may say that is no part of the pipeline: what it builds upon, and where an editor finds the schema.
+_EXTENDS = "extends"
+_SCHEMA = "$schema"
+
+
+def read_file(path: Path) -> tuple[Any, Source]:
+    """Read a file: JSON where it is called so, else YAML.
+
+    Returns:
+        What it says, and where; paths in it are relative to it.
+
+    Raises:
+        SpecError: with file and line.
+    """
+    text, name = read_text(path), str(path)
+    document: Document = read_json(text, name) if path.suffix == ".json" else read_yaml(text, name)
+    return document.value, Source.of_file(document, name, path.parent)
+
+
+def lineage(data: Mapping[Any, Any], source: Source) -> list[tuple[Mapping[Any, Any], Source]]:
+    """Follow ``extends`` from one file to the next.
+
+    Args:
+        data: what a file says.
+        source: where.
+
+    Returns:
+        What each file says, without ``extends``, and where; the outermost base first, ``data`` last.
+
+    Raises:
+        SpecError: a file that is not there or cannot be read, or files that extend each other in a circle.
+    """
+    found = [(_own(data), source)]
+    seen = [Path(source.file).resolve()] if source.file and _is_file(Path(source.file)) else []
+    names = [source.file or "pipeline"]
+    while (base := data.get(_EXTENDS)) is not None:
+        at = source.at(_EXTENDS)
+        if not isinstance(base, str) or not base:
+            fail(at, f"expected the path of a pipeline file, got {shown(base)}")
+        path = (at.directory or Path()) / base
+        names.append(str(path))
+        if not _is_file(path):  # also of a pipe, which could keep a reader waiting
+            fail(at, f"there is no file {path}")
+        if path.resolve() in seen:
+            fail(at, f"the files extend each other in a circle: {' > '.join(names)}")
+        if len(found) == MAX_FILES:
+            fail(at, f"expected at most {MAX_FILES} files, each of which extends the next")
+        seen.append(path.resolve())
+        data, source = read_file(path)
+        if not isinstance(data, Mapping):
+            fail(source, f"expected a mapping of the keys of a pipeline, got {shown(data)}")
+        found.append((_own(data), source))
+    return found[::-1]
+
+
+def _own(data: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    return {key: value for key, value in data.items() if key not in (_EXTENDS, _SCHEMA)}
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name too long, or with a NUL in it
+        return False
