@@ -2,7 +2,10 @@
 
 import os
 import subprocess
+from collections import Counter
 from copy import deepcopy
+from dataclasses import replace
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -10,11 +13,16 @@ import pytest
 
 from vecwrap import batch as batches
 from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.shmem import ShmemBackend
+from vecwrap.contract import Autoreset
+from vecwrap.sub_env import SubEnvFactory
 from vecwrap.testing import BACKEND_LAWS, WRAPPER_LAWS, Subject, assert_same, leftovers, toy
 from vecwrap.testing import backends as backend_laws
 from vecwrap.testing import wrappers as wrapper_laws
 from vecwrap.testing.toys import SPACES, digest
+from vecwrap.testing.wrappers import the_same_over_every_backend
 from vecwrap.wrapper import MapObservations, VecEnvWrapper
+from vecwrap.wrappers.monitor import Monitor
 
 # -- layers that break one law each ------------------------------------------------------------------------------------
 
@@ -108,6 +116,7 @@ BROKEN_LAYERS = [
     (WritesIntoInfos, "arrays_are_never_written_to"),
     (WritesIntoActions, "arrays_are_never_written_to"),
     (IndexedByPosition, "in_any_order_of_arrival"),
+    (IndexedByPosition, "the_same_over_every_backend"),
     (MixesRows, "alone_as_together"),
     (HandsOutItsBuffer, "results_are_yours_to_keep"),
     (ChangesRaw, "raw_fields_are_left_alone"),
@@ -122,6 +131,124 @@ def test_a_layer_that_breaks_a_law_is_caught_by_it(layer, law):
     getattr(wrapper_laws, law)(Subject(VecEnvWrapper))
     with pytest.raises((AssertionError, ValueError)):  # ValueError: NumPy's, of a write to a read-only array
         getattr(wrapper_laws, law)(Subject(layer))
+
+
+@pytest.mark.parametrize("law", WRAPPER_LAWS, ids=lambda law: law.__name__)
+def test_every_law_is_tried_over_the_backend_that_is_given(law):
+    made = []
+
+    def make_backend(factories, **options):
+        made.append(len(factories))
+        return DummyBackend(factories, **options)
+
+    law(Subject(VecEnvWrapper, steps=8, backend=make_backend))
+    assert made
+
+
+# -- the law that compares backends -----------------------------------------------------------------------------------
+
+
+class TellsItsProcess(gymnasium.Wrapper):
+    """Right in one process, and not over several."""
+
+    def step(self, action):
+        *result, info = self.env.step(action)
+        return *result, {**info, "pid": os.getpid()}
+
+
+class AsksForFrames(VecEnvWrapper):
+    def __init__(self, env):
+        super().__init__(env)
+        self.request_frames(range(env.num_envs))
+
+
+class Watches(AsksForFrames):
+    """Counts what happens in each mode."""
+
+    def __init__(self, env, met):
+        super().__init__(env)
+        self.met = met
+        self.running = np.zeros(env.num_envs, dtype=bool)
+
+    def on_step(self, step):
+        met = self.met[self._root.autoreset]
+        opened = step.first & ~step.acted
+        partial_batch = len(step.env_ids) < self.num_envs
+        met["ends"] += step.ended.sum()
+        met["episodes broken off by a masked reset"] += partial_batch * (opened & self.running[step.rows]).sum()
+        met["rows of a partial batch that acted"] += partial_batch * step.acted.sum()
+        met["frames"] += sum(frame is not None for frame in step.frames)
+        met["final frames"] += sum(frame is not None for frame in step.final_frames or ())
+        self.running[step.rows] = step.live & ~(step.dones & ~step.first)
+
+
+def test_the_same_over_every_backend_meets_what_it_is_about():
+    met = {mode: Counter() for mode in Autoreset}  # over both chains
+    the_same_over_every_backend(Subject(partial(Watches, met=met), toy(render_mode="rgb_array"), steps=16))
+    for mode in Autoreset:
+        final_frames = met[mode].pop("final frames")
+        assert final_frames >= 6 if mode is Autoreset.SAME_STEP else final_frames == 0
+        assert len(met[mode]) == 4
+        assert min(met[mode].values()) >= 6, (mode, met[mode])
+
+
+def test_what_depends_on_the_process_is_found_over_processes():
+    subject = Subject(VecEnvWrapper, SubEnvFactory(toy(), (TellsItsProcess,)), steps=8)
+    the_same_over_every_backend(subject)
+    with pytest.raises(AssertionError, match="'pid'"):
+        the_same_over_every_backend(replace(subject, backend=partial(ShmemBackend, workers=2)))
+
+
+class ForgetsFrames(DummyBackend):
+    def _tell_frames(self, wanted):
+        pass
+
+
+class RoundsWhatWasPaid(DummyBackend):
+    def _receive(self, count, timeout):
+        step = super()._receive(count, timeout)
+        step.raw_rewards = np.round(step.raw_rewards)
+        return step
+
+
+class ForgetsInAPartialBatch(DummyBackend):
+    def _receive(self, count, timeout):
+        step = super()._receive(count, timeout)
+        if step.acted.any() and len(step.env_ids) < self.num_envs:
+            step.rewards = np.zeros_like(step.rewards)
+        return step
+
+
+@pytest.mark.parametrize(
+    ("backend", "what"),
+    [
+        (ForgetsFrames, r"StepResult below the layer\['frames'\]"),
+        (RoundsWhatWasPaid, r"StepResult below the layer\['raw_rewards'\]"),
+        (ForgetsInAPartialBatch, "recv"),
+    ],
+)
+@pytest.mark.parametrize("independent", [True, False])
+def test_everything_that_passes_is_compared(backend, what, independent):
+    subject = Subject(AsksForFrames, toy(render_mode="rgb_array"), steps=16, independent=independent)
+    the_same_over_every_backend(subject)
+    with pytest.raises(AssertionError, match=what):
+        the_same_over_every_backend(replace(subject, backend=backend))
+
+
+class RefusesOptions(gymnasium.Wrapper):
+    def reset(self, *, seed=None, options=None):
+        assert not options
+        return self.env.reset(seed=seed)
+
+
+def test_environments_that_know_no_options_are_not_given_any():
+    the_same_over_every_backend(Subject(VecEnvWrapper, SubEnvFactory(toy(), (RefusesOptions,)), steps=16))
+
+
+def test_nothing_but_what_is_named_is_taken_for_a_clock():
+    the_same_over_every_backend(Subject(Monitor, steps=16))
+    with pytest.raises(AssertionError, match=r"\['episode'\]\['t'\]"):
+        the_same_over_every_backend(Subject(Monitor, steps=16, ignore=()))
 
 
 # -- backends that break one law each ----------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """The laws of the conformance kit, over every backend and every registered layer."""
 
+import multiprocessing
+from dataclasses import replace
 from functools import partial
 
 import ale_py
@@ -20,6 +22,7 @@ from vecwrap.testing.backends import (
     same_rows_by_send_and_recv,
     same_stream_in_every_mode,
 )
+from vecwrap.testing.wrappers import the_same_over_every_backend
 from vecwrap.wrappers.atari import Atari
 from vecwrap.wrappers.check_nan import CheckNan
 from vecwrap.wrappers.clip_action import ClipAction
@@ -52,11 +55,18 @@ from vecwrap.wrappers.transpose import Transpose
 from vecwrap.wrappers.video import Video
 
 gymnasium.register_envs(ale_py)
+# Over processes every layer is built again and again; a fork server that has imported what workers need makes one in
+# 20 ms, and has no threads that a fork could lose.
+multiprocessing.set_forkserver_preload(["vecwrap.backends.worker", "vecwrap.testing", "cv2", "ale_py"])
 
 BACKENDS = {
     "dummy": DummyBackend,
     "subprocess": partial(SubprocessBackend, workers=2),
     "shmem": partial(ShmemBackend, workers=2),
+}
+PROCESSES = {
+    "subprocess": partial(SubprocessBackend, workers=2, start_method="forkserver"),
+    "shmem": partial(ShmemBackend, workers=2, start_method="forkserver"),
 }
 PROCESS_BACKENDS = pytest.mark.parametrize("backend", [SubprocessBackend, ShmemBackend])
 
@@ -201,7 +211,11 @@ SUBJECTS = {
 }
 
 
-@pytest.mark.parametrize("law", WRAPPER_LAWS, ids=lambda law: law.__name__)
+# The law that compares backends is tried over processes, below.
+LAWS_OVER_DUMMY = [law for law in WRAPPER_LAWS if law is not the_same_over_every_backend]
+
+
+@pytest.mark.parametrize("law", LAWS_OVER_DUMMY, ids=lambda law: law.__name__)
 @pytest.mark.parametrize(
     "subject", [pytest.param(name, marks=pytest.mark.soak if name == "atari:machado" else ()) for name in SUBJECTS]
 )
@@ -209,6 +223,25 @@ SUBJECTS = {
 def test_every_layer_keeps_every_law(subject, law, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     law(SUBJECTS[subject])
+
+
+@pytest.mark.parametrize("backend", PROCESSES)
+@pytest.mark.parametrize("subject", SUBJECTS)
+@pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
+def test_every_layer_is_the_same_over_every_backend(subject, backend, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    few = replace(SUBJECTS[subject], backend=PROCESSES[backend], steps=16)
+    the_same_over_every_backend(few, num_envs=2 if subject.startswith("atari") else 3)  # each seed loads a ROM
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("law", WRAPPER_LAWS, ids=lambda law: law.__name__)
+@pytest.mark.parametrize("backend", PROCESSES)
+@pytest.mark.parametrize("subject", SUBJECTS)
+@pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
+def test_every_layer_keeps_every_law_over_processes(subject, backend, law, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    law(replace(SUBJECTS[subject], backend=PROCESSES[backend]))
 
 
 def test_no_registered_layer_or_backend_is_left_out():
@@ -219,9 +252,10 @@ def test_no_registered_layer_or_backend_is_left_out():
     assert {entry for entry in registry.backends.names() if registry.backends.entry(entry).owner == "vecwrap"} <= set(
         BACKENDS
     )
+    assert {"dummy", *PROCESSES} == set(BACKENDS)
 
 
 def test_check_wrapper_runs_the_laws_it_is_given():
     ran = []
-    check_wrapper(Monitor, steps=7, laws=[ran.append] * 2)
-    assert [(subject.wrap, subject.steps) for subject in ran] == [(Monitor, 7)] * 2
+    check_wrapper(Monitor, steps=7, backend=ShmemBackend, laws=[ran.append] * 2)
+    assert [(subject.wrap, subject.steps, subject.backend) for subject in ran] == [(Monitor, 7, ShmemBackend)] * 2

@@ -91,7 +91,9 @@ def _comparable(outcome: Any, env: VecEnv) -> Any:
     return told
 
 
-def drive(lockstep: Lockstep, steps: int, seed: int = 0, *, unrest: float = 1.0) -> dict[str, int]:
+def drive(
+    lockstep: Lockstep, steps: int, seed: int = 0, *, unrest: float = 1.0, options: bool = True
+) -> dict[str, int]:
     """Step, with masked resets, seeds and options mixed in as each autoreset mode needs and allows.
 
     Args:
@@ -99,6 +101,7 @@ def drive(lockstep: Lockstep, steps: int, seed: int = 0, *, unrest: float = 1.0)
         steps: how many steps.
         seed: of actions, masks and the first reset.
         unrest: how often running episodes are broken off by resets; 1 breaks off about one in thirty steps.
+        options: whether resets bring options; toys know them, other environments may refuse what they do not know.
 
     Returns:
         How many ``terminations`` and ``truncations`` were met, over all sub-environments.
@@ -119,10 +122,11 @@ def drive(lockstep: Lockstep, steps: int, seed: int = 0, *, unrest: float = 1.0)
         if mode is Autoreset.DISABLED or (mode is Autoreset.EPISODIC and rng.random() < 0.3):
             mask |= dones
         if mask.any():
-            lockstep("reset", seed=_some_seeds(rng, env.num_envs), options={**_some_options(rng), "reset_mask": mask})
+            asked = {**_some_options(rng, options), "reset_mask": mask}
+            lockstep("reset", seed=_some_seeds(rng, env.num_envs), options=asked)
         resting = dones & ~mask if mode is Autoreset.EPISODIC else np.zeros_like(dones)
         if rng.random() < 0.02 * unrest:
-            lockstep("reset", seed=_some_seeds(rng, env.num_envs), options=_some_options(rng) or None)
+            lockstep("reset", seed=_some_seeds(rng, env.num_envs), options=_some_options(rng, options) or None)
             resting[:] = False
     return met
 
@@ -136,8 +140,8 @@ def _some_seeds(rng: np.random.Generator, num_envs: int) -> Any:
     return None
 
 
-def _some_options(rng: np.random.Generator) -> dict[str, Any]:
-    return {} if rng.random() < 0.5 else {"level": int(rng.integers(5)), "map": rng.random(2)}
+def _some_options(rng: np.random.Generator, wanted: bool) -> dict[str, Any]:
+    return {} if not wanted or rng.random() < 0.5 else {"level": int(rng.integers(5)), "map": rng.random(2)}
 
 
 def drive_rows(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from contextlib import ExitStack
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium
@@ -12,9 +13,11 @@ import numpy as np
 
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.contract import Autoreset, StepResult
+from vecwrap.testing.backends import MakeBackend
 from vecwrap.testing.compare import assert_same, rows_of
-from vecwrap.testing.drive import Policy, drive_rows
+from vecwrap.testing.drive import Policy, drive, drive_rows
 from vecwrap.testing.episodes import Below, _freeze, episodes
+from vecwrap.testing.side_by_side import SideBySide, drive_parts
 from vecwrap.testing.toys import toy
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
@@ -33,6 +36,7 @@ class Subject:
         ignore: dotted names of infos that depend on a clock.
         changes: raw fields of StepResult that the layer changes on purpose.
         independent: whether a row depends on its own history alone; False for a layer with statistics over all rows.
+        backend: what it is put over: a backend's class, or a partial of it.
     """
 
     wrap: Callable[[VecEnv], VecEnv]
@@ -41,18 +45,11 @@ class Subject:
     ignore: Collection[str] = ("episode.t",)
     changes: Collection[str] = ()
     independent: bool = True
+    backend: MakeBackend = DummyBackend
 
-    def build(
-        self,
-        num_envs: int,
-        mode: Autoreset,
-        *,
-        keep: bool = False,
-        backend: type[DummyBackend] = DummyBackend,
-        **options: Any,
-    ) -> tuple[VecEnv, Below]:
-        """Give the layer around a probe around a dummy backend, and the probe."""
-        below = Below(backend([self.factory] * num_envs, autoreset=mode, **options), keep=keep)
+    def build(self, num_envs: int, mode: Autoreset, *, keep: bool = False, **options: Any) -> tuple[VecEnv, Below]:
+        """Give the layer around a probe around the backend, and the probe."""
+        below = Below(self.backend([self.factory] * num_envs, autoreset=mode, **options), keep=keep)
         return self.wrap(below), below
 
 
@@ -64,6 +61,7 @@ def check_wrapper(
     ignore: Collection[str] = ("episode.t",),
     changes: Collection[str] = (),
     independent: bool = True,
+    backend: MakeBackend = DummyBackend,
     laws: Iterable[Callable[[Subject], None]] | None = None,
 ) -> None:
     """Raise AssertionError, with an explanation, where a layer breaks one of the laws.
@@ -78,13 +76,14 @@ def check_wrapper(
         ignore: dotted names of infos that depend on a clock.
         changes: raw fields of StepResult that the layer changes on purpose.
         independent: whether a row depends on its own history alone; False for a layer with statistics over all rows.
+        backend: what it is put over: a backend's class, or a partial of it; every law is tried over it.
         laws: which; None means all of ``WRAPPER_LAWS``.
 
     >>> class Identity(VecEnvWrapper):
     ...     pass
     >>> check_wrapper(Identity, steps=20)
     """
-    subject = Subject(wrap, factory or toy(), steps, ignore, changes, independent)
+    subject = Subject(wrap, factory or toy(), steps, ignore, changes, independent, backend)
     for law in WRAPPER_LAWS if laws is None else laws:
         law(subject)
 
@@ -125,11 +124,13 @@ def in_any_order_of_arrival(subject: Subject) -> None:
     """Under ``recv`` each sub-environment gives the same, whatever the order in which rows come home."""
     if not subject.independent:
         return
+    # The rows of worker processes come home in an order of their own; those of dummy do where they are shuffled.
+    shuffled = replace(subject, backend=_AnyOrder) if subject.backend is DummyBackend else subject
     for mode in Autoreset:
         env, _ = subject.build(4, mode)
         with env:
             expected = drive_rows(env, subject.steps // 2, seed=8, ignore=subject.ignore)
-        env, _ = subject.build(4, mode, backend=_AnyOrder, batch_size=2)
+        env, _ = shuffled.build(4, mode, batch_size=2)
         with env:
             got = drive_rows(env, subject.steps // 2, seed=8, ignore=subject.ignore)
         for i, pair in enumerate(zip(expected, got, strict=True)):
@@ -146,6 +147,32 @@ class _AnyOrder(DummyBackend):
     def _poll(self, deadline: float | None) -> None:
         self._order.shuffle(self._queue)
         super()._poll(deadline)
+
+
+def the_same_over_every_backend(subject: Subject, *, num_envs: int = 3) -> None:
+    """Over its backend the chain hands out what it does over dummy, bit for bit: in every mode, and by ``recv``.
+
+    Steps and masked resets, then some sub-environments at a time by ``send`` and ``recv``: every result is compared,
+    raw fields and frames included. Then with a ``batch_size``, where the order of arrival decides which rows come
+    together: what each sub-environment gives is compared, but not of layers whose rows depend on each other.
+    """
+    batch_size = num_envs - 1 if subject.independent else None
+    for mode in Autoreset:
+        with ExitStack() as stack:
+            factories = [subject.factory] * num_envs
+            dummy = stack.enter_context(DummyBackend(factories, autoreset=mode))
+            other = stack.enter_context(subject.backend(factories, autoreset=mode, batch_size=batch_size))
+            both = SideBySide(subject.wrap, dummy, other, ignore=subject.ignore)
+            for env in both.envs:
+                stack.enter_context(env)
+            drive(both, subject.steps // 2, seed=12, unrest=5.0, options=False)
+            drive_parts(both, subject.steps // 2, seed=13)
+            if both.envs[0].render_mode == "rgb_array":
+                both("render")
+            if subject.independent:
+                expected, got = (drive_rows(env, subject.steps // 4, seed=14) for env in both.envs)
+                for i, pair in enumerate(zip(expected, got, strict=True)):
+                    assert_same(*pair, f"{mode}, sub-environment {i} with batch_size={batch_size}")
 
 
 def arrays_are_never_written_to(subject: Subject) -> None:
@@ -247,7 +274,7 @@ def observations_lie_in_the_space(subject: Subject) -> None:
 def what_it_wraps_stays_as_it_was(subject: Subject) -> None:
     """Spaces and metadata of the wrapped environment are not changed by wrapping or by use."""
     names = ("single_observation_space", "observation_space", "single_action_space", "action_space", "metadata")
-    inner = DummyBackend([subject.factory] * 2)
+    inner = subject.backend([subject.factory] * 2)
     before = {name: deepcopy(getattr(inner, name)) for name in names}
     sub_env_spaces = deepcopy(inner.get_attr("observation_space"))
     with subject.wrap(inner) as env:
@@ -264,7 +291,7 @@ def what_it_wraps_stays_as_it_was(subject: Subject) -> None:
 
 def everything_else_is_forwarded(subject: Subject) -> None:
     """Attributes, calls and partial batches reach the sub-environments; ``close`` closes all, and may be repeated."""
-    inner = DummyBackend([subject.factory] * 3)
+    inner = subject.backend([subject.factory] * 3)
     env = subject.wrap(inner)
     env.reset(seed=1)
     env.set_attr("something_new", [1, 2, 3])
@@ -284,6 +311,7 @@ WRAPPER_LAWS: tuple[Callable[[Subject], None], ...] = (
     right_in_every_mode,
     alone_as_together,
     in_any_order_of_arrival,
+    the_same_over_every_backend,
     arrays_are_never_written_to,
     results_are_yours_to_keep,
     raw_fields_are_left_alone,
