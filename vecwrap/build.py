@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.backends.native import NativeBackend
 from vecwrap.contract import Autoreset
 from vecwrap.errors import PlanError, SpecError
+from vecwrap.evaluation import in_mode
 from vecwrap.layer_plan import plan_layers
 from vecwrap.layer_spec import read_layers
+from vecwrap.pipeline_file import SUFFIXES
 from vecwrap.plan import Plan, plan
 from vecwrap.source import Source
 from vecwrap.spec import PipelineSpec
 from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import VecEnvWrapper
 
-__all__ = ["build", "build_plan", "load", "wrap"]
-
-_SUFFIXES = (".yaml", ".yml")
+__all__ = ["build", "build_plan", "load", "read", "wrap"]
 
 
 def build(
@@ -50,8 +51,8 @@ def build(
 
     Args:
         env: an environment id (``"CartPole-v1"``, ``"module:Id-v0"``), a callable that makes one ``gymnasium.Env``, a
-            sequence of such callables, or a whole pipeline: a YAML file, a line (``"CartPole-v1 n=4 | framestack:4"``),
-            a dict, or a ``PipelineSpec``.
+            sequence of such callables, or a whole pipeline: a YAML or JSON file, a line
+            (``"CartPole-v1 n=4 | framestack:4"``), a dict, or a ``PipelineSpec``.
         n: how many sub-environments; None: as many as there are callables or, for one, usable cores.
         wrappers: the layers, inner first: names with arguments (``"framestack:4"``), mappings
             (``{"framestack": {"k": 4}}``), import paths (``"module:attr"``), classes, partials, callables.
@@ -108,17 +109,26 @@ def build(
     }
     defaults: dict[str, Any] = {"n": None, "wrappers": (), **(build.__kwdefaults__ or {})}
     changes = {key: value for key, value in given.items() if not _is_default(value, defaults[key])}
-    return _with_statistics(build_plan(plan(_read(env).override(**changes))), stats)
+    return build_plan(plan(read(env).override(**changes)), stats)
 
 
-def load(path: str | Path, *, stats: VecEnv | str | Path | None = None, **overrides: Any) -> VecEnv:
-    """Build the pipeline of a YAML file.
+def load(
+    path: str | Path,
+    *,
+    mode: Literal["train", "eval"] = "train",
+    stats: VecEnv | str | Path | None = None,
+    **overrides: Any,
+) -> VecEnv:
+    """Build the pipeline of a YAML or JSON file.
 
     Args:
         path: the file; paths in it are relative to it.
-        stats: as ``build``.
+        mode: ``"eval"`` for the evaluation that belongs to it: what its section ``eval`` says, whole games and raw
+            rewards for ``atari``, and statistics that stand still.
+        stats: as ``build``; for an evaluation the training environment, or a file that its ``save`` wrote.
         overrides: a pipeline's keys, and ``workers``, ``envs_per_worker``, ``start_method`` and ``daemon``; they
-            replace what the file says, ``wrappers`` and ``env_kwargs`` as a whole.
+            replace what the file says, ``wrappers`` and ``env_kwargs`` as a whole. A key with dots reaches inside:
+            ``**{"wrappers.framestack.k": 2}``.
 
     Returns:
         The environment, as ``build``.
@@ -126,7 +136,7 @@ def load(path: str | Path, *, stats: VecEnv | str | Path | None = None, **overri
     Raises:
         VecwrapError: as ``build``, with file and line.
     """
-    return _with_statistics(build_plan(plan(PipelineSpec.load(path).override(**overrides))), stats)
+    return build_plan(plan(in_mode(PipelineSpec.load(path), mode, overrides)), stats)
 
 
 def wrap(
@@ -178,8 +188,12 @@ def wrap(
     return wrapped
 
 
-def build_plan(checked: Plan) -> VecEnv:
+def build_plan(checked: Plan, stats: VecEnv | str | Path | None = None) -> VecEnv:
     """Carry a plan out.
+
+    Args:
+        checked: the plan.
+        stats: as ``build``; None: those that the pipeline names, if any.
 
     Raises:
         VecwrapError: as ``build``; what was opened is closed.
@@ -193,29 +207,41 @@ def build_plan(checked: Plan) -> VecEnv:
             part.pipeline = checked.pipeline
             if hasattr(part, "on_pipeline"):
                 part.on_pipeline(checked.pipeline)
+        stats = checked.pipeline.stats if stats is None else stats
+        if stats is not None:
+            env.share_statistics(stats)
+        elif not checked.pipeline.training:
+            _refuse_nothing_learnt(env, checked.pipeline)
+            env.eval()
     except BaseException:
         env.close(terminate=True)
         raise
     return env
 
 
-def _with_statistics(env: VecEnv, stats: VecEnv | str | Path | None) -> VecEnv:
-    if stats is None:
-        return env
-    try:
-        return env.share_statistics(stats)
-    except BaseException:
-        env.close(terminate=True)
-        raise
+def _refuse_nothing_learnt(env: VecEnv, pipeline: PipelineSpec) -> None:
+    """Statistics that stand still before they saw anything would show an agent what it never learnt from."""
+    for layer in env.layers:
+        if isinstance(layer, VecEnvWrapper) and layer.layer_statistics():
+            raise PlanError(
+                f"{pipeline.where('stats')}: expected the statistics that {type(layer).__name__} shall use, since they "
+                "stand still here: stats= with the training environment or a file that its save wrote, or stats: FILE "
+                "in the pipeline. Without any, leave the layer out (eval: {drop: [...]}), or let it learn "
+                "(training: true)."
+            )
 
 
-def _read(env: Any) -> PipelineSpec:
-    """Read whatever says what to build."""
+def read(env: Any) -> PipelineSpec:
+    """Read whatever says what to build.
+
+    Raises:
+        SpecError: where it cannot be read.
+    """
     if isinstance(env, PipelineSpec):
         return env
     if isinstance(env, Mapping):
         return PipelineSpec.from_dict(env)
-    if isinstance(env, Path) or (isinstance(env, str) and env.endswith(_SUFFIXES) and "|" not in env):
+    if isinstance(env, Path) or (isinstance(env, str) and env.endswith(SUFFIXES) and "|" not in env):
         return PipelineSpec.load(env)
     if isinstance(env, str) and ("|" in env or len(env.split()) > 1):
         return PipelineSpec.parse(env)

@@ -14,7 +14,7 @@ from vecwrap.signatures import Signature
 from vecwrap.source import Source, fail
 from vecwrap.values import Whole, merged, shown
 
-__all__ = ["change_layers", "find_layer"]
+__all__ = ["change_layers", "find_layer", "with_argument"]
 
 
 def change_layers(layers: Sequence[LayerSpec], changes: Mapping[Any, Any], source: Source) -> tuple[LayerSpec, ...]:
@@ -79,7 +79,7 @@ def _all(names: Sequence[str]) -> str:
 def _changed(layer: LayerSpec, step: Any, change: Any, source: Source) -> LayerSpec:
     if isinstance(change, Mapping):
         for name, value in change.items():
-            layer = _with_argument(layer, name, value, source)
+            layer = with_argument(layer, name, value, source)
         return layer
     whole = change.value if isinstance(change, Whole) else change
     if _is_number(step):
@@ -88,8 +88,18 @@ def _changed(layer: LayerSpec, step: Any, change: Any, source: Source) -> LayerS
     return _placed(dataclasses.replace(layer, args=args, kwargs=kwargs), (), source)
 
 
-def _with_argument(layer: LayerSpec, name: Any, change: Any, source: Source) -> LayerSpec:
-    """Give a layer another argument, by its name; it may have been given without."""
+def with_argument(layer: LayerSpec, name: Any, change: Any, source: Source) -> LayerSpec:
+    """Give a layer another argument.
+
+    Args:
+        layer: the layer, where it may have been given without its name.
+        name: the argument's name, or ``"*"`` for all those without.
+        change: its value; a mapping joins one that is there.
+        source: where that was written.
+
+    Raises:
+        SpecError: no name, or a layer whose signature is needed cannot be found.
+    """
     if name == POSITIONAL:
         args, kwargs = read_arguments({POSITIONAL: merged(None, change)}, str(source))
         return _placed(dataclasses.replace(layer, args=args), (POSITIONAL,), source.at(POSITIONAL))

@@ -11,6 +11,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from vecwrap import registry
@@ -18,7 +19,8 @@ from vecwrap.backend_plan import PIPELINE_KEYS, plan_backend
 from vecwrap.backends.cores import usable_cores
 from vecwrap.backends.process import ProcessBackend, share_out
 from vecwrap.environments import Environment, find_environment, refuse_unsendable
-from vecwrap.errors import PlanError, SubEnvError, did_you_mean
+from vecwrap.errors import PlanError, SpecError, SubEnvError, did_you_mean
+from vecwrap.evaluation import differences, evaluation
 from vecwrap.layer_plan import PlannedLayer, placed, plan_layers, refuse_wrong_order
 from vecwrap.plan_text import WIDTH, Line, Row, plain_text, plan_data, plan_lines
 from vecwrap.probe import OneForAll, Probe, Stage, outer_stages
@@ -208,10 +210,29 @@ def plan(spec: PipelineSpec) -> Plan:
     refuse_wrong_order(layers)
     environment = _adapted(environment, spec, layers)
     backend, options, backend_spec, reason = plan_backend(spec, n)
-    resolved = dataclasses.replace(spec, env=environment.target, n=n, wrappers=words, backend=backend_spec)
+    resolved = dataclasses.replace(
+        spec, env=environment.target, n=n, wrappers=words, backend=backend_spec, stats=_stats(spec)
+    )
+    resolved = dataclasses.replace(resolved, eval=_evaluation(spec, resolved))
     if backend_spec.target != "dummy":
         _refuse_unsendable(environment, layers, spec)
     return Plan(resolved, environment, layers, backend, options, reason, written=spec)
+
+
+def _stats(spec: PipelineSpec) -> str | None:
+    """The file of statistics, as this process finds it."""
+    directory = spec.source.at("stats").directory
+    return None if spec.stats is None else str(Path(directory or "", spec.stats).absolute())
+
+
+def _evaluation(spec: PipelineSpec, resolved: PipelineSpec) -> Mapping[str, Any]:
+    """The section ``eval`` with everything filled in; planned too, so that its mistakes do not wait for the end."""
+    if not spec.eval:
+        return spec.eval
+    try:
+        return differences(resolved, plan(evaluation(spec)).pipeline)
+    except (SpecError, PlanError) as error:
+        raise type(error)(f"{error} (This is of the evaluation that the section eval describes.)") from error
 
 
 def _how_many(spec: PipelineSpec, environment: Environment) -> int:

@@ -123,7 +123,7 @@ class PipelineSpec:
             draft.write_over(said, where)
         if draft.settings.get("env") is None:
             fail(source, "the key env is missing: which environment?")
-        return cls._of(draft)
+        return cls.of(draft)
 
     @classmethod
     def from_yaml(cls, text: str, file: str = "pipeline", directory: Path | None = None) -> PipelineSpec:
@@ -150,7 +150,8 @@ class PipelineSpec:
         return cls.from_dict(*read_file(Path(path)))
 
     @classmethod
-    def _of(cls, draft: Draft) -> PipelineSpec:
+    def of(cls, draft: Draft) -> PipelineSpec:
+        """Give what a draft has come to."""
         return cls(**draft.settings, source=Source(draft.places))
 
     def draft(self) -> Draft:
@@ -187,7 +188,7 @@ class PipelineSpec:
                 label = (place or "") and str(place)
                 fail_where(f"{label}{key}", f"unknown setting.{did_you_mean(key, [*KEYS, *BACKEND_OPTIONS])}")
             draft.set(f"backend.{key}" if key in BACKEND_OPTIONS else key, changes[key], place)
-        return self._of(draft)
+        return self.of(draft)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 

@@ -280,3 +280,8 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
             knows it; rewards clipped to their sign; no sticky actions.'
         """
         return settle(*args, **kwargs).in_words()
+
+    @classmethod
+    def in_evaluation(cls, **arguments: Any) -> dict[str, Any]:
+        """An evaluation takes whole games, and the rewards that they pay."""
+        return {"terminal_on_life_loss": False, "clip_reward": False}

@@ -102,6 +102,11 @@ class Monitor(VecEnvWrapper):
     path_parameters: ClassVar[frozenset[str]] = frozenset({"dir"})
     not_hashed: ClassVar[frozenset[str]] = frozenset({"dir", "info_keys", "per_env", "resume"})
 
+    @classmethod
+    def in_evaluation(cls, *, dir: str | None, **others: Any) -> dict[str, Any]:
+        """What an evaluation writes goes into a folder of its own, so that it does not move the training's aside."""
+        return {} if dir is None else {"dir": str(Path(dir, "eval"))}
+
     def __init__(
         self,
         env: VecEnv,

@@ -75,6 +75,11 @@ class RecordTrajectories(VecEnvWrapper):
     path_parameters: ClassVar[frozenset[str]] = frozenset({"dir"})
     not_hashed: ClassVar[frozenset[str]] = frozenset({"dir", "envs", "max_steps", "compress"})
 
+    @classmethod
+    def in_evaluation(cls, *, dir: str, **others: Any) -> dict[str, Any]:
+        """What an evaluation writes goes into a folder of its own, so that it does not move the training's aside."""
+        return {"dir": str(Path(dir, "eval"))}
+
     def __init__(
         self,
         env: VecEnv,

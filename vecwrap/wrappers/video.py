@@ -91,6 +91,11 @@ class Video(VecEnvWrapper):
         {"dir", "by", "every", "at", "trigger", "length", "envs", "files", "fps", "max_size", "name"}
     )
 
+    @classmethod
+    def in_evaluation(cls, *, dir: str, **others: Any) -> dict[str, Any]:
+        """What an evaluation writes goes into a folder of its own, so that it does not move the training's aside."""
+        return {"dir": str(Path(dir, "eval"))}
+
     def __init__(
         self,
         env: VecEnv,

@@ -1,0 +1,128 @@
+"""The evaluation that belongs to a pipeline: the same, but for its section ``eval`` and for what layers ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vecwrap import registry
+from vecwrap.errors import SpecError, did_you_mean
+from vecwrap.keys import KEYS
+from vecwrap.layer_changes import change_layers, find_layer, with_argument
+from vecwrap.layer_plan import plan_layers
+from vecwrap.layer_spec import LayerSpec
+from vecwrap.signatures import Signature
+from vecwrap.source import Place, Source, fail
+from vecwrap.spec import PipelineSpec
+from vecwrap.values import Settings, canonical, shown
+
+__all__ = ["MODES", "differences", "evaluation", "in_mode"]
+
+MODES = ("train", "eval")
+
+
+def in_mode(
+    spec: PipelineSpec, mode: str, overrides: Mapping[str, Any] | None = None, place: Place | None = None
+) -> PipelineSpec:
+    """Give the pipeline for training or for evaluation, with settings replaced.
+
+    Args:
+        spec: as it was written.
+        mode: ``"train"`` or ``"eval"``.
+        overrides: as ``PipelineSpec.override``; they come last, but those of ``eval`` before it is looked at.
+        place: where the overrides were written.
+
+    Raises:
+        SpecError: another mode, an unknown key, or a section ``eval`` that does not fit.
+    """
+    if mode not in MODES:
+        raise SpecError(f'mode: expected "train" or "eval", got {shown(mode)}.{did_you_mean(str(mode), MODES)}')
+    overrides = overrides or {}
+    of_eval = {key: value for key, value in overrides.items() if key.partition(".")[0] == "eval"}
+    spec = spec.overridden(of_eval, place)
+    if mode == "eval":
+        spec = evaluation(spec)
+    return spec.overridden({key: value for key, value in overrides.items() if key not in of_eval}, place)
+
+
+def evaluation(spec: PipelineSpec) -> PipelineSpec:
+    """Give the pipeline that the section ``eval`` describes; it has no such section itself.
+
+    Statistics stand still unless the section says ``training: true``. Layers that are otherwise in an evaluation say so
+    (``in_evaluation``): ``atari`` takes whole games and raw rewards, what writes files does so in a folder of its own.
+
+    Raises:
+        SpecError: it names a layer that is not there, or a layer is unknown.
+
+    >>> spec = PipelineSpec.from_dict(
+    ...     {"env": "CartPole-v1", "n": 8, "wrappers": ["framestack:4", "clip_reward"],
+    ...      "eval": {"n": 1, "drop": ["clip_reward"], "add": ["time_limit:100"]}}
+    ... )
+    >>> print(evaluation(spec))
+    CartPole-v1 n=1 training=false | time_limit:100 | framestack:4
+    """
+    section, source = dict(spec.eval), spec.source.at("eval")
+    written = section.pop("wrappers", {})
+    layers = _layers(spec.wrappers, written, source.at("wrappers"))
+    if drop := section.pop("drop", ()):
+        if not isinstance(written, Mapping):
+            fail(source.at("drop"), "the section has a list of wrappers of its own; leave out there what is dropped")
+        dropped = [find_layer(spec.wrappers, step, source.at("drop")) for step in drop]
+        layers = tuple(layer for index, layer in enumerate(layers) if index not in dropped)
+    for layer in section.pop("add", ()):
+        layers = _with(layers, layer)
+    draft = spec.draft()
+    draft.write_over({"training": False, **section}, source)
+    draft.settings |= {"wrappers": layers, "eval": Settings()}
+    return PipelineSpec.of(draft)
+
+
+def differences(training: PipelineSpec, evaluation: PipelineSpec) -> Mapping[str, Any]:
+    """Give the section ``eval`` that makes the one of the other, for two that a plan has resolved."""
+    section = {}
+    for key in KEYS:
+        value = getattr(evaluation, key)
+        if key != "eval" and canonical(value) != canonical(getattr(training, key)):
+            section[key] = value if key != "env_kwargs" or value else None
+    return Settings(section)
+
+
+def _layers(layers: Sequence[LayerSpec], written: Any, source: Source) -> tuple[LayerSpec, ...]:
+    """Another list of layers where one is written, else the pipeline's with what is written over them."""
+    if not isinstance(written, Mapping):
+        return tuple(_in_evaluation(layer, of_training=False) for layer in written)
+    changed = tuple(_in_evaluation(layer, of_training=True) for layer in layers)
+    for step, change in written.items():
+        changed = change_layers(changed, {step: change}, source)
+        if not isinstance(change, Mapping):  # all of it was written for the evaluation
+            index = find_layer(changed, step, source)
+            changed = (*changed[:index], _in_evaluation(changed[index], of_training=False), *changed[index + 1 :])
+    return changed
+
+
+def _in_evaluation(layer: LayerSpec, *, of_training: bool) -> LayerSpec:
+    """Ask a layer for what it takes in an evaluation; what was written for the evaluation stays as it is."""
+    target = registry.wrappers.find(layer.target, layer.where)
+    if not hasattr(target, "in_evaluation"):
+        return layer
+    bound = Signature.of(target).bind(layer.args, layer.kwargs, layer.where, layer.where_argument)
+    for name, value in target.in_evaluation(**{**bound.defaults, **bound.kwargs}).items():
+        given = name in bound.kwargs
+        if of_training or not given:
+            place = layer.source.at(layer.name, name).place if given else Place()
+            layer = with_argument(layer, name, value, Source(otherwise=place))
+    return layer
+
+
+def _with(layers: tuple[LayerSpec, ...], layer: LayerSpec) -> tuple[LayerSpec, ...]:
+    """Add a layer as far out as it may stand: what wraps sub-environments is inside of what wraps the vector."""
+    layer = _in_evaluation(layer, of_training=False)
+    place = len(layers)
+    if "worker" in _kinds(layer):
+        place = next((index for index, other in enumerate(layers) if "parent" in _kinds(other)), place)
+    return (*layers[:place], layer, *layers[place:])
+
+
+def _kinds(word: LayerSpec) -> set[str]:
+    """Where the layers of one word run."""
+    return {layer.runs_in for layer in plan_layers([word])[1]}
