@@ -12,7 +12,7 @@ from vecwrap.source import Source, fail
 from vecwrap.values import shown
 from vecwrap.yaml_file import read_yaml
 
-__all__ = ["SUFFIXES", "lineage", "read_file"]
+__all__ = ["SUFFIXES", "is_file", "lineage", "read_file"]
 
 SUFFIXES = (".yaml", ".yml", ".json")
 MAX_FILES = 30
@@ -50,7 +50,7 @@ def lineage(data: Mapping[Any, Any], source: Source) -> list[tuple[Mapping[Any, 
         SpecError: a file that is not there or cannot be read, or files that extend each other in a circle.
     """
     found = [(_own(data), source)]
-    seen = [Path(source.file).resolve()] if source.file and _is_file(Path(source.file)) else []
+    seen = [Path(source.file).resolve()] if source.file and is_file(Path(source.file)) else []
     names = [source.file or "pipeline"]
     while (base := data.get(_EXTENDS)) is not None:
         at = source.at(_EXTENDS)
@@ -58,7 +58,7 @@ def lineage(data: Mapping[Any, Any], source: Source) -> list[tuple[Mapping[Any, 
             fail(at, f"expected the path of a pipeline file, got {shown(base)}")
         path = (at.directory or Path()) / base
         names.append(str(path))
-        if not _is_file(path):  # also of a pipe, which could keep a reader waiting
+        if not is_file(path):  # also of a pipe, which could keep a reader waiting
             fail(at, f"there is no file {path}")
         if path.resolve() in seen:
             fail(at, f"the files extend each other in a circle: {' > '.join(names)}")
@@ -76,7 +76,8 @@ def _own(data: Mapping[Any, Any]) -> Mapping[Any, Any]:
     return {key: value for key, value in data.items() if key not in (_EXTENDS, _SCHEMA)}
 
 
-def _is_file(path: Path) -> bool:
+def is_file(path: Path) -> bool:
+    """Whether there is a file of this name, whatever the name."""
     try:
         return path.is_file()
     except (OSError, ValueError):  # a name too long, or with a NUL in it

@@ -1,4 +1,4 @@
-"""The name tables: which layer or backend a name stands for. A target is imported when it is first asked for.
+"""The name tables: which layer, backend or rule a name stands for. A target is imported when it is first asked for.
 
 Adding a wrapper of this package is one line here. Other packages use the entry point groups ``vecwrap.wrappers`` and
 ``vecwrap.backends``, or ``register_wrapper``.
@@ -155,6 +155,11 @@ class NameTable:
             self._entries.setdefault(point.name, []).append(Entry(point.name, point.value, owner))
 
 
+def is_import_path(text: str) -> bool:
+    """Whether a text has the form ``"module:attr"``; nothing else is ever imported."""
+    return _PATH.fullmatch(text) is not None
+
+
 def import_target(path: str, where: str, extra: str | None = None) -> Callable[..., Any]:
     """Import what ``"module:attr"`` names.
 
@@ -166,7 +171,7 @@ def import_target(path: str, where: str, extra: str | None = None) -> Callable[.
     Raises:
         SpecError: there is no such module or attribute, the module's import fails, or the attribute is not callable.
     """
-    if not _PATH.fullmatch(path):  # nothing else is imported, as `os` in a file from a stranger would be
+    if not is_import_path(path):
         raise SpecError(f'{where}: expected an import path "module:attr", got {shown(path)}.')
     module_name, _, attr = path.partition(":")
     try:

@@ -1,6 +1,6 @@
 """What a layer or backend takes, read from its signature; arguments are checked against it strictly.
 
-The one validation library is msgspec: imported here alone, when something is first checked, and never in a worker.
+The one validation library is msgspec: imported when something is first checked, and never in a worker.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """The commands and their options; what they do stands in the modules beside this one."""
 
+import functools
 import os
 import sys
 from pathlib import Path
@@ -31,6 +32,18 @@ Pipeline = Annotated[
         help='A pipeline file, or a pipeline in one line: an environment id, or "Id n=8 | layer | layer".',
         metavar="PIPELINE",
     ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Replace what stands at a key; one with dots reaches inside: n=16, wrappers.framestack.k=2, eval.seed=7. "
+        "May be given many times.",
+        metavar="KEY=VALUE",
+    ),
+]
+Evaluation = Annotated[
+    bool, typer.Option("--eval", help="Take the evaluation that belongs to the pipeline (its section eval).")
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
@@ -68,16 +81,18 @@ def run(
         Path | None,
         typer.Option(help="Folder for monitor.csv and tiles.png. Default: the monitor layer's dir, else runs/NAME."),
     ] = None,
+    settings: Settings = None,
+    evaluation: Evaluation = False,
     debug: Debug = False,
 ) -> None:
     """Step a pipeline under a policy: live progress, a summary, monitor.csv and a picture of all sub-environments."""
+    from vecwrap.commands.pipelines import read_pipeline
     from vecwrap.commands.run import run_pipeline
 
-    overrides = {"n": n, "seed": seed, "backend": backend}
+    options = {"n": n, "seed": seed, "backend": backend}
     raise typer.Exit(
         run_pipeline(
-            pipeline,
-            {key: value for key, value in overrides.items() if value is not None},
+            read_pipeline(pipeline, settings or (), options, evaluation=evaluation),
             policy=policy,
             steps=steps,
             episodes=episodes,
@@ -87,23 +102,44 @@ def run(
     )
 
 
-@app.command(epilog="Example: vecwrap explain examples/pong.yaml")
-def explain(pipeline: Pipeline, debug: Debug = False) -> None:
+@app.command(epilog="Example: vecwrap explain examples/pong.yaml --set wrappers.framestack.k=2")
+def explain(
+    pipeline: Pipeline, settings: Settings = None, evaluation: Evaluation = False, debug: Debug = False
+) -> None:
     """Print the plan: each layer, where it runs, the observations after it, the backend and why."""
+    from vecwrap.commands.pipelines import read_pipeline
     from vecwrap.commands.show import explain_pipeline
 
-    explain_pipeline(pipeline, _console())
+    explain_pipeline(read_pipeline(pipeline, settings or (), evaluation=evaluation), _console())
 
 
 @app.command(epilog="Example: vecwrap check examples/pong.yaml")
 def check(
-    pipelines: Annotated[list[Path], typer.Argument(help="Pipeline files.", metavar="PIPELINE...")],
+    pipelines: Annotated[list[str], typer.Argument(help="Pipeline files.", metavar="PIPELINE...")],
+    settings: Settings = None,
+    evaluation: Evaluation = False,
+    no_imports: Annotated[
+        bool, typer.Option("--no-imports", help="Refuse files that name a module to import, as from strangers.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Look for mistakes in pipeline files, without stepping; exit status 1 where there are any."""
+    from vecwrap.commands.pipelines import read_pipeline
     from vecwrap.commands.show import check_pipelines
 
-    raise typer.Exit(check_pipelines(pipelines, _console()))
+    read = functools.partial(read_pipeline, settings=settings or (), evaluation=evaluation, imports=not no_imports)
+    raise typer.Exit(check_pipelines(pipelines, read, _console()))
+
+
+@app.command(epilog="Example: vecwrap schema --out pipeline.schema.json")
+def schema(
+    out: Annotated[Path | None, typer.Option(help="Write it to this file instead of printing it.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Print the JSON schema of pipeline files, with which editors complete and check them."""
+    from vecwrap.commands.schema import print_schema
+
+    print_schema(out)
 
 
 @app.command("list", epilog="Example: vecwrap list framestack monitor")

@@ -1,6 +1,5 @@
 """The layers and backends that have names, with what a reader wants to know of each."""
 
-import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,11 +11,11 @@ from vecwrap.errors import SpecError
 from vecwrap.layer_spec import read_layers
 from vecwrap.preset import Preset
 from vecwrap.registry import NameTable, backends, wrappers
-from vecwrap.signatures import REQUIRED, Parameter, Signature, summary
-from vecwrap.values import Source
+from vecwrap.signatures import REQUIRED, Parameter, Signature, section, summary
+from vecwrap.source import Source
 from vecwrap.wrapper import VecEnvWrapper
 
-__all__ = ["Row", "backend_rows", "layer_rows"]
+__all__ = ["Row", "argument_help", "backend_rows", "layer_rows"]
 
 # What `build` and the pipeline say by themselves, and so no option of a backend.
 _PIPELINE_KEYS = ("autoreset", "copy", "batch_size", "start_index", "seed", "debug")
@@ -36,6 +35,8 @@ class Row:
         help: what the docstring says of each, where it says something.
         owner: the package that registered it.
         layers: of a preset, the layers that it stands for as a line, with the defaults of its parameters; else ``""``.
+        any_name: whether it takes arguments of any name.
+        any_position: whether it takes any number of arguments without a name.
     """
 
     name: str
@@ -45,6 +46,8 @@ class Row:
     help: Mapping[str, str]
     owner: str
     layers: str = ""
+    any_name: bool = False
+    any_position: bool = False
 
 
 def layer_rows() -> list[Row]:
@@ -62,11 +65,19 @@ def _row(table: NameTable, name: str, without: tuple[str, ...]) -> Row:
         target = table.load(name)
         owner = table.entry(name).owner
     except SpecError as error:  # an extra that is not installed, or a name that is claimed twice
-        return Row(name, "", str(error), (), {}, "")
+        return Row(name, "", str(error), (), {}, "", any_name=True, any_position=True)
     signature = Signature.of(target, skip=0 if isinstance(target, Preset) else 1)
     parameters = tuple(p for p in signature.parameters if p.name not in without)
     return Row(
-        name, _where(target), _plain(summary(target)), parameters, _argument_help(target), owner, _layers(target)
+        name,
+        _where(target),
+        _plain(summary(target)),
+        parameters,
+        argument_help(target),
+        owner,
+        _layers(target),
+        signature.any_name,
+        signature.any_position,
     )
 
 
@@ -86,14 +97,15 @@ def _where(target: Callable[..., Any]) -> str:
     return "worker" if issubclass(target, gymnasium.Wrapper) else ""
 
 
-def _argument_help(target: Callable[..., Any]) -> dict[str, str]:
-    """What the Args section of a docstring in Google style says, a line for each argument."""
-    match = re.search(r"^Args:\n((?:    .*\n|\n)*)", f"{inspect.getdoc(target) or ''}\n", re.MULTILINE)
-    entries = re.split(r"^    (?=\S)", match[1] if match else "", flags=re.MULTILINE)
+def argument_help(target: Any, title: str = "Args") -> dict[str, str]:
+    """What a section of docstrings in Google style says of each name, in a line; a class's add to its base's."""
     help_texts = {}
-    for entry in entries[1:]:
-        name, _, text = entry.partition(":")
-        help_texts[name.partition(" ")[0]] = _plain(" ".join(text.split()))
+    for documented in reversed(target.__mro__) if isinstance(target, type) else [target]:
+        text = section(documented, title) or section(vars(documented).get("__init__"), title)
+        for entry in re.split(r"^(?=\S)", text, flags=re.MULTILINE):
+            names, colon, words = entry.partition(":")
+            for name in names.split(", ") if colon else ():
+                help_texts[name.partition(" ")[0]] = _plain(" ".join(words.split()))
     return help_texts
 
 

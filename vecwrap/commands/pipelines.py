@@ -1,28 +1,70 @@
 """Pipelines as the commands take them, and what a run adds to one."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gymnasium.envs.registration import load_env_creator
 
 from vecwrap.environments import find_environment
+from vecwrap.evaluation import in_mode
+from vecwrap.imports import refuse_imports
 from vecwrap.layer_spec import LayerSpec
+from vecwrap.pipeline_file import SUFFIXES, is_file
 from vecwrap.registry import wrappers
+from vecwrap.source import Place, Source, fail_where
 from vecwrap.spec import PipelineSpec
+from vecwrap.values import scalar, shown
+from vecwrap.yaml_file import read_yaml
 
 __all__ = ["read_pipeline", "with_images", "with_monitor"]
 
 
-def read_pipeline(pipeline: str) -> PipelineSpec:
-    """Read a file, or a pipeline in one line.
+def read_pipeline(
+    pipeline: str,
+    settings: Sequence[str] = (),
+    options: Mapping[str, Any] | None = None,
+    *,
+    evaluation: bool = False,
+    imports: bool = True,
+) -> PipelineSpec:
+    """Read a file, or a pipeline in one line, and what is set over it.
+
+    Args:
+        pipeline: a file, or a pipeline in one line.
+        settings: what ``--set`` says: ``"n=16"``, ``"wrappers.framestack.k=2"``.
+        options: keys that have an option of their own, to their values; None for one that was not given.
+        evaluation: whether the evaluation is meant that belongs to it.
+        imports: whether the pipeline may name something to import.
 
     Raises:
         SpecError: where it cannot be read.
     """
     path = Path(pipeline)
-    if path.suffix in (".yaml", ".yml") or path.is_file():
-        return PipelineSpec.load(path)
-    return PipelineSpec.parse(pipeline)
+    spec = PipelineSpec.load(path) if path.suffix in SUFFIXES or is_file(path) else PipelineSpec.parse(pipeline)
+    if not imports:
+        refuse_imports(spec)
+    overrides = _read_settings(settings)
+    given = {key: value for key, value in (options or {}).items() if value is not None}
+    for key in given:
+        if key in overrides:
+            fail_where(f"--set {key}", f"--{key} says it already; leave one of the two out")
+    return in_mode(spec, "eval" if evaluation else "train", overrides, Place("--set")).override(**given)
+
+
+def _read_settings(settings: Sequence[str]) -> dict[str, Any]:
+    """Read ``key=value``: values as in a pipeline's line, lists and mappings as in YAML; the last of a key counts."""
+    read = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals or not key.strip():
+            fail_where("--set", f"expected KEY=VALUE, such as n=16 or wrappers.framestack.k=2, got {shown(setting)}")
+        key, text = key.strip(), text.strip()
+        if text[:1] in ("[", "{"):
+            read[key] = read_yaml(text, f"--set {key}").value
+        else:
+            read[key] = scalar(text, Source(steps=(key,), otherwise=Place("--set")))
+    return read
 
 
 def with_monitor(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
@@ -49,7 +91,8 @@ def _folder(spec: PipelineSpec, out: Path | None) -> Path:
     if out is not None:
         return out
     name = Path(spec.source.file).stem if spec.source.file else spec.env if isinstance(spec.env, str) else "run"
-    return Path("runs") / name.replace("/", "-").replace(":", "-")
+    folder = Path("runs") / name.replace("/", "-").replace(":", "-")
+    return folder if spec.training else folder / "eval"
 
 
 def with_images(spec: PipelineSpec) -> PipelineSpec:

@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import imageio.v3 as imageio
 import numpy as np
@@ -12,11 +11,12 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from vecwrap.build import build
-from vecwrap.commands.pipelines import read_pipeline, with_images, with_monitor
+from vecwrap.commands.pipelines import with_images, with_monitor
 from vecwrap.commands.policies import Policy, find_policy
 from vecwrap.commands.rollout import Interrupt, Tally, interruptible, rollout
 from vecwrap.errors import VecwrapError
 from vecwrap.parts.tiles import tile
+from vecwrap.spec import PipelineSpec
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrappers.monitor import Monitor
 
@@ -28,8 +28,7 @@ REFRESH_SECONDS = 0.1
 
 
 def run_pipeline(
-    pipeline: str,
-    overrides: dict[str, Any],
+    spec: PipelineSpec,
     *,
     policy: str,
     steps: int | None,
@@ -40,8 +39,7 @@ def run_pipeline(
     """Run a pipeline; give the exit status.
 
     Args:
-        pipeline: a file, or a pipeline in one line.
-        overrides: what replaces settings of it.
+        spec: the pipeline.
         policy: as ``find_policy`` takes it.
         steps: agent steps over all sub-environments; None for a default, or no limit where ``episodes`` is given.
         episodes: stop when so many have ended.
@@ -53,7 +51,7 @@ def run_pipeline(
     """
     if steps is None and episodes is None:
         steps = DEFAULT_STEPS
-    spec = with_images(with_monitor(read_pipeline(pipeline).override(**overrides), out))
+    spec = with_images(with_monitor(spec, out))
     with console.status("starting ...") if console.is_terminal else contextlib.nullcontext():
         env = build(spec)
     monitor = env.find(Monitor)

@@ -1,40 +1,39 @@
 """``vecwrap explain``, ``check`` and ``list``: what can be said without stepping."""
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from vecwrap.commands.catalogue import Row, backend_rows, layer_rows
-from vecwrap.commands.pipelines import read_pipeline
 from vecwrap.errors import SpecError, VecwrapError, did_you_mean
 from vecwrap.plan import plan
+from vecwrap.spec import PipelineSpec
 
 __all__ = ["check_pipelines", "explain_pipeline", "list_names"]
 
 
-def explain_pipeline(pipeline: str, console: Console) -> None:
+def explain_pipeline(spec: PipelineSpec, console: Console) -> None:
     """Print the plan of a pipeline, with the spaces that its environment turns out to have.
 
     Raises:
         VecwrapError: where it cannot be planned.
     """
-    console.print(Text(str(plan(read_pipeline(pipeline)).with_spaces())))
+    console.print(Text(str(plan(spec).with_spaces())))
 
 
-def check_pipelines(files: Sequence[Path], console: Console) -> int:
+def check_pipelines(files: Sequence[str], read: Callable[[str], PipelineSpec], console: Console) -> int:
     """Print what is wrong with each file; give 1 where anything is, else 0."""
     findings = 0
     for file in files:
         try:
-            plan(read_pipeline(str(file))).with_spaces()
+            plan(read(file)).with_spaces()
         except VecwrapError as error:
             findings += 1
             console.print(Text("error ", style="bold red") + Text(str(error)))
         else:
-            console.print(Text("good  ", style="bold green") + Text(str(file)))
+            console.print(Text("good  ", style="bold green") + Text(file))
     return int(findings > 0)
 
 

@@ -1,0 +1,292 @@
+"""``vecwrap schema``: the JSON schema of pipeline files, read from the name tables and the signatures.
+
+What a schema cannot say (two layers in a wrong order, a number out of its range) is for ``vecwrap check``.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from vecwrap.commands.catalogue import Row, argument_help, backend_rows, layer_rows
+from vecwrap.contract import Autoreset
+from vecwrap.errors import SpecError
+from vecwrap.json_types import json_type
+from vecwrap.layer_spec import POSITIONAL
+from vecwrap.signatures import REQUIRED, Parameter, Signature
+from vecwrap.spec import PipelineSpec
+from vecwrap.values import plain
+
+__all__ = ["pipeline_schema", "print_schema"]
+
+Json = dict[str, Any]
+
+# The grammar of layer_spec and scalars, in the words that Python's and JavaScript's regular expressions share.
+_DOTTED = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
+_QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^']|'')*'"""
+_BARE = r"""[^\s"',:=|](?:[^,:=|]*[^\s,:=|])?"""
+_BARE_AFTER_NAME = r"""[^\s"',:|](?:[^,:|]*[^\s,:|])?"""
+_IMPORTED_ALONE = rf"{_DOTTED}:{_DOTTED}"
+_IMPORTED = (rf"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+:{_DOTTED}(?::[^|]*)?", rf"{_DOTTED}:{_DOTTED}:[^|]*")
+
+
+def print_schema(out: Path | None) -> None:
+    """Print the schema, or write it to a file.
+
+    Raises:
+        SpecError: the file cannot be written.
+    """
+    text = json.dumps(pipeline_schema(), indent=2, ensure_ascii=False) + "\n"
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SpecError(f"--out {out}: cannot be written ({error.strerror}).") from error
+
+
+def pipeline_schema() -> Json:
+    """Give the JSON schema (draft 2020-12) of a pipeline file, with every registered layer and backend."""
+    layers, backends = layer_rows(), backend_rows()
+    keys = _keys()
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A vecwrap pipeline",
+        "description": "Which environment, how many, which layers around it, which backend.",
+        "type": "object",
+        "properties": {
+            "$schema": {"type": "string", "description": "Where an editor finds this schema; ignored."},
+            "extends": {
+                "type": "string",
+                "minLength": 1,
+                "description": "A pipeline file that this one builds upon, relative to this one. What stands here is "
+                "written over it: mappings join, a list replaces the one before it.",
+            },
+            **keys,
+            "eval": {
+                "type": ["object", "null"],
+                "description": keys["eval"]["description"],
+                "properties": {
+                    **{key: schema for key, schema in keys.items() if key != "eval"},
+                    "add": {"$ref": "#/$defs/layers", "description": "Layers to add, as far out as they may stand."},
+                    "drop": {
+                        "anyOf": [_NAME_OR_NUMBER, {"type": "array", "items": _NAME_OR_NUMBER}],
+                        "description": "Layers to leave out, by name, or by number where a name stands twice.",
+                    },
+                },
+                "additionalProperties": False,
+            },
+        },
+        "anyOf": [{"required": ["env"]}, {"required": ["extends"]}],
+        "if": {"not": {"required": ["extends"]}},
+        "then": {"properties": {"wrappers": {"$ref": "#/$defs/layers"}}},
+        "additionalProperties": False,
+        "$defs": {
+            "layers": {
+                "anyOf": [
+                    {"type": "null"},
+                    {"type": "array", "items": {"$ref": "#/$defs/layer"}},
+                    {"type": "string", "pattern": _pattern([_text_of(row) for row in layers], many=True)},
+                ]
+            },
+            "layer": _layer(layers),
+            "changes": _changes(layers),
+            "backend": _backend(backends),
+            **{f"layer {row.name}": _arguments(row) for row in layers},
+            **{f"settings {row.name}": _settings(row, partial=True) for row in layers},
+        },
+    }
+
+
+_NAME_OR_NUMBER: Json = {"type": ["string", "integer"], "minimum": 0}
+
+
+# -- the keys of a pipeline -------------------------------------------------------------------------------------------
+
+
+def _keys() -> dict[str, Json]:
+    """The keys of a pipeline with their types, defaults and help."""
+    helps = argument_help(PipelineSpec, "Attributes")
+    special: dict[str, Json] = {
+        "env": {"type": "string", "minLength": 1},
+        "autoreset": {
+            "enum": list(dict.fromkeys([m.value for m in Autoreset] + [m.gymnasium.value for m in Autoreset]))
+        },
+        "env_kwargs": {"type": ["object", "null"]},
+        "backend": {"$ref": "#/$defs/backend"},
+        "wrappers": {"anyOf": [{"$ref": "#/$defs/layers"}, {"$ref": "#/$defs/changes"}]},
+        "eval": {},
+    }
+    parameters = [p for p in Signature.of(PipelineSpec, skip=0).parameters if p.name != "source"]
+    return {
+        p.name: {**special.get(p.name, json_type(p.annotation)), **_told(p, helps.get(p.name, ""))} for p in parameters
+    }
+
+
+def _told(parameter: Parameter, help_text: str) -> Json:
+    """Help, and the default where a file can hold it."""
+    told: Json = {"description": help_text} if help_text else {}
+    default = parameter.default
+    if isinstance(default, (bool, int, float, str, tuple)) and default not in ((), float("inf"), float("-inf")):
+        told["default"] = plain(default, parameter.name)
+    elif default is None:
+        told["default"] = None
+    return told
+
+
+def _value(parameter: Parameter) -> Json:
+    """The schema of one argument; a default may be given even where the type would not allow it."""
+    schema = json_type(parameter.annotation)
+    if parameter.default is None and schema and {"type": "null"} not in schema.get("anyOf", [schema]):
+        schema = {"anyOf": [schema, {"type": "null"}]}
+    return schema
+
+
+# -- layers -----------------------------------------------------------------------------------------------------------
+
+
+def _layer(rows: list[Row]) -> Json:
+    """A layer in any of the forms that a file may hold."""
+    alone = [{"const": row.name, "description": row.summary} for row in rows if not _required(row)]
+    texts = {"type": "string", "pattern": _pattern([_text_of(row) for row in rows])}
+    return {
+        "anyOf": [
+            *alone,
+            texts,
+            {
+                "type": "object",
+                "properties": {
+                    row.name: {"$ref": f"#/$defs/layer {row.name}", "description": row.summary} for row in rows
+                },
+                "patternProperties": {f"^{_IMPORTED_ALONE}$": {}},
+                "additionalProperties": False,
+                "minProperties": 1,
+                "maxProperties": 1,
+            },
+        ]
+    }
+
+
+def _changes(rows: list[Row]) -> Json:
+    """Changes of layers that another file, or this one above, has."""
+    return {
+        "type": "object",
+        "description": "Arguments to change, by the name of the layer, or by its number where a name stands twice.",
+        "properties": {
+            row.name: {
+                "anyOf": [{"$ref": f"#/$defs/settings {row.name}"}, {"$ref": f"#/$defs/layer {row.name}"}],
+                "description": row.summary,
+            }
+            for row in rows
+        },
+        "patternProperties": {"^[0-9]+$": {}, f"^{_IMPORTED_ALONE}$": {}, "^[A-Z]\\w*$": {}},
+        "additionalProperties": False,
+    }
+
+
+def _arguments(row: Row) -> Json:
+    """What may stand beneath a layer's name: nothing, the first argument, a list of them, or a mapping of names."""
+    positional = [p for p in row.parameters if p.by_position]
+    forms: list[Json] = [_settings(row, partial=False), _list(row)]
+    if not _required(row):
+        forms.append({"type": "null"})
+    first = _value(positional[0]) if positional else {} if row.any_position else None
+    if first is not None and len(_required(row)) <= 1:
+        told = _told(positional[0], row.help.get(positional[0].name, "")) if positional else {}
+        forms.append({"allOf": [first, {"not": {"type": ["array", "object", "null"]}}], **told})
+    return {"anyOf": forms}
+
+
+def _settings(row: Row, *, partial: bool) -> Json:
+    """Arguments by name; ``*`` holds a list of those without."""
+    schema: Json = {
+        "type": "object",
+        "properties": {
+            **{p.name: {**_value(p), **_told(p, row.help.get(p.name, ""))} for p in row.parameters},
+            POSITIONAL: {**_list(row, partial=True), "description": "Arguments without a name."},
+        },
+        "additionalProperties": row.any_name,
+    }
+    if not partial and _required(row):
+        schema["anyOf"] = [{"required": _required(row)}, {"required": [POSITIONAL]}]
+    return schema
+
+
+def _list(row: Row, *, partial: bool = False) -> Json:
+    positional = [p for p in row.parameters if p.by_position]
+    schema: Json = {"type": "array"}
+    if positional:
+        schema["prefixItems"] = [_value(p) for p in positional]
+    if not row.any_position:
+        schema |= {"items": False, "maxItems": len(positional)}
+    if not partial and _required(row):
+        schema["minItems"] = len(_required(row))
+    return schema
+
+
+def _required(row: Row) -> list[str]:
+    return [p.name for p in row.parameters if p.default is REQUIRED]
+
+
+def _text_of(row: Row) -> str:
+    """A pattern of a layer or backend as text: ``framestack:4,padding=first``."""
+    names = "|".join(re.escape(p.name) for p in row.parameters) if not row.any_name else r"[A-Za-z_]\w*"
+    named = rf"(?:{names})\s*=\s*(?:{_QUOTED}|{_BARE_AFTER_NAME})?"
+    unnamed = [p for p in row.parameters if p.by_position]
+    items = [f"(?:{_QUOTED}|{_BARE})"] if unnamed or row.any_position else []
+    items += [named] if names else []
+    if not items:
+        return re.escape(row.name)
+    item = f"(?:{'|'.join(items)})"
+    arguments = rf"\s*:\s*{item}(?:\s*,\s*{item})*"
+    return re.escape(row.name) + (arguments if _required(row) else f"(?:{arguments})?")
+
+
+def _pattern(texts: list[str], *, many: bool = False) -> str:
+    """A pattern of one layer or backend as text, or of layers with bars between them."""
+    one = f"(?:{'|'.join([*texts, *_IMPORTED])})"
+    more = rf"(?:\s*\|\s*{one})*" if many else ""
+    return rf"^\s*{one}{more}\s*$"
+
+
+# -- backends ---------------------------------------------------------------------------------------------------------
+
+
+def _backend(rows: list[Row]) -> Json:
+    """A backend by its name, as text with options, or as a mapping; without a name it is ``auto``."""
+    auto = Row("auto", "", "The one that fits n.", _options_of_any(rows), _help_of_any(rows), "")
+    named = [auto, *rows]
+    texts = [_text_of(row) for row in named]
+    return {
+        "anyOf": [
+            *({"const": row.name, "description": row.summary} for row in named),
+            {"type": "string", "pattern": _pattern(texts)},
+            *(_options(row, {"const": row.name}, needed=row is not auto) for row in named),
+            {
+                "type": "object",
+                "properties": {"name": {"type": "string", "pattern": f"^{_IMPORTED_ALONE}$"}},
+                "required": ["name"],
+            },
+        ]
+    }
+
+
+def _options(row: Row, name: Json, *, needed: bool) -> Json:
+    options = {p.name: {**_value(p), **_told(p, row.help.get(p.name, ""))} for p in row.parameters}
+    schema: Json = {
+        "type": "object",
+        "properties": {"name": {**name, "description": row.summary}, **options},
+        "additionalProperties": row.any_name,
+    }
+    return {**schema, "required": ["name"]} if needed else schema
+
+
+def _options_of_any(rows: list[Row]) -> tuple[Parameter, ...]:
+    return tuple({p.name: p for row in rows for p in row.parameters}.values())
+
+
+def _help_of_any(rows: list[Row]) -> dict[str, str]:
+    return {name: text for row in rows for name, text in row.help.items()}

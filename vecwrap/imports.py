@@ -1,0 +1,59 @@
+"""Refuses pipelines that name something to import, for files from strangers. Nothing is imported to find that out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from vecwrap.backend_spec import BackendSpec
+from vecwrap.layer_spec import LayerSpec
+from vecwrap.registry import is_import_path
+from vecwrap.source import Source, fail_where
+from vecwrap.spec import PipelineSpec
+from vecwrap.values import shown
+
+__all__ = ["refuse_imports"]
+
+
+def refuse_imports(spec: PipelineSpec) -> None:
+    """Refuse a pipeline that names a module: as environment, backend or layer, or in any argument.
+
+    Arguments count because layers follow some of them (``trigger`` of ``video``), and nobody knows what layers of other
+    packages do with theirs. Names alone lead only to what is installed and registered.
+
+    Raises:
+        SpecError: with the place of the first.
+
+    >>> refuse_imports(PipelineSpec.parse("CartPole-v1 | framestack:4"))
+    >>> refuse_imports(PipelineSpec.parse("CartPole-v1 | my.layers:Scale"))
+    Traceback (most recent call last):
+    ...
+    vecwrap.errors.SpecError: wrappers[0]: expected nothing to import (--no-imports), got "my.layers:Scale".
+    """
+    whole = {"env": spec.env, "env_kwargs": spec.env_kwargs, "backend": spec.backend, "wrappers": spec.wrappers}
+    for where, text in _imports({**whole, "eval": spec.eval}, spec.source):
+        fail_where(where, f"expected nothing to import (--no-imports), got {shown(text)}")
+
+
+def _imports(value: Any, source: Source) -> Iterator[tuple[str, str]]:
+    """What would be imported, and where it stands."""
+    if isinstance(value, LayerSpec):
+        if ":" in value.name:
+            yield str(value.source), value.name
+        given: list[tuple[str | int, Any]] = [*enumerate(value.args), *value.kwargs.items()]
+        for key, argument in given:
+            for _, text in _imports(argument, source):
+                yield value.where_argument(key), text
+    elif isinstance(value, BackendSpec):
+        if ":" in value.name:
+            yield str(source), value.name
+        yield from _imports(value.options, source)
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _imports(key, source.at(key))
+            yield from _imports(inner, source.at(key))
+    elif isinstance(value, (list, tuple)):
+        for index, inner in enumerate(value):
+            yield from _imports(inner, source.at(index))
+    elif isinstance(value, str) and (is_import_path(value) or (":" in value and source.steps[-1:] == ("env",))):
+        yield str(source), value
