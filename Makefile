@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?= -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format docs mutants soak install clean
+.PHONY: help demo test lint format docs mutants soak bench install clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,6 +40,9 @@ mutants: $(VENV)/.test  ## bring back one known bug at a time; the tests must no
 soak: $(VENV)/.test  ## the long runs
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m soak -o faulthandler_timeout=3600
 
+bench: $(VENV)/.bench  ## our backends beside their peers; BENCH_ARGS="--only cartpole-8 --rounds 3", or --help
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
 install: $(VENV)/.test  ## only install what the tests need
 
 clean:  ## remove what make made
@@ -57,4 +60,9 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 $(VENV)/.test: pyproject.toml | $(BIN)/python
 	$(PIP) install --quiet '$(TORCH)'
 	$(PIP) install --quiet --editable '.[test]'
+	@touch $@ $(VENV)/.demo
+
+$(VENV)/.bench: pyproject.toml | $(BIN)/python
+	$(PIP) install --quiet '$(TORCH)'
+	$(PIP) install --quiet --editable '.[bench]'
 	@touch $@ $(VENV)/.demo

@@ -155,6 +155,43 @@ def list_all(
     list_names(names or [], _console())
 
 
+@app.command(epilog='Example: vecwrap bench "CartPole-v1 n=8 | framestack:4" --vs gymnasium,sb3')
+def bench(
+    pipeline: Pipeline,
+    vs: Annotated[
+        str | None,
+        typer.Option(
+            help="Peers, with commas: gymnasium, sb3, envpool, ale, tianshou. Default: all but tianshou. A peer that "
+            "is named and cannot take part is a finding: exit status 1.",
+            metavar="PEERS",
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Samples of each, interleaved.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.001, help="How long a sample lasts.")] = 1.0,
+    n: Annotated[int | None, typer.Option("--n", "-n", min=1, help="How many sub-environments.")] = None,
+    backend: Annotated[str | None, typer.Option(help="What runs ours: auto, dummy, subprocess, shmem, ...")] = None,
+    out: Annotated[Path | None, typer.Option(help="A file for the tables as Markdown.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with every sample.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Measure a pipeline beside other libraries, where they are installed and can do the same work."""
+    from vecwrap.commands.bench import bench_pipeline
+
+    overrides = {"n": n, "backend": backend}
+    raise typer.Exit(
+        bench_pipeline(
+            pipeline,
+            {key: value for key, value in overrides.items() if value is not None},
+            vs=vs,
+            rounds=rounds,
+            seconds=seconds,
+            as_json=as_json,
+            out=out,
+            console=_console(),
+        )
+    )
+
+
 def _console() -> Console:
     """The terminal: plain and never wrapped where the output is piped."""
     console = Console(highlight=False)

@@ -1,0 +1,113 @@
+"""`make bench`: every workload with our backends and the peers interleaved, the targets, and the growth curves."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from benchmarks import growth, pages
+from benchmarks.environments import loops_per_microsecond
+from benchmarks.targets import TARGETS
+from benchmarks.workloads import Workload, workloads
+from vecwrap.bench.machine import describe_machine, machine_line
+from vecwrap.bench.report import markdown, to_data
+from vecwrap.bench.results import WorkResult, judge
+from vecwrap.bench.rounds import measure_rounds
+from vecwrap.commands.bench import print_result, print_targets, progress
+
+WIDTH = 160  # of tables that go to a file or a pipe
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        epilog='Example: make bench BENCH_ARGS="--only cartpole-8,pong-8 --rounds 3 --no-growth"',
+    )
+    parser.add_argument("--only", metavar="KEYS", help="these workloads and curves alone, with commas; see --list")
+    parser.add_argument("--rounds", type=int, default=5, help="samples of each contender (default: 5)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="how long a sample lasts (default: 1)")
+    parser.add_argument("--no-growth", action="store_true", help="leave the growth curves out")
+    parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="folder for files (default: runs/bench)")
+    parser.add_argument("--publish", action="store_true", help="write tables and plots into docs/performance.md too")
+    parser.add_argument("--list", action="store_true", help="print the keys and what they stand for")
+    chosen = parser.parse_args(given)
+    if chosen.rounds < 1 or chosen.seconds <= 0:
+        parser.error(f"expected --rounds of 1 or more and --seconds above 0, got {chosen.rounds} and {chosen.seconds}")
+    return chosen
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run what was chosen; give the exit status: 0, or 2 for a key that there is not."""
+    options = arguments(given)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, no_color=True, width=WIDTH, soft_wrap=True)
+    machine = describe_machine()  # first: afterwards the load is our own
+    machine["loops_per_us"] = loops_per_microsecond()
+    works = workloads(machine["loops_per_us"])
+    curves = growth.curves(machine["loops_per_us"])
+    titles = {each.key: each.title for each in (*works, *curves)}
+    if options.list:
+        for key, title in titles.items():
+            print(f"{key:16} {title}")
+        return 0
+    keys = options.only.split(",") if options.only else list(titles)
+    if unknown := [key for key in keys if key not in titles]:
+        print(f"--only: there is no {', '.join(unknown)}; known are {', '.join(titles)}", file=sys.stderr)
+        return 2
+    warnings.simplefilter("ignore")  # the peers' own, which are none of a reader's business here
+    console.print(Text(machine_line(machine), style="dim"))
+    results = []
+    for work in works:
+        if work.key in keys:
+            results.append(run(work, options, console))
+            print_result(results[-1], console)
+    verdicts = [judge(target, results) for target in TARGETS if target.work in keys]
+    grown = []
+    for curve in () if options.no_growth else curves:
+        if curve.key in keys:
+            with progress(console) as say:
+                grown.append(growth.measure(curve, options.rounds, options.seconds, say))
+            growth.print_curve(grown[-1], console)
+            verdicts += filter(None, [growth.judge_curve(grown[-1])])
+    if verdicts:
+        print_targets(verdicts, console)
+    text = markdown(machine, results, verdicts)
+    write(options.out, text, to_data(machine, results, verdicts, growth=[curve.to_data() for curve in grown]))
+    plots = pages.plot(grown, options.out, console)
+    if options.publish:
+        pages.publish(text, plots)
+    console.print(Text(f"\nwritten to {options.out}/", style="dim"))
+    return 0
+
+
+def run(work: Workload, options: argparse.Namespace, console: Console) -> WorkResult:
+    """Measure one workload."""
+    rounds = min(options.rounds, work.most_rounds) if work.most_rounds else options.rounds
+    with progress(console) as say:
+        measured = measure_rounds(
+            work.contenders(),
+            rounds,
+            options.seconds,
+            warm_up=work.warm_up,
+            say=lambda text: say(f"{work.key}: {text}"),
+        )
+    return WorkResult(work.key, work.title, work.how, measured)
+
+
+def write(folder: Path, text: str, data: dict[str, object]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "bench.md").write_text(text, encoding="utf-8")
+    (folder / "bench.json").write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

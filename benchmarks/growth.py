@@ -1,0 +1,184 @@
+"""How costs grow: with the number of sub-environments, with an observation's bytes, with workers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.environments import BYTES, NOTHING, WORK
+from vecwrap.backends.cores import usable_cores
+from vecwrap.bench.contender import Contender
+from vecwrap.bench.ours import built, ideal
+from vecwrap.bench.peers import peer_contenders
+from vecwrap.bench.report import figure
+from vecwrap.bench.results import Measurement, Target, Verdict
+from vecwrap.bench.rounds import measure_rounds
+from vecwrap.plan import plan
+from vecwrap.spec import PipelineSpec
+
+__all__ = ["Curve", "Grown", "curves", "judge_curve", "measure", "print_curve"]
+
+COUNTS = (1, 8, 64, 512, 1024)
+SIZES = (32, 1024, 32 * 1024, 256 * 1024, 1024 * 1024)
+MOST_PROCESSES = 64  # a peer with a process for each sub-environment is not asked for more
+IDEAL = "ideal"
+OURS = "vecwrap shmem"
+ONE_PROCESS = "vecwrap dummy (one process)"
+NOISE = 0.9  # an overhead may seem to rise by a tenth
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One plot, not measured yet.
+
+    Attributes:
+        key: its short name, and the file's.
+        title: what it shows.
+        across: what grows, for the axis.
+        points: the values of that.
+        contenders: who takes part at one of them.
+        overhead: whether what is shown is the overhead of a step, in µs, rather than steps a second.
+    """
+
+    key: str
+    title: str
+    across: str
+    points: tuple[int, ...]
+    contenders: Callable[[int], Sequence[Contender]]
+    overhead: bool = True
+
+
+@dataclass
+class Grown:
+    """A curve with its figures.
+
+    Attributes:
+        curve: which.
+        lines: by contender, its points and their medians: µs of overhead per environment step, or env steps/s.
+    """
+
+    curve: Curve
+    lines: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+
+    def to_data(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {"key": self.curve.key, "title": self.curve.title, "across": self.curve.across, "lines": self.lines}
+
+
+def curves(loops_per_us: float) -> list[Curve]:
+    """All curves."""
+    cores = usable_cores()
+    workers = tuple(range(1, 4 * cores + 1)) if cores <= 2 else tuple(cores * k // 2 for k in range(1, 9))
+    work = {"microseconds": 100, "loops_per_us": loops_per_us}
+    return [
+        Curve("growth-cartpole", "CartPole-v1", "sub-environments", COUNTS, lambda n: _by_count("CartPole-v1", n)),
+        Curve(
+            "growth-nothing", "a step that does nothing", "sub-environments", COUNTS, lambda n: _by_count(NOTHING, n)
+        ),
+        Curve("growth-bytes", "bytes of an observation, n=8", "bytes", SIZES, _by_bytes),
+        *(
+            Curve(
+                f"growth-workers-{name}",
+                f"{words}, n={16 * cores}",
+                "workers",
+                workers,
+                lambda count, env=env, kwargs=kwargs: _by_workers(
+                    PipelineSpec(env, n=16 * cores, env_kwargs=kwargs), count
+                ),
+                overhead=False,
+            )
+            for name, words, env, kwargs in (
+                ("cartpole", "CartPole-v1", "CartPole-v1", {}),
+                ("work", "a step that computes for 100 µs", WORK, work),
+            )
+        ),
+    ]
+
+
+def _by_count(env: str, n: int) -> list[Contender]:
+    spec = PipelineSpec(env, n=n)
+    planned = plan(spec)
+    contenders = [
+        built(OURS, spec.override(backend="shmem")),
+        built("vecwrap dummy", spec.override(backend="dummy")),
+    ]
+    if n <= MOST_PROCESSES:
+        contenders += [each for each in peer_contenders("gymnasium", planned) if each.name == "Gymnasium Async"]
+    return [*contenders, *peer_contenders("envpool", planned), ideal(planned)]
+
+
+def _by_bytes(size: int) -> list[Contender]:
+    spec = PipelineSpec(BYTES, n=8, backend="shmem", env_kwargs={"size": size})
+    planned = plan(spec)
+    peers = [each for each in peer_contenders("gymnasium", planned) if each.name == "Gymnasium Async"]
+    ours = [built(OURS, spec), built("vecwrap shmem, copy=False", spec.override(copy=False))]
+    return [*ours, *peers, ideal(planned)]
+
+
+def _by_workers(spec: PipelineSpec, workers: int) -> list[Contender]:
+    ours = built(OURS, spec.override(backend={"name": "shmem", "workers": workers}))
+    return [ours, built(ONE_PROCESS, spec.override(backend="dummy")), ideal(plan(spec))]
+
+
+def measure(curve: Curve, rounds: int, seconds: float, say: Callable[[str], None]) -> Grown:
+    """Measure a curve point by point; at each all contenders are interleaved."""
+    grown = Grown(curve)
+    for x in curve.points:
+        measured = measure_rounds(
+            curve.contenders(x), rounds, seconds, say=lambda text, x=x: say(f"{curve.key}, {curve.across} {x}: {text}")
+        )
+        for name, value in _values(measured, curve.overhead):
+            grown.lines.setdefault(name, []).append((x, value))
+    return grown
+
+
+def _values(measured: Iterable[Measurement], overhead: bool) -> list[tuple[str, float]]:
+    """What a curve shows of one point.
+
+    The overhead of a step is what it takes longer than the ideal's, in µs: the part that no core's work explains.
+    """
+    rates = {("ideal" if m.side == "reference" else m.name): m.median("rate") for m in measured}
+    known = {name: rate for name, rate in rates.items() if rate is not None}
+    if not overhead:
+        return list(known.items())
+    best = known.pop(IDEAL)
+    return [(name, 1e6 / rate - 1e6 / best) for name, rate in known.items()]
+
+
+def judge_curve(grown: Grown) -> Verdict | None:
+    """Look for a cliff: overhead that rises with n, or more workers than cores that are slower than one process."""
+    ours = dict(grown.lines.get(OURS, ()))
+    if grown.curve.across == "sub-environments":
+        target = Target(grown.curve.key, OURS, "itself at fewer sub-environments", NOISE)
+        steps = itertools.pairwise(value for _, value in sorted(ours.items()))
+        ratios = [before / after if after > 0 else 1.0 for before, after in steps]
+    elif grown.curve.across == "workers":
+        target = Target(grown.curve.key, f"{OURS}, more workers than cores", ONE_PROCESS, 1.0)
+        one = dict(grown.lines.get(ONE_PROCESS, ()))
+        ratios = [rate / one[count] for count, rate in ours.items() if count > usable_cores() and count in one]
+    else:
+        return None
+    if not ratios:
+        return Verdict(target, why="not measured")
+    return Verdict(target, min(ratios), min(ratios), max(ratios), min(ratios) >= target.bound)
+
+
+def print_curve(grown: Grown, console: Console) -> None:
+    """Print a curve's figures."""
+    curve = grown.curve
+    unit = "µs of overhead per environment step" if curve.overhead else "env steps/s"
+    console.print(Text(f"\n{curve.title}: {unit}", style="bold"))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column(curve.across)
+    for x in curve.points:
+        table.add_column(f"{x:,}", justify="right")
+    for name, points in grown.lines.items():
+        values = dict(points)
+        table.add_row(name, *(figure(values[x]) if x in values else "–" for x in curve.points))
+    console.print(table)

@@ -1,0 +1,76 @@
+"""What is left after a run: plots, and the tables in docs/performance.md."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from benchmarks.growth import Grown
+
+__all__ = ["plot", "publish"]
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
+BEGIN, END = "<!-- figures: written by `make bench BENCH_ARGS=--publish` -->", "<!-- end of figures -->"
+
+
+def plot(grown: Sequence[Grown], folder: Path, console: Console) -> list[Path]:
+    """Draw one plot for each curve; none, with a word on why, where matplotlib is not installed."""
+    if not grown:
+        return []
+    try:
+        import matplotlib
+    except ImportError:
+        console.print(Text("no plots: matplotlib is not installed: pip install matplotlib", style="yellow"))
+        return []
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for each in grown:
+        curve = each.curve
+        figure, axes = pyplot.subplots(figsize=(6.4, 4.0), layout="constrained")
+        for name, points in each.lines.items():
+            axes.plot(*zip(*points, strict=True), marker="o", label=name)
+        axes.set_title(curve.title)
+        axes.set_xlabel(curve.across)
+        axes.set_ylabel("µs of overhead per environment step" if curve.overhead else "env steps a second")
+        if curve.overhead:
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("symlog", linthresh=0.1)  # an overhead may be below nothing where a peer's step is cheaper
+        else:
+            axes.set_ylim(bottom=0)
+        axes.set_xticks(curve.points, [f"{x:,}" for x in curve.points])
+        axes.minorticks_off()
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+        paths.append(folder / f"{curve.key}.png")
+        figure.savefig(paths[-1], dpi=120, metadata={"Software": None})
+        pyplot.close(figure)
+    return paths
+
+
+def publish(text: str, plots: Sequence[Path], page: Path = PAGE) -> None:
+    """Put tables and plots into the page on performance, between its two marks.
+
+    Args:
+        text: the tables as Markdown.
+        plots: the files, which are copied beside the page.
+        page: the page.
+    """
+    folder = page.parent / "performance"
+    folder.mkdir(exist_ok=True) if plots else None
+    images = []
+    for path in plots:
+        shutil.copyfile(path, folder / path.name)
+        images.append(f"![{path.stem}](performance/{path.name})")
+    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    _, found, after = rest.partition(END)
+    if not found:
+        raise ValueError(f"{page.name}: expected the marks {BEGIN} and {END}, one after the other")
+    parts = [before + BEGIN, text.strip(), *(["### How costs grow", *images] if images else []), END + after]
+    page.write_text("\n\n".join(parts), encoding="utf-8")

@@ -1,0 +1,220 @@
+"""Our side: nothing is timed whose stream is not dummy's, and files of the user's stay as they are."""
+
+import itertools
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import vecwrap
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.bench.comparison import compare_pipeline, our_contenders
+from vecwrap.bench.contender import SEED, CannotRun
+from vecwrap.bench.ours import LOCKSTEP, StreamError, built, ideal, into, loop, one_process, share_variants
+from vecwrap.errors import PlanError
+from vecwrap.plan import plan
+from vecwrap.spec import PipelineSpec
+from vecwrap.testing.leftovers import Holdings, assert_nothing_left
+
+BASE = PipelineSpec("CartPole-v1", n=3, backend="dummy")
+
+
+class OtherSeeds(DummyBackend):
+    """Seeds its sub-environments otherwise."""
+
+    def _reset_rows(self, env_ids, seeds, options):
+        super()._reset_rows(env_ids, [None if seed is None else seed + 1 for seed in seeds], options)
+
+
+class FirstActionOnly(DummyBackend):
+    """Gives every sub-environment the first one's action."""
+
+    def _send_rows(self, actions, env_ids):
+        super()._send_rows(np.full_like(actions, actions[0]), env_ids)
+
+
+class Sharing(DummyBackend):
+    """Has an option of the name."""
+
+    told = []
+
+    def __init__(self, factories, *, parent_share: bool = True, **more):
+        Sharing.told.append(parent_share)
+        super().__init__(factories, **more)
+
+
+class Dice(gymnasium.Env):
+    """Draws from a generator that nobody seeds."""
+
+    observation_space = spaces.Box(0, 1, (2,), np.float64)
+    action_space = spaces.Discrete(2)
+    rng = np.random.default_rng()
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.rng.random(2), {}
+
+    def step(self, action):
+        return self.rng.random(2), 0.0, False, False, {}
+
+
+class Ten(gymnasium.Env):
+    """Ends after ten steps, and counts all there are."""
+
+    observation_space = spaces.Discrete(11)
+    action_space = spaces.Discrete(2)
+    resets, steps, closed = 0, 0, False
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.resets += 1
+        self.now = 0
+        return 0, {}
+
+    def step(self, action):
+        assert self.now < 10, "stepped past its end"
+        self.now += 1
+        self.steps += 1
+        return self.now, 0.0, self.now == 10, False, {}
+
+    def close(self):
+        self.closed = True
+
+
+def opened(contender):
+    """Open and close it; give what one sample was."""
+    sampler = contender.open()
+    try:
+        return sampler.sample(0.002)
+    finally:
+        sampler.close()
+
+
+def test_the_number_of_steps_is_that_of_all_rows():
+    sampler = built("ours", BASE).open()
+    assert sampler._run(5) == 15
+    sampler.close()
+
+
+@pytest.mark.parametrize("backend", [OtherSeeds, FirstActionOnly])
+def test_a_backend_with_another_stream_is_not_timed(backend):
+    with pytest.raises(StreamError, match=r"the wrong one: its stream is not dummy's"):
+        built("the wrong one", BASE.override(backend=backend)).open()
+
+
+def test_an_environment_that_cannot_be_compared_is_not_timed():
+    with pytest.raises(StreamError, match=r"draws from anything but its own np_random"):
+        built("ours", BASE.override(env=Dice)).open()
+
+
+@pytest.mark.parametrize("line", ["CartPole-v1 n=3 | framestack:2 | monitor", "CartPole-v1 n=3 autoreset=next_step"])
+@pytest.mark.parametrize("backend", ["dummy", "shmem"])
+def test_pipelines_with_layers_and_clocks_are_compared_equal(line, backend):
+    assert opened(built("ours", PipelineSpec.parse(line).override(backend=backend)))["rate"] > 0
+
+
+def test_nothing_is_left_behind():
+    before = Holdings.now()
+    sampler = built("ours", BASE.override(backend="shmem", workers=2)).open()
+    during = Holdings.now()
+    sampler.sample(0.002)
+    sampler.close()
+    assert_nothing_left(before, during)
+
+
+def test_with_a_batch_size_rows_go_out_as_they_come_home(monkeypatch):
+    calls = []
+    for name in ("send", "recv", "step"):
+        real = getattr(vecwrap.VecEnv, name)
+
+        def noted(self, *args, real=real, name=name, **kwargs):
+            calls.append(name)
+            return real(self, *args, **kwargs)
+
+        monkeypatch.setattr(vecwrap.VecEnv, name, noted)
+    sampler = built("ours", BASE.override(n=4, batch_size=2)).open()
+    del calls[:]
+    assert sampler._run(6) == 12
+    assert calls == ["recv", "send"] * 6
+    sampler.close()
+
+
+def test_files_of_the_pipeline_go_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    spec = BASE.override(wrappers=["framestack:2", {"monitor": {"dir": "runs/mine"}}, "record_trajectories"])
+    opened(built("ours", spec))
+    assert list(tmp_path.iterdir()) == []
+    moved = plan(into(spec, tmp_path / "elsewhere"))
+    assert moved.pipeline.hash == plan(spec).pipeline.hash
+    assert all(str(tmp_path / "elsewhere") in str(layer.bound.kwargs["dir"]) for layer in moved.layers[1:])
+
+
+def test_parent_share_is_tried_off_and_on_where_the_backend_has_it():
+    Sharing.told.clear()
+    contenders = share_variants(BASE.override(backend=Sharing))
+    assert [contender.name.rpartition(", ")[2] for contender in contenders] == ["parent_share off", "parent_share on"]
+    for contender in contenders:
+        opened(contender)
+    assert Sharing.told == [False, True]
+
+
+def test_parent_share_of_a_backend_without_it_is_a_row_that_says_so():
+    for contender in share_variants(BASE):
+        with pytest.raises(CannotRun, match="dummy has no parent_share"):
+            contender.open()
+
+
+def test_our_rows_begin_with_the_pipeline_as_it_is_written():
+    names = [contender.name for contender in our_contenders(BASE, {"ours, copy=False": {"copy": False}})]
+    assert names == ["vecwrap dummy", "ours, copy=False", "vecwrap shmem", "vecwrap subprocess"]
+
+
+def test_a_loop_resets_where_an_episode_ends():
+    env = Ten()
+    sampler = loop(lambda: env)
+    assert sampler._run(95) == 95
+    assert (env.steps, env.resets) == (95, 1 + 9)
+    sampler.close()
+    assert env.closed
+
+
+def test_the_ideal_is_what_gymnasium_make_gives_times_the_cores(monkeypatch):
+    monkeypatch.setattr("vecwrap.bench.ours.usable_cores", lambda: 3)
+    made = []
+    monkeypatch.setattr(gymnasium, "make", lambda *args, **kwargs: made.append((args, kwargs)) or Ten())
+    contender = ideal(plan(PipelineSpec("CartPole-v1", n=2, env_kwargs={"sutton_barto_reward": True})))
+    assert (contender.name, contender.side) == ("ideal: 3 × one process", "reference")
+    sampler = contender.open()
+    (((env_spec,), kwargs),) = made
+    assert (env_spec.id, kwargs) == ("CartPole-v1", {"sutton_barto_reward": True})
+    assert sampler._factor == 3
+
+
+def test_the_other_reference_has_the_layers_of_the_sub_environments_too(monkeypatch):
+    seen = []
+
+    def look(env):
+        seen.append(env)
+        return env
+
+    contender = one_process(plan(BASE.override(wrappers=[look, "time_limit:5", "framestack:2"])))
+    sampler = contender.open()
+    assert "look and time_limit in one process" in contender.name
+    assert len(seen) == 1
+    assert sampler._run(20) == 20
+    sampler.close()
+
+
+@pytest.mark.parametrize("mode", ["disabled", "episodic"])
+def test_modes_in_which_resets_are_asked_for_are_refused(mode):
+    with pytest.raises(PlanError, match=rf"autoreset: expected same_step or next_step.*got {mode}"):
+        compare_pipeline(BASE.override(autoreset=mode), [], 1, 0.001)
+
+
+def test_the_lockstep_meets_ends():
+    env = gymnasium.make("CartPole-v1")
+    env.reset(seed=SEED)
+    env.action_space.seed(SEED)
+    ends = (any(env.step(env.action_space.sample())[2:4]) for _ in itertools.count())
+    assert next(i for i, end in enumerate(ends) if end) < LOCKSTEP

@@ -1,0 +1,262 @@
+"""The workloads of ``make bench``: who takes part, what is to be reached, what the environments do, what is written."""
+
+import functools
+import json
+import shutil
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+from benchmarks import chains, environments, growth, pages, startup
+from benchmarks.__main__ import main
+from benchmarks.growth import Curve, Grown, judge_curve
+from benchmarks.targets import TARGETS
+from benchmarks.workloads import workloads
+from vecwrap.bench.contender import Contender
+from vecwrap.testing.compare import assert_same
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "performance.md"
+
+
+@functools.cache
+def works():
+    return {work.key: work for work in workloads(10.0)}
+
+
+# -- who takes part ---------------------------------------------------------------------------------------------------
+
+
+def test_every_target_compares_rows_that_there_are():
+    pytest.importorskip("ale_py")
+    names = {key: {each.name for each in work.contenders()} for key, work in works().items()}
+    for target in TARGETS:
+        assert {target.ours, target.against or target.ours} <= names[target.work], target
+
+
+def test_every_workload_has_a_target_and_says_how_it_is_measured():
+    assert {target.work for target in TARGETS} == set(works())
+    assert all(work.how.endswith(".") for work in works().values())
+
+
+def test_ours_come_first_and_parent_share_is_told_off_and_on():
+    pytest.importorskip("ale_py")
+    names = [each.name for each in works()["pong-8"].contenders()]
+    assert names[0] == "vecwrap shmem"
+    assert {"vecwrap shmem, parent_share off", "vecwrap shmem, parent_share on"} <= set(names)
+    peers = {"Gymnasium Async", "SB3 SubprocVecEnv", "EnvPool", "ALE AtariVectorEnv", "tianshou Shmem"}
+    assert peers <= set(names)
+
+
+# -- the environments -------------------------------------------------------------------------------------------------
+
+
+def test_calibration_takes_the_quickest_of_its_looks_at_the_clock():
+    lasts = iter([5, 4, 2, 9, 9, 9, 9, 9, 9])
+    clock = {"now": 0.0, "odd": False}
+
+    def tick():
+        clock["now"] += next(lasts) * 1e-3 if clock["odd"] else 0.0
+        clock["odd"] = not clock["odd"]
+        return clock["now"]
+
+    assert environments.loops_per_microsecond(tick) == pytest.approx(environments.CALIBRATION_LOOPS / 2000)
+
+
+def test_work_is_loops_and_not_time(monkeypatch):
+    spun, slept = [], []
+    monkeypatch.setattr(environments, "spin", spun.append)
+    monkeypatch.setattr(environments.time, "sleep", slept.append)
+    env = environments.Work(microseconds=100, loops_per_us=7.5)
+    env.reset(seed=1)
+    env.step(0)
+    assert (spun, slept) == ([750], [])
+    for waits in (True, False):
+        uneven = environments.Uneven(waits=waits, loops_per_us=10.0)
+        uneven.reset(seed=1)
+        for _ in range(200):
+            uneven.step(0)
+    assert (len(slept), len(spun)) == (200, 201)
+    assert 0.0002 <= min(slept) < 0.0005
+    assert 0.0045 < max(slept) <= 0.005
+    np.testing.assert_allclose(spun[1:], np.array(slept) * 1e7, atol=1)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs", "shape"),
+    [
+        (environments.NOTHING, {}, (8,)),
+        (environments.BYTES, {"size": 1024}, (1024,)),
+        (environments.WORK, {"microseconds": 0, "loops_per_us": 1.0, "shape": [3, 16, 16]}, (3, 16, 16)),
+        (environments.UNEVEN, {"waits": False}, (8,)),
+    ],
+)
+def test_the_environments_keep_gymnasiums_rules_and_their_seed(env_id, kwargs, shape):
+    one, other = (gymnasium.make(env_id, **kwargs) for _ in range(2))
+    lengths = []
+    for seed in (1, 2):
+        assert_same(one.reset(seed=seed), other.reset(seed=seed))
+        for steps in range(1, 1000):
+            result = one.step(steps % 2)
+            assert_same(result, other.step(steps % 2))
+            if result[2]:
+                break
+        lengths.append(steps)
+    assert one.observation_space.shape == shape
+    assert result[0] in one.observation_space
+    assert 400 <= min(lengths) < max(lengths) <= 600
+
+
+# -- chains alone -----------------------------------------------------------------------------------------------------
+
+
+def test_both_sides_of_a_chain_stand_over_the_same_batches():
+    pytest.importorskip("stable_baselines3")
+    batches = chains.Batches((3,), np.float32)
+    ours, theirs = chains.Still(batches), chains.still_for_sb3(batches)
+    np.testing.assert_array_equal(ours.reset()[0], theirs.reset())
+    ends = 0
+    for _ in range(100):
+        observations, rewards, terminations, truncations, infos = ours.step(None)
+        seen, paid, dones, said = theirs.step(np.zeros(chains.N))
+        np.testing.assert_array_equal(observations, seen)
+        np.testing.assert_allclose(rewards, paid, rtol=1e-6)
+        np.testing.assert_array_equal(terminations | truncations, dones)
+        for i in np.flatnonzero(dones):
+            ends += 1
+            np.testing.assert_array_equal(infos["final_obs"][i], said[i]["terminal_observation"])
+        assert sum(map(bool, said)) == dones.sum()
+    assert ends > 5
+
+
+def test_the_cost_of_a_chain_is_what_the_bare_environment_does_not_take():
+    class Fixed:
+        def __init__(self, rate):
+            self.rate = rate
+
+        def sample(self, seconds):
+            assert seconds == 0.5
+            return {"rate": self.rate}
+
+    cost = chains.ChainCost(Fixed(2_000.0), Fixed(10_000.0), lambda: None)
+    assert cost.sample(1.0) == {"chain": pytest.approx(400.0)}
+
+
+# -- start-up ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_start_is_timed_and_its_first_observations_are_checked(monkeypatch):
+    pytest.importorskip("ale_py")
+    monkeypatch.chdir(PAGE.parents[1])
+    contender = startup.contenders(n=2)[0]
+    told = contender.open().sample(0.0)
+    assert told["start"] > 0
+    assert told.get("memory", 1.0) > 0
+    with pytest.raises(RuntimeError, match="first observations are not those"):
+        startup.Startup("ours", 2, "another digest").sample(0.0)
+
+
+# -- growth -----------------------------------------------------------------------------------------------------------
+
+
+def steady(rate):
+    """A contender with that rate."""
+
+    class Steady:
+        def sample(self, seconds):
+            return {"rate": rate}
+
+        def close(self):
+            pass
+
+    return Steady
+
+
+def test_a_curve_shows_what_a_step_takes_longer_than_the_ideals():
+    def at(n):
+        return [Contender("vecwrap shmem", "ours", steady(1e5 / n)), Contender("ideal: 2", "reference", steady(2e5))]
+
+    curve = Curve("c", "a curve", "sub-environments", (1, 4), at)
+    grown = growth.measure(curve, 1, 0.01, lambda text: None)
+    assert grown.lines == {"vecwrap shmem": [(1, pytest.approx(5.0)), (4, pytest.approx(35.0))]}
+
+
+@pytest.mark.parametrize(("overheads", "met"), [((9.0, 3.0, 3.2), True), ((9.0, 3.0, 4.0), False)])
+def test_overhead_that_rises_with_n_is_a_cliff(overheads, met):
+    points = list(zip((1, 8, 64), overheads, strict=True))
+    curve = Curve("c", "a curve", "sub-environments", (1, 8, 64), list)
+    assert judge_curve(Grown(curve, {"vecwrap shmem": points})).met is met
+
+
+@pytest.mark.parametrize(("rates", "met"), [((90, 200, 100), True), ((200, 200, 99), False)])
+def test_more_workers_than_cores_may_not_fall_below_one_process(rates, met, monkeypatch):
+    monkeypatch.setattr(growth, "usable_cores", lambda: 2)
+    points = list(zip((1, 2, 4), rates, strict=True))
+    lines = {"vecwrap shmem": points, growth.ONE_PROCESS: [(x, 100.0) for x in (1, 2, 4)]}
+    curve = Curve("c", "a curve", "workers", (1, 2, 4), list, overhead=False)
+    assert judge_curve(Grown(curve, lines)).met is met
+
+
+# -- what is written --------------------------------------------------------------------------------------------------
+
+
+def test_a_run_prints_and_writes_tables_and_data(tmp_path, capsys):
+    pytest.importorskip("stable_baselines3")
+    out = tmp_path / "out"
+    assert main(["--only", "chain-64", "--rounds", "2", "--seconds", "0.004", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "framestack, normalize and monitor alone" in printed
+    assert "at least 2 × SB3 chain" in printed
+    data = json.loads((out / "bench.json").read_text(encoding="utf-8"))
+    assert [target["work"] for target in data["targets"]] == ["chain-64"]
+    assert data["machine"]["loops_per_us"] > 0
+    assert "| SB3 chain |" in (out / "bench.md").read_text(encoding="utf-8")
+
+
+def test_the_list_names_every_workload_and_curve(capsys):
+    assert main(["--list"]) == 0
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert set(works()) < set(listed)
+    assert {"growth-cartpole", "growth-bytes"} < set(listed)
+
+
+def test_an_unknown_key_is_refused(capsys):
+    assert main(["--only", "cartpole-9"]) == 2
+    assert "there is no cartpole-9; known are cartpole-8" in capsys.readouterr().err
+
+
+def test_plots_are_drawn_where_there_is_matplotlib(tmp_path):
+    pytest.importorskip("matplotlib")
+    from rich.console import Console
+
+    overheads = Curve("over", "an overhead", "sub-environments", (1, 8), list)
+    rates = Curve("rate", "a rate", "workers", (1, 2), list, overhead=False)
+    grown = [Grown(curve, {"ours": [(1, 5.0), (curve.points[-1], -0.5)]}) for curve in (overheads, rates)]
+    paths = pages.plot(grown, tmp_path, Console())
+    assert [path.name for path in paths] == ["over.png", "rate.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+
+
+def test_the_page_takes_the_tables_between_its_marks_and_keeps_the_rest(tmp_path):
+    page, image = tmp_path / "performance.md", tmp_path / "a.png"
+    shutil.copyfile(PAGE, page)
+    image.write_bytes(b"a picture")
+    pages.publish("first", [image], page)
+    pages.publish("| the | table |", [image], page)
+    text = page.read_text(encoding="utf-8")
+    assert text.count("| the | table |") == 1
+    assert "first" not in text.partition(pages.BEGIN)[2].partition(pages.END)[0]
+    assert "![a](performance/a.png)" in text
+    assert (tmp_path / "performance" / "a.png").read_bytes() == b"a picture"
+    before = PAGE.read_text(encoding="utf-8")
+    assert text.partition(pages.BEGIN)[0] == before.partition(pages.BEGIN)[0]
+    assert text.partition(pages.END)[2] == before.partition(pages.END)[2]
+
+
+def test_a_page_without_marks_is_left_alone(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("nothing here", encoding="utf-8")
+    with pytest.raises(ValueError, match="expected the marks"):
+        pages.publish("text", [], page)
+    assert page.read_text(encoding="utf-8") == "nothing here"

@@ -1,0 +1,91 @@
+"""``vecwrap bench`` as users call it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from vecwrap.bench import comparison
+from vecwrap.cli import main
+
+PIPELINE = "CartPole-v1 n=2 backend=dummy | framestack:2 | monitor:dir=runs/mine"
+QUICK = ["--rounds", "2", "--seconds", "0.002"]
+
+
+@pytest.fixture(autouse=True)
+def without_workers(monkeypatch, tmp_path):
+    """Gymnasium's Async and our other backends start processes, which other tests do; files would be seen."""
+    monkeypatch.chdir(tmp_path)
+    ours, theirs = comparison.our_contenders, comparison.peer_contenders
+    monkeypatch.setattr(comparison, "our_contenders", lambda spec: ours(spec, backends=()))
+    monkeypatch.setattr(
+        comparison, "peer_contenders", lambda *args: [each for each in theirs(*args) if "Async" not in each.name]
+    )
+
+
+def test_the_table_shows_ours_the_ideal_and_the_peer_beside_each_other(capsys, tmp_path):
+    assert main(["bench", PIPELINE, "--vs", "gymnasium", "--out", "tables/bench.md", *QUICK]) == 0
+    out = capsys.readouterr().out
+    rows = [line.split("  ")[0] for line in out.splitlines()]
+    assert "vecwrap dummy" in rows
+    assert "Gymnasium Sync" in rows
+    assert any(row.startswith("ideal: ") for row in rows)
+    assert "vecwrap dummy is" in out
+    assert "Gymnasium Sync: stacks in the sub-environments" in out
+    assert "| Gymnasium Sync |" in (tmp_path / "tables" / "bench.md").read_text(encoding="utf-8")
+    assert [path.name for path in tmp_path.iterdir()] == ["tables"]  # the monitor's folder is left alone
+
+
+def test_json_holds_every_sample_and_nothing_else_is_printed(capsys):
+    assert main(["bench", PIPELINE, "--n", "3", "--vs", "gymnasium", "--json", *QUICK]) == 0
+    captured = capsys.readouterr()
+    data = json.loads(captured.out)
+    assert (data["rounds"], data["seconds"], captured.err) == (2, 0.002, "")
+    assert "n=3" in data["results"][0]["title"]
+    by_name = {each["name"]: each for each in data["results"][0]["contenders"]}
+    assert all(len(by_name[name]["rounds"]) == 2 for name in ("vecwrap dummy", "Gymnasium Sync"))
+    assert {"cpu", "usable_cores", "python", "packages", "date", "load"} <= data["machine"].keys()
+
+
+def test_a_peer_that_was_asked_for_and_cannot_take_part_is_a_finding(capsys):
+    assert main(["bench", PIPELINE, "--vs", "gymnasium,ale", *QUICK]) == 1
+    out = capsys.readouterr().out
+    assert "ALE AtariVectorEnv: AtariVectorEnv cannot do the same work: its only layers are" in out
+    assert "Gymnasium Sync" in out
+
+
+def test_without_being_asked_for_it_is_none(capsys, monkeypatch):
+    monkeypatch.setattr("vecwrap.commands.bench.DEFAULT_PEERS", "gymnasium,ale")
+    assert main(["bench", PIPELINE, *QUICK]) == 0
+    assert "AtariVectorEnv cannot do the same work" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([PIPELINE, "--vs", "gymnasum"], 'Did you mean "gymnasium"?'),
+        (["CartPole-v1 n=2 autoreset=episodic"], "expected same_step or next_step"),
+        (["CartPole-v1 | framestak:4"], 'Did you mean "framestack"?'),
+        ([PIPELINE, "--rounds", "0"], "--rounds"),
+    ],
+)
+def test_a_mistake_is_one_message_and_status_2(arguments, said, capsys):
+    assert main(["bench", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "Traceback" not in error
+
+
+def test_help_shows_an_example(capsys):
+    assert main(["bench", "--help"]) == 0
+    assert "Example: vecwrap bench" in capsys.readouterr().out
+
+
+def test_no_peer_is_imported_before_it_is_asked_for():
+    program = (
+        "import sys; import vecwrap.commands.bench, vecwrap.bench.peers as peers\n"
+        "for name in peers.PEERS: peers.load_peer(name)\n"
+        "assert not {'stable_baselines3', 'torch', 'envpool', 'ale_py', 'tianshou', 'matplotlib'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

@@ -1,0 +1,94 @@
+"""A pipeline beside its peers: who takes part, and with what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from vecwrap.bench.contender import Contender
+from vecwrap.bench.ours import built, ideal, one_process, share_variants
+from vecwrap.bench.peers import peer_contenders
+from vecwrap.bench.results import WorkResult
+from vecwrap.bench.rounds import measure_rounds
+from vecwrap.contract import Autoreset
+from vecwrap.errors import PlanError
+from vecwrap.plan import plan
+from vecwrap.spec import PipelineSpec
+
+__all__ = ["OTHER_BACKENDS", "compare_pipeline", "our_contenders", "references"]
+
+OTHER_BACKENDS = ("shmem", "subprocess", "dummy")
+_ASKED_FOR = (Autoreset.DISABLED, Autoreset.EPISODIC)
+
+
+def our_contenders(
+    spec: PipelineSpec,
+    variants: Mapping[str, Mapping[str, Any]] | None = None,
+    backends: Iterable[str] = OTHER_BACKENDS,
+) -> list[Contender]:
+    """Our side: the pipeline as it is written, then with ``parent_share`` off and on, then under other backends.
+
+    Args:
+        spec: the pipeline.
+        variants: further rows: settings that replace some of the pipeline's, by name.
+        backends: the others that are tried, without options.
+    """
+    chosen = plan(spec).pipeline.backend.name
+    lead = f"vecwrap {chosen}" + (", send/recv" if spec.batch_size is not None else "")
+    contenders = [built(lead, spec)]
+    contenders += [built(name, spec.override(**changes)) for name, changes in (variants or {}).items()]
+    if chosen == "shmem" and spec.batch_size is None and not spec.backend.options:  # it is for where nothing is asked
+        contenders += share_variants(spec)
+    # Workers are no setting of dummy's; each other backend is taken as it comes.
+    contenders += [built(f"vecwrap {name}", spec.override(backend=name)) for name in backends if name != chosen]
+    return contenders
+
+
+def references(spec: PipelineSpec) -> list[Contender]:
+    """What the cores could do: the bare environment's loop, or where layers run in the workers, theirs."""
+    planned = plan(spec)
+    inner = any(layer.runs_in == "worker" for layer in planned.layers)
+    return [one_process(planned) if inner else ideal(planned)]
+
+
+def compare_pipeline(
+    spec: PipelineSpec,
+    peers: Sequence[str],
+    rounds: int,
+    seconds: float,
+    *,
+    say: Callable[[str], None] = lambda text: None,
+) -> WorkResult:
+    """Measure a pipeline of the user's beside peers that can do the same work.
+
+    Args:
+        spec: the pipeline; its files go to a temporary folder meanwhile.
+        peers: their names.
+        rounds: how many samples of each contender.
+        seconds: how long a sample lasts.
+        say: is told what happens.
+
+    Raises:
+        VecwrapError: it cannot be built, or fails; or its stream is not reproducible.
+    """
+    planned = plan(spec)
+    refuse_asked_for_resets(spec)
+    contenders = [*our_contenders(spec), *references(spec)]
+    for peer in peers:
+        contenders += peer_contenders(peer, planned)
+    how = (
+        "One set of environments, seeds and actions for all; layers of the sub-environments are the same on both "
+        "sides, unless a peer has its own, which its row says."
+    )
+    measured = measure_rounds(contenders, rounds, seconds, say=say)
+    return WorkResult("pipeline", str(spec), how, measured)
+
+
+def refuse_asked_for_resets(spec: PipelineSpec) -> None:
+    """Refuse the modes in which resets are asked for: when they come is the user's loop, not the backend's work."""
+    mode = Autoreset.parse(spec.autoreset)
+    if mode in _ASKED_FOR:
+        raise PlanError(
+            f"{spec.where('autoreset')}: expected same_step or next_step, in which stepping alone goes on for ever, "
+            f"got {mode.value}. Write autoreset: same_step to compare it."
+        )

@@ -1,0 +1,181 @@
+"""Our side of a comparison: pipelines whose stream is held against dummy's first, and loops over one environment."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+
+from vecwrap import registry
+from vecwrap.backends.cores import usable_cores
+from vecwrap.bench.contender import SEED, CannotRun, Contender, Steps, Throughput, action_batches
+from vecwrap.build import build_plan
+from vecwrap.environments import MakeEnvironment
+from vecwrap.errors import VecwrapError
+from vecwrap.layer_plan import path_parameters
+from vecwrap.plan import Plan, plan
+from vecwrap.signatures import Signature
+from vecwrap.spec import PipelineSpec
+from vecwrap.sub_env import SubEnvFactory
+from vecwrap.testing.compare import assert_same, rows_of
+from vecwrap.vec_env import VecEnv
+
+__all__ = ["StreamError", "built", "compare_streams", "ideal", "loop", "one_process", "share_variants"]
+
+LOCKSTEP = 32  # vector steps that are compared with dummy before anything is timed
+# The wall clock in a monitor's record is no part of the stream.
+CLOCKS = ("episode.t", "final_info.episode.t")
+
+
+class StreamError(VecwrapError):
+    """A backend of ours gave another stream than dummy: whatever it costs, it is not the same work."""
+
+
+def built(name: str, spec: PipelineSpec, note: str = "") -> Contender:
+    """A pipeline of ours. With a ``batch_size`` it is driven by ``send`` and ``recv``, else by ``step``.
+
+    Before it is timed, it is stepped beside dummy with equal seeds and actions: the streams must be equal, and its n
+    sub-environments must answer for themselves with their own seeds.
+    """
+    return Contender(name, "ours", functools.partial(_open, name, spec), note)
+
+
+def _open(name: str, spec: PipelineSpec) -> Throughput:
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vecwrap-bench-")))
+        env = build_plan(plan(into(spec, folder / "ours")))
+        stack.callback(env.close)
+        reference = spec.override(backend="dummy", copy=True, batch_size=None)
+        with build_plan(plan(into(reference, folder / "dummy"))) as dummy:
+            compare_streams(name, dummy, env)
+        env.reset(seed=SEED)
+        batches = action_batches(env.single_action_space, env.num_envs, as_list=True)
+        if spec.batch_size is None:
+            run = Steps(env.step, batches, env.num_envs)
+        else:
+            env.send(batches[0])
+            run = Steps(_send_and_receive(env), batches, spec.batch_size)
+        return Throughput(run, stack.pop_all().close)
+
+
+def _send_and_receive(env: VecEnv) -> Callable[[Any], None]:
+    """One step of those that are ready: they are received, and sent off again at once."""
+
+    def step(actions: Any) -> None:
+        ids = env.recv()[4]["env_id"]
+        env.send([actions[i] for i in ids], env_ids=ids)
+
+    return step
+
+
+def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
+    """Give the same pipeline with its files in another folder: a comparison leaves the user's alone."""
+    planned = plan(spec)
+    layers = []
+    for i, layer in enumerate(planned.layers):
+        paths = {
+            key: str(folder / str(i)) for key in path_parameters(layer.target) if layer.spec.kwargs.get(key) is not None
+        }
+        layers.append(dataclasses.replace(layer.spec, kwargs={**layer.spec.kwargs, **paths}))
+    return spec.override(wrappers=layers)
+
+
+def compare_streams(name: str, reference: VecEnv, env: VecEnv, steps: int = LOCKSTEP) -> None:
+    """Step two environments alike, from one seed on; both are reset.
+
+    Args:
+        name: of ``env``, for the error.
+        reference: what is right.
+        env: what is held against it.
+        steps: how many vector steps.
+
+    Raises:
+        StreamError: they differ.
+    """
+    space, monitors = reference.single_observation_space, [getattr(layer, "stats_key", "") for layer in env.layers]
+    clocks = (*CLOCKS, *(f"{prefix}{key}.t" for key in monitors if key for prefix in ("", "final_info.")))
+    try:
+        assert_same(reference.reset(seed=SEED)[0], env.reset(seed=SEED)[0], "reset")
+        alive = reference.get_attr("np_random_seed")
+        assert_same(alive, env.get_attr("np_random_seed"), "the sub-environments' seeds")
+        batches = action_batches(env.single_action_space, env.num_envs)
+        for number, actions in enumerate(itertools.islice(itertools.cycle(batches), steps)):
+            expected, got = (rows_of(space, each.step(actions), clocks) for each in (reference, env))
+            assert_same(expected, got, f"step {number + 1}")
+    except AssertionError as error:
+        raise StreamError(
+            f"{name}: its stream is not dummy's, so it does other work: {error}. If the environment draws from "
+            "anything but its own np_random (the clock, a global generator), no two runs of it can be compared."
+        ) from None
+
+
+def share_variants(spec: PipelineSpec) -> list[Contender]:
+    """The pipeline with ``parent_share`` off and on, each without figures where its backend does not have it."""
+    planned = plan(spec)
+    target = planned.pipeline.backend.target
+    takes = {parameter.name for parameter in Signature.of(planned.backend).parameters}
+    contenders = []
+    for value in (False, True):
+        name = f"vecwrap {planned.pipeline.backend.name}, parent_share {'on' if value else 'off'}"
+        if "parent_share" in takes:
+            options = {**spec.backend.options, "parent_share": value}
+            contenders.append(built(name, spec.override(backend={"name": target, **options})))
+        else:
+            reason = f"the backend {planned.pipeline.backend.name} has no parent_share in this version"
+            contenders.append(Contender(name, "ours", functools.partial(_refuse, reason)))
+    return contenders
+
+
+def _refuse(reason: str) -> Any:
+    raise CannotRun(reason)
+
+
+# -- references -------------------------------------------------------------------------------------------------------
+
+
+def ideal(planned: Plan) -> Contender:
+    """Cores × one process that loops over one environment as ``gymnasium.make`` gives it, resets included."""
+    make = planned.environment.factories[0]
+    if isinstance(make, MakeEnvironment):
+        make = functools.partial(gymnasium.make, make.env_spec, **make.kwargs)
+    note = "a loop over one environment as gymnasium.make gives it, times the cores"
+    return Contender(f"ideal: {usable_cores()} × one process", "reference", functools.partial(loop, make), note)
+
+
+def one_process(planned: Plan) -> Contender:
+    """Cores × one process that loops over one environment with the layers that run in the workers."""
+    layers = [layer for layer in planned.layers if layer.runs_in == "worker"]
+    make = SubEnvFactory(planned.environment.factories[0], tuple(layer.around_sub_env for layer in layers))
+    names = " and ".join(layer.spec.name for layer in layers)
+    name = f"{usable_cores()} × {names or 'the bare environment'} in one process"
+    note = "a loop over one environment as our workers hold it, times the cores"
+    return Contender(name, "reference", functools.partial(loop, make), note)
+
+
+def loop(make: Callable[[], gymnasium.Env[Any, Any]]) -> Throughput:
+    """Open a loop over one environment; its rate is multiplied with the cores."""
+    env = make()
+    env.reset(seed=SEED)
+    actions = itertools.cycle(action_batches(env.action_space, 1, as_list=True))
+
+    def run(count: int) -> int:
+        step, reset = env.step, env.reset
+        for (action,) in itertools.islice(actions, count):
+            _, _, terminated, truncated, _ = step(action)
+            if terminated or truncated:
+                reset()
+        return count
+
+    return Throughput(run, env.close, factor=usable_cores())
+
+
+def backend_names() -> Mapping[str, None]:
+    """The backends that ``vecwrap bench`` compares, in the order of its rows."""
+    return dict.fromkeys(name for name in ("dummy", "subprocess", "shmem") if name in registry.backends.names())

@@ -1,0 +1,60 @@
+"""ale-py's own vector engine: Atari games and their preprocessing in C++."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vecwrap.backends.cores import usable_cores
+from vecwrap.bench.contender import SEED, CannotRun, Contender, Steps, Throughput, action_batches, peer_module
+from vecwrap.bench.peers.translation import atari_only, cannot
+from vecwrap.contract import Autoreset
+from vecwrap.plan import Plan
+
+__all__ = ["Ale"]
+
+PIP = '"ale-py>=0.11"'
+
+
+class Ale:
+    """``ale_py.vector_env.AtariVectorEnv`` with as many threads as usable cores."""
+
+    names = ("ALE AtariVectorEnv",)
+
+    def contenders(self, planned: Plan) -> Sequence[Contender]:
+        """The engine of the same game."""
+        game, settings, stack, kwargs = atari_only(planned, "AtariVectorEnv")
+        mode = Autoreset.parse(planned.pipeline.autoreset)
+        if mode not in (Autoreset.SAME_STEP, Autoreset.NEXT_STEP):
+            cannot("AtariVectorEnv", f"it has no autoreset mode {mode.value}")
+        n, batch_size = planned.n, planned.pipeline.batch_size
+        arguments = {
+            "num_envs": n,
+            "batch_size": batch_size or 0,
+            "num_threads": usable_cores(),
+            "stack_num": stack,
+            "frameskip": settings.frame_skip,
+            "maxpool": settings.frame_skip > 1,
+            "noop_max": settings.noop_max,
+            "episodic_life": settings.terminal_on_life_loss,
+            "reward_clipping": settings.clip_reward,
+            "use_fire_reset": settings.fire_reset,
+            "img_height": settings.screen_size,
+            "img_width": settings.screen_size,
+            "grayscale": True,
+            "full_action_space": bool(kwargs.get("full_action_space", False)),
+            "repeat_action_probability": settings.repeat_action_probability,
+            "autoreset_mode": mode.gymnasium,
+        }
+
+        def start() -> Throughput:
+            try:
+                engine = peer_module("ale_py.vector_env", PIP).AtariVectorEnv
+            except AttributeError as error:
+                raise CannotRun(f"this ale-py has no AtariVectorEnv: pip install {PIP}") from error
+            env = engine(game, **arguments)
+            env.reset(seed=SEED)  # with a batch_size it brings the first batch, and each step another
+            rows = batch_size or n
+            return Throughput(Steps(env.step, action_batches(env.single_action_space, rows), rows), env.close)
+
+        note = f"C++; takes the maximum of greys; a stack of {stack} always has its axis"
+        return [Contender(self.names[0], "peer", start, note)]

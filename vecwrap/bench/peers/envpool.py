@@ -1,0 +1,86 @@
+"""EnvPool: environments and preprocessing in C++."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from vecwrap.backends.cores import usable_cores
+from vecwrap.bench.contender import SEED, Contender, Steps, Throughput, action_batches, peer_module
+from vecwrap.bench.peers.translation import atari_only, cannot
+from vecwrap.contract import Autoreset
+from vecwrap.plan import Plan
+
+__all__ = ["EnvPool"]
+
+NEXT_STEP = "resets in the step after an end, which counts as a step"
+
+
+class EnvPool:
+    """``envpool.make(..., env_type="gymnasium")`` with as many threads as usable cores."""
+
+    names = ("EnvPool",)
+
+    def contenders(self, planned: Plan) -> Sequence[Contender]:
+        """The engine of the same game or task."""
+        if Autoreset.parse(planned.pipeline.autoreset) not in (Autoreset.SAME_STEP, Autoreset.NEXT_STEP):
+            cannot("EnvPool", f"it has no autoreset mode {planned.pipeline.autoreset}")
+        task, arguments, note = _atari(planned) if planned.layers else _task(planned)
+        n, batch_size = planned.n, planned.pipeline.batch_size
+        arguments |= {"num_envs": n, "batch_size": batch_size or n, "num_threads": usable_cores(), "seed": SEED}
+
+        def start() -> Throughput:
+            envpool = peer_module("envpool", "envpool")
+            if task not in envpool.list_all_envs():
+                cannot("EnvPool", f"it has no {task}")
+            env = envpool.make(task, env_type="gymnasium", **arguments)
+            batches = action_batches(env.action_space, batch_size or n)
+            batches = [np.asarray(batch, dtype=env.action_space.dtype) for batch in batches]
+            if batch_size is None:
+                env.reset()
+                return Throughput(Steps(env.step, batches, n), env.close)
+            return Throughput(Steps(_send_and_receive(env), batches, batch_size), env.close)
+
+        return [Contender(self.names[0], "peer", start, f"C++; {note}")]
+
+
+def _send_and_receive(env: Any) -> Callable[[Any], None]:
+    env.async_reset()
+
+    def step(actions: Any) -> None:
+        ids = env.recv()[4]["env_id"]
+        env.send(actions, ids)
+
+    return step
+
+
+def _task(planned: Plan) -> tuple[str, dict[str, Any], str]:
+    """An environment without layers, as it is registered."""
+    registered = planned.environment.effective_spec()
+    if registered is None:
+        cannot("EnvPool", "the pipeline's environment is a callable, and it has engines of its own")
+    if registered.kwargs:
+        cannot("EnvPool", f"its engine does not take {', '.join(sorted(registered.kwargs))}")
+    arguments = {"max_episode_steps": registered.max_episode_steps} if registered.max_episode_steps else {}
+    return registered.id, arguments, NEXT_STEP
+
+
+def _atari(planned: Plan) -> tuple[str, dict[str, Any], str]:
+    game, settings, stack, kwargs = atari_only(planned, "EnvPool")
+    task = "".join(part.capitalize() for part in game.split("_")) + "-v5"
+    arguments = {
+        "stack_num": stack,
+        "frame_skip": settings.frame_skip,
+        "noop_max": settings.noop_max,
+        "episodic_life": settings.terminal_on_life_loss,
+        "reward_clip": settings.clip_reward,
+        "use_fire_reset": settings.fire_reset,
+        "img_height": settings.screen_size,
+        "img_width": settings.screen_size,
+        "gray_scale": True,
+        "full_action_space": bool(kwargs.get("full_action_space", False)),
+        "repeat_action_probability": settings.repeat_action_probability,
+    }
+    return task, arguments, f"{NEXT_STEP}; a stack of {stack} always has its axis"

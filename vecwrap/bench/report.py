@@ -1,0 +1,116 @@
+"""What was measured, as Markdown and as plain data for JSON; the terminal's tables are the commands' affair."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vecwrap.bench.contender import QUANTITIES
+from vecwrap.bench.machine import machine_line
+from vecwrap.bench.results import Measurement, Verdict, WorkResult
+
+__all__ = [
+    "figure",
+    "markdown",
+    "ratio_cell",
+    "result_header",
+    "result_rows",
+    "spread_cell",
+    "target_rows",
+    "to_data",
+]
+
+TARGET_HEADER = ("work", "ours", "asked for", "measured", "within rounds", "met")
+
+
+def figure(value: float) -> str:
+    """Write a figure with three or four digits that mean something.
+
+    >>> figure(158_731.4), figure(1234.5), figure(12.345), figure(0.04)
+    ('158,700', '1,234', '12.3', '0.04')
+    """
+    if value >= 10_000:
+        return f"{round(value, -2):,.0f}"
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def spread_cell(measurement: Measurement, quantity: str) -> str:
+    """The least and the greatest figure of the rounds."""
+    values = measurement.values(quantity)
+    return f"{figure(min(values))} to {figure(max(values))}" if values else ""
+
+
+def ratio_cell(result: WorkResult, measurement: Measurement, quantity: str) -> str:
+    """How many times as good the lead is, and between which bounds within single rounds."""
+    lead = result.lead
+    if lead is None or lead is measurement:
+        return ""
+    ratio = result.ratio(lead.name, measurement.name, quantity)
+    return "" if ratio is None else f"{ratio.of_medians:.2f} × ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+def result_rows(result: WorkResult, quantity: str) -> list[tuple[str, str, str, str, str]]:
+    """A row for each contender: name, median, spread, ratio, remarks; the reason where there are no figures."""
+    rows = []
+    for m in result.measurements:
+        median = m.median(quantity)
+        if median is not None:
+            cells = (figure(median), spread_cell(m, quantity), ratio_cell(result, m, quantity), m.note)
+        else:
+            cells = ("–", "", "", m.missing or "not measured")
+        rows.append((m.name, *cells))
+    return rows
+
+
+def result_header(result: WorkResult, quantity: str) -> tuple[str, ...]:
+    """The titles of ``result_rows``' columns."""
+    lead = result.lead.name if result.lead else "ours"
+    return QUANTITIES[quantity].unit, "median", "spread", f"{lead} is", "remarks"
+
+
+def target_rows(verdicts: Sequence[Verdict], titles: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """A row for each target; ``titles`` says what to call the works, by key."""
+    rows: list[tuple[str, ...]] = []
+    for verdict in verdicts:
+        target = verdict.target
+        if verdict.measured is None:
+            cells = ("–", "", f"not measured: {verdict.why}")
+        else:
+            ratio = target.against is not None
+            unit = " ×" if ratio else f" {QUANTITIES[target.quantity].unit}"
+            within = [f"{value:.2f}" if ratio else figure(value) for value in (verdict.low, verdict.high)]
+            measured = f"{verdict.measured:.2f}" if ratio else figure(verdict.measured)
+            cells = (measured + unit, " to ".join(within), "yes" if verdict.met else "**no**")
+        rows.append((titles.get(target.work, target.work), target.ours, target.words, *cells))
+    return rows
+
+
+def markdown(machine: dict[str, Any], results: Sequence[WorkResult], verdicts: Sequence[Verdict] = ()) -> str:
+    """All tables as one page's text, the machine first."""
+    parts = [f"Measured on: {machine_line(machine)}. Load before: {machine['load']}.\n"]
+    if verdicts:
+        parts.append(_table(TARGET_HEADER, target_rows(verdicts, {result.key: result.title for result in results})))
+    for result in results:
+        parts.append(f"### {result.title}\n\n{result.how}\n")
+        quantities = result.quantities or ["rate"]  # where nobody has figures, the reasons at least
+        parts += [_table(result_header(result, q), result_rows(result, q)) for q in quantities]
+    return "\n".join(parts)
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines) + "\n"
+
+
+def to_data(
+    machine: dict[str, Any], results: Sequence[WorkResult], verdicts: Sequence[Verdict] = (), **more: Any
+) -> dict[str, Any]:
+    """Everything as plain data."""
+    return {
+        "machine": machine,
+        **more,
+        "targets": [verdict.to_data() for verdict in verdicts],
+        "results": [result.to_data() for result in results],
+    }

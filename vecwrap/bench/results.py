@@ -1,0 +1,203 @@
+"""Figures and what follows from them: medians, ratios pair by pair, and whether a target is met."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from vecwrap.bench.contender import QUANTITIES, Contender, Side
+
+__all__ = ["Measurement", "Ratio", "Target", "Verdict", "WorkResult", "judge"]
+
+
+@dataclass
+class Measurement:
+    """The figures of one contender.
+
+    Attributes:
+        name: the contender's.
+        side: the contender's.
+        note: what it does otherwise than the others.
+        rounds: a sample for each round, in order: figures by quantity.
+        missing: why there are none; ``""`` where there are.
+    """
+
+    name: str
+    side: Side
+    note: str = ""
+    rounds: list[dict[str, float]] = field(default_factory=list)
+    missing: str = ""
+
+    @classmethod
+    def of(cls, contender: Contender) -> Measurement:
+        """An empty one."""
+        return cls(contender.name, contender.side, contender.note)
+
+    def values(self, quantity: str) -> list[float]:
+        """One figure for each round; empty where it has none, or stopped halfway."""
+        return [] if self.missing else [sample[quantity] for sample in self.rounds if quantity in sample]
+
+    def median(self, quantity: str) -> float | None:
+        """The median over the rounds, or None."""
+        values = self.values(quantity)
+        return median(values) if values else None
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as good one contender is as another: above 1 it is quicker, or takes less.
+
+    Attributes:
+        of_medians: the ratio of the medians.
+        low, high: the least and the greatest ratio within one round.
+    """
+
+    of_medians: float
+    low: float
+    high: float
+
+
+@dataclass
+class WorkResult:
+    """All contenders at one piece of work.
+
+    Attributes:
+        key: its short name.
+        title: what is done.
+        how: what the sides have in common, and where they differ.
+        measurements: one for each contender, ours first.
+    """
+
+    key: str
+    title: str
+    how: str
+    measurements: Sequence[Measurement]
+
+    @property
+    def quantities(self) -> list[str]:
+        """Which quantities were measured."""
+        return [q for q in QUANTITIES if any(m.values(q) for m in self.measurements)]
+
+    @property
+    def lead(self) -> Measurement | None:
+        """The contender that the others are compared with: the first of ours that has figures."""
+        return next((m for m in self.measurements if m.side == "ours" and m.rounds and not m.missing), None)
+
+    def find(self, name: str) -> Measurement | None:
+        """The measurement of that name."""
+        return next((m for m in self.measurements if m.name == name), None)
+
+    def ratio(self, ours: str, other: str, quantity: str = "rate") -> Ratio | None:
+        """Compare two contenders; None where one of them has no figures."""
+        pair = self.find(ours), self.find(other)
+        if pair[0] is None or pair[1] is None:
+            return None
+        mine, theirs = pair[0].values(quantity), pair[1].values(quantity)
+        if not mine or not theirs:
+            return None
+        if not QUANTITIES[quantity].more_is_better:
+            mine, theirs = theirs, mine
+        by_round = [a / b for a, b in zip(mine, theirs, strict=True)]
+        return Ratio(median(mine) / median(theirs), min(by_round), max(by_round))
+
+    def to_data(self) -> dict[str, Any]:
+        """Plain data, for JSON: every sample, the medians, and the ratio of each of ours to every other."""
+        data: dict[str, Any] = {"key": self.key, "title": self.title, "how": self.how, "contenders": []}
+        for m in self.measurements:
+            medians = {q: value for q in self.quantities if (value := m.median(q)) is not None}
+            entry = {"name": m.name, "side": m.side, "note": m.note, "missing": m.missing}
+            data["contenders"].append({**entry, "medians": medians, "rounds": m.rounds})
+        data["ratios"] = [
+            {
+                "ours": ours.name,
+                "other": other.name,
+                "quantity": q,
+                "of_medians": ratio.of_medians,
+                "low": ratio.low,
+                "high": ratio.high,
+            }
+            for q in self.quantities
+            for ours in self.measurements
+            for other in self.measurements
+            if ours.side == "ours" and ours is not other and (ratio := self.ratio(ours.name, other.name, q)) is not None
+        ]
+        return data
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is to be reached: a ratio to another contender, or a figure.
+
+    Attributes:
+        work: the key of the work.
+        ours: the contender of ours.
+        against: the other contender; None: ``bound`` is a figure of ours that must not be exceeded.
+        bound: the least ratio, or the greatest figure.
+        quantity: of what.
+        aim: what would be better still; 0 where that is not said.
+    """
+
+    work: str
+    ours: str
+    against: str | None
+    bound: float
+    quantity: str = "rate"
+    aim: float = 0.0
+
+    @property
+    def words(self) -> str:
+        """What is asked for."""
+        unit = QUANTITIES[self.quantity].unit
+        asked = (
+            f"at most {self.bound:g} {unit}" if self.against is None else f"at least {self.bound:g} × {self.against}"
+        )
+        return asked + (f" (aim {self.aim:g})" if self.aim else "")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a target.
+
+    Attributes:
+        target: the target.
+        measured: the ratio of medians, or the median; None where a side has no figures.
+        low, high: the same within single rounds, at worst and at best.
+        met: None where it was not measured.
+        why: why it was not.
+    """
+
+    target: Target
+    measured: float | None = None
+    low: float = 0.0
+    high: float = 0.0
+    met: bool | None = None
+    why: str = ""
+
+    def to_data(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        target = {name: getattr(self.target, name) for name in ("work", "ours", "against", "bound", "quantity")}
+        return {**target, "measured": self.measured, "low": self.low, "high": self.high, "met": self.met,
+                "why": self.why}  # fmt: skip
+
+
+def judge(target: Target, results: Sequence[WorkResult]) -> Verdict:
+    """Hold a target against what was measured."""
+    result = next((result for result in results if result.key == target.work), None)
+    if result is None:
+        return Verdict(target, why="not run")
+    for name in (target.ours, target.against):
+        if name is None:
+            continue
+        found = result.find(name)
+        if found is None or found.missing or not found.values(target.quantity):
+            return Verdict(target, why=f"{name}: {found.missing if found and found.missing else 'not measured'}")
+    if target.against is not None:
+        ratio = result.ratio(target.ours, target.against, target.quantity)
+        assert ratio is not None, "both have figures"
+        return Verdict(target, ratio.of_medians, ratio.low, ratio.high, ratio.of_medians >= target.bound)
+    ours = result.find(target.ours)
+    assert ours is not None, "it has figures"
+    values = ours.values(target.quantity)
+    return Verdict(target, median(values), min(values), max(values), median(values) <= target.bound)

@@ -1,0 +1,110 @@
+"""``vecwrap bench``: a pipeline beside its peers, and the tables that ``make bench`` prints too."""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from vecwrap.bench.comparison import compare_pipeline
+from vecwrap.bench.machine import describe_machine, machine_line
+from vecwrap.bench.peers import read_names
+from vecwrap.bench.report import TARGET_HEADER, markdown, result_header, result_rows, target_rows, to_data
+from vecwrap.bench.results import Verdict, WorkResult
+from vecwrap.commands.pipelines import read_pipeline
+
+__all__ = ["DEFAULT_PEERS", "bench_pipeline", "print_result", "print_targets", "progress"]
+
+DEFAULT_PEERS = "gymnasium,sb3,envpool,ale"
+
+
+def bench_pipeline(
+    pipeline: str,
+    overrides: dict[str, Any],
+    *,
+    vs: str | None,
+    rounds: int,
+    seconds: float,
+    as_json: bool,
+    out: Path | None,
+    console: Console,
+) -> int:
+    """Compare a pipeline with peers; give the exit status.
+
+    Args:
+        pipeline: a file, or a pipeline in one line.
+        overrides: what replaces settings of it.
+        vs: names of peers with commas between them; None: all that can take part.
+        rounds: how many samples of each contender.
+        seconds: how long a sample lasts.
+        as_json: print JSON instead of tables.
+        out: a file for the Markdown tables.
+        console: where it is shown.
+
+    Returns:
+        1 where a peer that was asked for by name has no figures, else 0.
+
+    Raises:
+        VecwrapError: the pipeline cannot be built, or fails.
+    """
+    peers = read_names(DEFAULT_PEERS if vs is None else vs)
+    spec = read_pipeline(pipeline).override(**overrides)
+    machine = describe_machine()
+    with progress(console, quiet=as_json) as say:
+        result = compare_pipeline(spec, peers, rounds, seconds, say=say)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(markdown(machine, [result]), encoding="utf-8")
+    if as_json:
+        print(json.dumps(to_data(machine, [result], rounds=rounds, seconds=seconds), indent=2))  # noqa: T201
+    else:
+        console.print(Text(machine_line(machine), style="dim"))
+        print_result(result, console)
+    return int(vs is not None and any(m.missing for m in result.measurements if m.side == "peer"))
+
+
+@contextlib.contextmanager
+def progress(console: Console, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """A line that says what is being measured, where a person looks on."""
+    if quiet or not console.is_terminal:
+        yield lambda text: None
+        return
+    with console.status("starting ...") as status:
+        yield status.update
+
+
+def print_result(result: WorkResult, console: Console) -> None:
+    """Print one piece of work: a table for each quantity, then remarks, then who has no figures and why."""
+    console.print(Text(f"\n{result.title}", style="bold"))
+    console.print(Text(result.how, style="dim"))
+    for quantity in result.quantities:
+        rows = [row[:-1] for row in result_rows(result, quantity) if row[1] != "–"]
+        console.print(_table(result_header(result, quantity)[:-1], rows, right=(1, 2, 3)))
+    for m in result.measurements:
+        if m.missing:
+            console.print(Text(f"{m.name}: ", style="yellow") + Text(m.missing))
+        elif m.note:
+            console.print(Text(f"{m.name}: {m.note}", style="dim"))
+
+
+def print_targets(verdicts: Sequence[Verdict], console: Console) -> None:
+    """Print what is to be reached, and what was."""
+    rows = [tuple(cell.replace("**", "") for cell in row) for row in target_rows(verdicts, {})]
+    console.print(Text("\nTargets", style="bold"))
+    console.print(_table(TARGET_HEADER, rows, right=(3, 4), folding=(1, 2, 5)))
+
+
+def _table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int], folding: Sequence[int] = ()
+) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for i, title in enumerate(header):
+        justify: Literal["left", "right"] = "right" if i in right else "left"
+        table.add_column(title, justify=justify, no_wrap=i not in folding, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
