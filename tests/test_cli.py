@@ -210,45 +210,6 @@ def test_an_environment_without_images_has_no_picture_and_says_why(here, capsys)
     assert not Path("out/tiles.png").exists()
 
 
-# -- explain, check, list ---------------------------------------------------------------------------------------------
-
-
-def test_explain_prints_the_plan(here, capsys):
-    assert main(["explain", "cartpole.yaml"]) == 0
-    said = capsys.readouterr().out
-    for word in ("CartPole-v1", "framestack", "monitor", "(2, 4)", "float32", "dummy"):
-        assert word in said, said
-
-
-def test_check_finds_what_is_wrong_and_where(here, capsys):
-    Path("bad.yaml").write_text(CARTPOLE.replace("framestack", "framestak"))
-    assert main(["check", "cartpole.yaml", "bad.yaml"]) == 1
-    said = capsys.readouterr().out
-    assert re.search(r"^good +cartpole.yaml$", said, re.MULTILINE)
-    assert re.search(r'^error bad.yaml:6: .*"framestak".* Did you mean "framestack"\?$', said, re.MULTILINE)
-
-
-def test_check_is_content_with_a_good_pipeline(here):
-    assert main(["check", "cartpole.yaml"]) == 0
-
-
-def test_list_shows_every_name_with_its_parameters(here, capsys):
-    assert main(["list"]) == 0
-    said = capsys.readouterr().out
-    for name in (*vecwrap.registry.wrappers.names(), *vecwrap.registry.backends.names()):
-        assert re.search(rf"^{name} ", said, re.MULTILINE), name
-    assert 'padding: "zero" or "first" = "zero"' in said
-
-
-def test_list_of_one_name(here, capsys):
-    assert main(["list", "framestack"]) == 0
-    said = capsys.readouterr().out
-    assert "framestack" in said
-    assert "monitor" not in said
-    assert main(["list", "framestak"]) == 2
-    assert 'Did you mean "framestack"?' in capsys.readouterr().err
-
-
 # -- the door ---------------------------------------------------------------------------------------------------------
 
 

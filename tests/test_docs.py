@@ -52,7 +52,7 @@ def test_every_page_is_in_the_index():
         assert page.name == "index.md" or f"({page.name})" in index
 
 
-@pytest.mark.parametrize("name", ["wrappers.md", "backends.md"])
+@pytest.mark.parametrize("name", ["wrappers.md", "backends.md", "checks.md"])
 def test_the_generated_pages_are_current(name):
     specification = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     generate = importlib.util.module_from_spec(specification)

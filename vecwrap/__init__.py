@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from vecwrap.errors import SubEnvError as SubEnvError
     from vecwrap.errors import VecwrapError as VecwrapError
     from vecwrap.registry import register_wrapper as register_wrapper
+    from vecwrap.rules.check import check as check
+    from vecwrap.rules.finding import Finding as Finding
     from vecwrap.spec import PipelineSpec as PipelineSpec
     from vecwrap.vec_env import VecEnv as VecEnv
     from vecwrap.wrapper import MapObservations as MapObservations
@@ -39,6 +41,8 @@ _PUBLIC = {
     "build": "vecwrap.build",
     "load": "vecwrap.build",
     "wrap": "vecwrap.build",
+    "check": "vecwrap.rules.check",
+    "Finding": "vecwrap.rules.finding",
     "PipelineSpec": "vecwrap.spec",
     "VecEnv": "vecwrap.vec_env",
     "VecEnvWrapper": "vecwrap.wrapper",

@@ -12,7 +12,7 @@ from vecwrap.backends.native import NativeBackend
 from vecwrap.contract import Autoreset
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.evaluation import in_mode
-from vecwrap.layer_plan import plan_layers
+from vecwrap.layer_plan import plan_layers, refuse_layers_of_sub_envs
 from vecwrap.layer_spec import read_layers
 from vecwrap.pipeline_file import SUFFIXES
 from vecwrap.plan import Plan, plan
@@ -172,13 +172,7 @@ def wrap(
     >>> env.close()
     """
     _, layers = plan_layers(read_layers(wrappers, Source(steps=("wrappers",))))
-    for layer in layers:
-        if layer.runs_in == "worker":
-            raise PlanError(
-                f"{layer.where}: it wraps each sub-environment, and those are made already: expected a layer of the "
-                f"whole vector. Build from the environment's id instead: vecwrap.build(id, wrappers=["
-                f'"{layer.spec.name}", ...]).'
-            )
+    refuse_layers_of_sub_envs(layers)
     env = vector_env
     if not isinstance(env, VecEnv):
         env = NativeBackend(vector_env, autoreset=autoreset, masked_resets=masked_resets, seed=seed)

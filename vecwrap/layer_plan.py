@@ -23,7 +23,7 @@ from vecwrap.values import Settings, import_path, shown
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
-__all__ = ["PlannedLayer", "at_end", "placed", "plan_layers", "refuse_wrong_order"]
+__all__ = ["PlannedLayer", "at_end", "placed", "plan_layers", "refuse_layers_of_sub_envs", "refuse_wrong_order"]
 
 
 @dataclass(frozen=True)
@@ -236,6 +236,17 @@ def _takes_vector(function: Callable[..., Any]) -> bool:
         return False
     annotation = hints(function).get(first or "")
     return isinstance(annotation, type) and issubclass(annotation, gymnasium.vector.VectorEnv)
+
+
+def refuse_layers_of_sub_envs(layers: Iterable[PlannedLayer]) -> None:
+    """Refuse layers that belong into sub-environments which are made already, those of an engine."""
+    for layer in layers:
+        if layer.runs_in == "worker":
+            raise PlanError(
+                f"{layer.where}: it wraps each sub-environment, and those are made already: expected a layer of the "
+                f"whole vector. Build from the environment's id instead: vecwrap.build(id, wrappers=["
+                f'"{layer.spec.name}", ...]).'
+            )
 
 
 def refuse_wrong_order(layers: tuple[PlannedLayer, ...]) -> None:

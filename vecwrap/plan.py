@@ -21,15 +21,15 @@ from vecwrap.backends.process import ProcessBackend, share_out
 from vecwrap.environments import Environment, find_environment, refuse_unsendable
 from vecwrap.errors import PlanError, SpecError, SubEnvError, did_you_mean
 from vecwrap.evaluation import differences, evaluation
-from vecwrap.layer_plan import PlannedLayer, placed, plan_layers, refuse_wrong_order
+from vecwrap.layer_plan import PlannedLayer, placed, plan_layers, refuse_layers_of_sub_envs, refuse_wrong_order
 from vecwrap.plan_text import WIDTH, Line, Row, plain_text, plan_data, plan_lines
-from vecwrap.probe import OneForAll, Probe, Stage, outer_stages
+from vecwrap.probe import LentEngine, OneForAll, Probe, Stage, outer_stages
 from vecwrap.spec import PipelineSpec
 from vecwrap.sub_env import SubEnvFactory
 from vecwrap.values import shown
 from vecwrap.vec_env import VecEnv
 
-__all__ = ["Plan", "PlannedLayer", "plan"]
+__all__ = ["Plan", "PlannedLayer", "plan", "plan_around"]
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Plan:
         one = _started(backend, [Probe(self.environment.factories[0], inner)], settings, self)
         try:
             stages: tuple[Stage, ...] = one.get_attr("stages")[0]
-            stages += outer_stages(OneForAll(one, self.n, self._for_every_backend), outer)
+            stages += outer_stages(OneForAll(one, self.n, self._for_every_backend), outer, stages[-1])
         finally:
             one.close()
         return dataclasses.replace(self, stages=stages)
@@ -184,6 +184,42 @@ def _started(backend: Callable[..., VecEnv], factories: list[Any], settings: Map
         if refused in said:
             raise PlanError(said.partition(refused)[2]) from error
         raise
+
+
+@dataclass(frozen=True)
+class PlanAround(Plan):
+    """Layers around an engine that is there already; it cannot be started, only looked at.
+
+    Attributes:
+        engine: a ``gymnasium.vector.VectorEnv``.
+    """
+
+    engine: Any = None
+
+    def with_refusals(self) -> Plan:
+        """Try the layers on the engine, which stays open and is not stepped."""
+        declares = "autoreset_mode" in (getattr(self.engine, "metadata", None) or {})
+        lent = LentEngine(self.engine, autoreset=None if declares else self.pipeline.autoreset)
+        inside = Stage.of(self.engine, own=False)
+        outer = outer_stages(OneForAll(lent, self.n, {"autoreset": lent.autoreset}), self.layers, inside)
+        return dataclasses.replace(self, stages=(inside, *outer))
+
+
+def plan_around(engine: Any, spec: PipelineSpec) -> PlanAround:
+    """Check layers that are to be put around an engine.
+
+    Args:
+        engine: any ``gymnasium.vector.VectorEnv``.
+        spec: a pipeline of these layers.
+
+    Raises:
+        SpecError: as ``plan``.
+        PlanError: a layer that belongs into the sub-environments, which are made already.
+    """
+    words, layers = plan_layers(spec.wrappers)
+    refuse_layers_of_sub_envs(layers)
+    resolved = dataclasses.replace(spec, wrappers=words)
+    return PlanAround(resolved, Environment(spec.env, ()), layers, LentEngine, {}, "", written=spec, engine=engine)
 
 
 # -- the static stage -------------------------------------------------------------------------------------------------

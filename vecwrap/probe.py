@@ -6,6 +6,7 @@ are then put around a backend that has n rows and only that one sub-environment 
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import numpy as np
 from gymnasium import spaces
 
 from vecwrap.backends.base import Backend, Description, Factory
+from vecwrap.backends.native import NativeBackend
 from vecwrap.batch import Batch
 from vecwrap.contract import Frames, IntArray
 from vecwrap.environments import WrapSubEnv
@@ -25,7 +27,7 @@ from vecwrap.layer_plan import PlannedLayer
 from vecwrap.sub_env import Failure, SubEnvFactory
 from vecwrap.vec_env import VecEnv
 
-__all__ = ["OneForAll", "Probe", "Stage", "held_bytes", "outer_stages", "stacks_already"]
+__all__ = ["LentEngine", "OneForAll", "Probe", "Stage", "held_bytes", "outer_stages", "stacks_already"]
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class OneForAll(Backend):
     """n rows of which one sub-environment answers for all: what vector layers are tried on. It cannot be stepped.
 
     Args:
-        one: a backend of that sub-environment, or a whole engine; closed with this.
+        one: a backend of that sub-environment, or of an engine; whose it is closes it.
         num_envs: n.
         settings: ``autoreset`` and the others that every backend takes from the pipeline.
     """
@@ -150,7 +152,7 @@ class OneForAll(Backend):
         self._one._request_frames(layer, env_ids[:0], opening[:0])  # an engine that cannot refuses
 
     def _stop(self, timeout: float, terminate: bool) -> None:
-        self._one.close(timeout=timeout, terminate=terminate)
+        pass
 
     def _send_rows(self, actions: Batch, env_ids: IntArray) -> None:
         raise AssertionError(_NO_STEPS)
@@ -165,10 +167,22 @@ class OneForAll(Backend):
         raise AssertionError(_NO_STEPS)
 
 
-def outer_stages(env: VecEnv, layers: Sequence[PlannedLayer]) -> tuple[Stage, ...]:
+class LentEngine(NativeBackend):
+    """An engine that is only looked at, and stays open."""
+
+    def _stop(self, timeout: float, terminate: bool) -> None:
+        pass
+
+
+def outer_stages(env: VecEnv, layers: Sequence[PlannedLayer], inside: Stage) -> tuple[Stage, ...]:
     """Try vector layers one around the other, and close all; one that refuses is left out.
 
     Nothing is written: layers are made without the arguments that are paths.
+
+    Args:
+        env: what to wrap.
+        layers: inner first.
+        inside: of what ``env`` stands for.
     """
     stages = []
     try:
@@ -178,7 +192,7 @@ def outer_stages(env: VecEnv, layers: Sequence[PlannedLayer]) -> tuple[Stage, ..
                 env = layer.around_vector(env, without_files=True)
             except PlanError as error:
                 refusal = error
-            stages.append(Stage.of(env, refusal))
+            stages.append(dataclasses.replace(Stage.of(env, refusal), stacks=inside.stacks))
     finally:
         env.close()
     return tuple(stages)

@@ -45,6 +45,7 @@ Settings = Annotated[
 Evaluation = Annotated[
     bool, typer.Option("--eval", help="Take the evaluation that belongs to the pipeline (its section eval).")
 ]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
@@ -104,31 +105,44 @@ def run(
 
 @app.command(epilog="Example: vecwrap explain examples/pong.yaml --set wrappers.framestack.k=2")
 def explain(
-    pipeline: Pipeline, settings: Settings = None, evaluation: Evaluation = False, debug: Debug = False
+    pipeline: Pipeline,
+    settings: Settings = None,
+    evaluation: Evaluation = False,
+    as_json: Json = False,
+    debug: Debug = False,
 ) -> None:
-    """Print the plan: each layer, where it runs, the observations after it, the backend and why."""
+    """Print the plan: each layer, where it runs, what it makes of spaces, its bytes, its part in an episode's end."""
+    from vecwrap.commands.explain import explain_pipeline
     from vecwrap.commands.pipelines import read_pipeline
-    from vecwrap.commands.show import explain_pipeline
 
-    explain_pipeline(read_pipeline(pipeline, settings or (), evaluation=evaluation), _console())
+    explain_pipeline(read_pipeline(pipeline, settings or (), evaluation=evaluation), _console(), as_json=as_json)
 
 
-@app.command(epilog="Example: vecwrap check examples/pong.yaml")
+@app.command(epilog="Example: vecwrap check examples/pong.yaml --strict --ignore no_seed")
 def check(
-    pipelines: Annotated[list[str], typer.Argument(help="Pipeline files.", metavar="PIPELINE...")],
+    pipelines: Annotated[
+        list[str], typer.Argument(help="Pipeline files, or pipelines in one line.", metavar="PIPELINE...")
+    ],
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Warnings give exit status 1 too, and a seed is asked for.")
+    ] = False,
+    ignore: Annotated[
+        list[str] | None, typer.Option(help="A finding that is meant so. May be given many times.", metavar="ID")
+    ] = None,
     settings: Settings = None,
     evaluation: Evaluation = False,
     no_imports: Annotated[
         bool, typer.Option("--no-imports", help="Refuse files that name a module to import, as from strangers.")
     ] = False,
+    as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Look for mistakes in pipeline files, without stepping; exit status 1 where there are any."""
+    """Look for mistakes of order and use, without stepping; exit status 1 where there are errors."""
+    from vecwrap.commands.check import check_pipelines
     from vecwrap.commands.pipelines import read_pipeline
-    from vecwrap.commands.show import check_pipelines
 
     read = functools.partial(read_pipeline, settings=settings or (), evaluation=evaluation, imports=not no_imports)
-    raise typer.Exit(check_pipelines(pipelines, read, _console()))
+    raise typer.Exit(check_pipelines(pipelines, read, _console(), strict=strict, ignore=ignore or (), as_json=as_json))
 
 
 @app.command(epilog="Example: vecwrap schema --out pipeline.schema.json")
@@ -142,17 +156,18 @@ def schema(
     print_schema(out)
 
 
-@app.command("list", epilog="Example: vecwrap list framestack monitor")
+@app.command("list", epilog="Example: vecwrap list framestack zero_padding")
 def list_all(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Only these layers or backends.", metavar="[NAME]...")
+        list[str] | None, typer.Argument(help="Only these layers, backends or findings.", metavar="[NAME]...")
     ] = None,
+    as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """List layers and backends with their parameters and defaults."""
+    """List layers and backends with their parameters and defaults, and what check finds."""
     from vecwrap.commands.show import list_names
 
-    list_names(names or [], _console())
+    list_names(names or [], _console(), as_json=as_json)
 
 
 @app.command(epilog='Example: vecwrap bench "CartPole-v1 n=8 | framestack:4" --vs gymnasium,sb3')

@@ -1,4 +1,4 @@
-"""The layers and backends that have names, with what a reader wants to know of each."""
+"""The layers, backends and rules that have names, with what a reader wants to know of each."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -8,14 +8,17 @@ from typing import Any
 import gymnasium
 
 from vecwrap.errors import SpecError
+from vecwrap.layer_plan import at_end
 from vecwrap.layer_spec import read_layers
 from vecwrap.preset import Preset
-from vecwrap.registry import NameTable, backends, wrappers
+from vecwrap.registry import NameTable, backends, rules, wrappers
+from vecwrap.rules.finding import reasons
+from vecwrap.rules.refusals import REFUSALS
 from vecwrap.signatures import REQUIRED, Parameter, Signature, section, summary
 from vecwrap.source import Source
 from vecwrap.wrapper import VecEnvWrapper
 
-__all__ = ["Row", "argument_help", "backend_rows", "layer_rows"]
+__all__ = ["Row", "RuleRow", "argument_help", "backend_rows", "layer_rows", "rule_rows"]
 
 # What `build` and the pipeline say by themselves, and so no option of a backend.
 _PIPELINE_KEYS = ("autoreset", "copy", "batch_size", "start_index", "seed", "debug")
@@ -37,6 +40,7 @@ class Row:
         layers: of a preset, the layers that it stands for as a line, with the defaults of its parameters; else ``""``.
         any_name: whether it takes arguments of any name.
         any_position: whether it takes any number of arguments without a name.
+        at_end: what a layer does at an episode's end, where that is known.
     """
 
     name: str
@@ -48,6 +52,29 @@ class Row:
     layers: str = ""
     any_name: bool = False
     any_position: bool = False
+    at_end: str = ""
+
+
+@dataclass(frozen=True)
+class RuleRow:
+    """One kind of finding.
+
+    Attributes:
+        name: its id.
+        kind: ``"error"``, ``"warning"``, or ``"warning, with --strict"``.
+        summary: the mistake in one line, or why the rule cannot be imported.
+        reasons: why it is one.
+        wrong, right: a pipeline in a line that has it, and one that has not; ``""`` where there are none.
+        owner: the package that registered it.
+    """
+
+    name: str
+    kind: str
+    summary: str
+    reasons: str
+    wrong: str = ""
+    right: str = ""
+    owner: str = "vecwrap"
 
 
 def layer_rows() -> list[Row]:
@@ -58,6 +85,22 @@ def layer_rows() -> list[Row]:
 def backend_rows() -> list[Row]:
     """Every named backend, sorted by name."""
     return [_row(backends, name, _PIPELINE_KEYS) for name in backends.names()]
+
+
+def rule_rows() -> list[RuleRow]:
+    """Every kind of finding: what ``build`` refuses, then the rules, sorted by name."""
+    refusals = [RuleRow(each.__name__, "error", summary(each), reasons(each)) for each in REFUSALS]
+    return refusals + [_rule_row(name) for name in rules.names()]
+
+
+def _rule_row(name: str) -> RuleRow:
+    try:
+        rule: Any = rules.load(name)
+        owner = rules.entry(name).owner
+    except SpecError as error:  # as for layers
+        return RuleRow(name, "", str(error), "", owner="")
+    kind = f"{rule.severity}, with --strict" if rule.strict else str(rule.severity)
+    return RuleRow(name, kind, _plain(rule.summary), _plain(rule.reasons), rule.wrong, rule.right, owner)
 
 
 def _row(table: NameTable, name: str, without: tuple[str, ...]) -> Row:
@@ -78,6 +121,7 @@ def _row(table: NameTable, name: str, without: tuple[str, ...]) -> Row:
         _layers(target),
         signature.any_name,
         signature.any_position,
+        at_end(target) if table is wrappers and not isinstance(target, Preset) else "",
     )
 
 

@@ -1,62 +1,90 @@
-"""``vecwrap explain``, ``check`` and ``list``: what can be said without stepping."""
+"""``vecwrap list``: the names that there are, with what a reader wants to know of each."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vecwrap.commands.catalogue import Row, backend_rows, layer_rows
-from vecwrap.errors import SpecError, VecwrapError, did_you_mean
-from vecwrap.plan import plan
-from vecwrap.spec import PipelineSpec
+from vecwrap.commands.catalogue import Row, RuleRow, backend_rows, layer_rows, rule_rows
+from vecwrap.commands.output import print_json
+from vecwrap.errors import SpecError, did_you_mean
+from vecwrap.signatures import REQUIRED, in_words
+from vecwrap.values import shown
 
-__all__ = ["check_pipelines", "explain_pipeline", "list_names"]
-
-
-def explain_pipeline(spec: PipelineSpec, console: Console) -> None:
-    """Print the plan of a pipeline, with the spaces that its environment turns out to have.
-
-    Raises:
-        VecwrapError: where it cannot be planned.
-    """
-    console.print(Text(str(plan(spec).with_spaces())))
+__all__ = ["list_names"]
 
 
-def check_pipelines(files: Sequence[str], read: Callable[[str], PipelineSpec], console: Console) -> int:
-    """Print what is wrong with each file; give 1 where anything is, else 0."""
-    findings = 0
-    for file in files:
-        try:
-            plan(read(file)).with_spaces()
-        except VecwrapError as error:
-            findings += 1
-            console.print(Text("error ", style="bold red") + Text(str(error)))
-        else:
-            console.print(Text("good  ", style="bold green") + Text(file))
-    return int(findings > 0)
-
-
-def list_names(names: Sequence[str], console: Console) -> None:
-    """Print layers and backends with one line and their parameters.
+def list_names(names: Sequence[str], console: Console, *, as_json: bool = False) -> None:
+    """Print layers, backends and findings with what they do.
 
     Args:
-        names: only these; all where there are none.
+        names: only these, in full; all where there are none.
         console: where it is shown.
+        as_json: print them as JSON instead.
 
     Raises:
         SpecError: for an unknown name.
     """
-    layers, backends = layer_rows(), backend_rows()
-    known = [row.name for row in (*layers, *backends)]
+    layers, backends, rules = layer_rows(), backend_rows(), rule_rows()
+    known = [row.name for row in layers + backends] + [row.name for row in rules]
     for name in names:
         if name not in known:
             remedy = did_you_mean(name, known) or f" Known are {', '.join(known)}."
-            raise SpecError(f'list: there is no layer or backend "{name}".{remedy}')
+            raise SpecError(f'list: there is no layer, backend or finding "{name}".{remedy}')
+    if names:
+        layers = [row for row in layers if row.name in names]
+        backends = [row for row in backends if row.name in names]
+        rules = [row for row in rules if row.name in names]
+    if as_json:
+        data = {"layers": [_data(row) for row in layers], "backends": [_data(row) for row in backends]}
+        print_json({**data, "findings": [vars(row) for row in rules]}, console)
+        return
     for title, rows in (("layer", layers), ("backend", backends)):
-        chosen = [row for row in rows if not names or row.name in names]
-        if chosen:
-            console.print(_table(title, chosen))
+        if rows:
+            console.print(_table(title, rows))
+    if rules:
+        console.print(_rule_table(rules, in_full=bool(names)))
+
+
+def _rule_table(rows: Sequence[RuleRow], in_full: bool) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, int(in_full), 0), header_style="bold")
+    table.add_column("finding", style="cyan", no_wrap=True)
+    table.add_column("what check finds, and why it is a mistake" if in_full else "what check finds")
+    for row in rows:
+        text = Text(row.summary)
+        text.append(f" ({row.kind})", style="dim")
+        if in_full:
+            text.append(f"\n{row.reasons}")
+            for word, line in (("wrong", row.wrong), ("right", row.right)):
+                text.append(f"\n{word}: {line}" if line else "", style="dim")
+        if row.owner not in ("", "vecwrap"):
+            text.append(f"\nfrom {row.owner}", style="dim")
+        table.add_row(row.name, text)
+    return table
+
+
+def _data(row: Row) -> dict[str, Any]:
+    parameters = [
+        {
+            "name": parameter.name,
+            "type": in_words(parameter.annotation),
+            "default": None if parameter.default is REQUIRED else shown(parameter.default),
+            "required": parameter.default is REQUIRED,
+            "help": row.help.get(parameter.name, ""),
+        }
+        for parameter in row.parameters
+    ]
+    return {
+        "name": row.name,
+        "runs_in": row.where,
+        "summary": row.summary,
+        "at_an_episodes_end": row.at_end,
+        "stands_for": row.layers,
+        "owner": row.owner,
+        "parameters": parameters,
+    }
 
 
 def _table(title: str, rows: Sequence[Row]) -> Table:

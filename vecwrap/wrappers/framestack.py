@@ -39,7 +39,7 @@ class FrameStack(VecEnvWrapper):
     Of observations of a Dict space, each member is stacked by itself; those that ``keys`` does not name pass unchanged.
 
     At an episode's end:
-        The terminal observation is stacked with its own episode's history; the next stack begins with ``padding``.
+        The terminal observation is stacked with its own episode's history; the next begins as ``padding`` says.
 
     Args:
         env: what it wraps; its observations are a Box, or a Dict with Boxes.

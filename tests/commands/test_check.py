@@ -1,0 +1,135 @@
+"""``vecwrap check`` through its entry point: what is found and what is good, exit statuses, JSON."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from vecwrap.cli import main
+
+GOOD = """env: CartPole-v1
+n: 2
+seed: 1
+backend: dummy
+wrappers:
+  - framestack: {k: 2, padding: first}
+  - monitor
+"""
+WARNED = GOOD.replace("padding: first", "padding: zero")
+WRONG = GOOD.replace("monitor", "video")
+PAGE = (Path(__file__).parents[2] / "docs" / "checks.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A working directory with a good pipeline, one that is warned of, and one that cannot be built."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    for name, text in (("good", GOOD), ("warned", WARNED), ("wrong", WRONG)):
+        Path(f"{name}.yaml").write_text(text)
+    return tmp_path
+
+
+def test_errors_warnings_and_what_is_good_are_told_apart(here, capsys):
+    assert main(["check", "good.yaml", "warned.yaml", "wrong.yaml"]) == 1
+    said = capsys.readouterr().out
+    assert re.search(r"^good  good\.yaml$", said, re.MULTILINE)
+    assert re.search(r'^warning  zero_padding  warned\.yaml:6: wrappers\[0\] "framestack"$', said, re.MULTILINE)
+    assert re.search(r'^error  no_render_mode  wrong\.yaml:7: wrappers\[1\] "video"$', said, re.MULTILINE)
+    assert re.search(r"^    fix: Take padding=first\.$", said, re.MULTILINE)
+    assert re.search(r"^    see: docs/checks\.md#no_render_mode$", said, re.MULTILINE)
+    assert said.splitlines()[-1].startswith("1 error and 1 warning. ")
+    assert len(list(here.iterdir())) == 3  # no file is written
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["good.yaml"], 0),
+        (["warned.yaml"], 0),
+        (["wrong.yaml"], 1),
+        (["good.yaml", "--strict"], 0),
+        (["warned.yaml", "--strict"], 1),
+        (["warned.yaml", "--strict", "--ignore", "zero_padding"], 0),
+        (["wrong.yaml", "--ignore", "no_render_mode"], 0),
+        (["CartPole-v1 n=2 backend=dummy"], 0),
+        (["CartPole-v1 n=2 backend=dummy", "--strict"], 1),  # no seed
+        (["CartPole-v1 n=2 backend=dummy | framestak:4"], 1),
+        (["warned.yaml", "--strict", "--set", "wrappers.framestack.padding=first"], 0),
+        (["no-such.yaml"], 2),
+        (["good.yaml", "no-such.yaml"], 2),
+        (["good.yaml", "--ignore", "zero_pading"], 2),
+        (["good.yaml", "--strickt"], 2),
+        ([], 2),
+    ],
+)
+def test_the_exit_status(here, capsys, arguments, status):
+    assert main(["check", *arguments]) == status
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err
+    assert (said.err != "") == (status == 2)
+    assert (said.out == "") == (status == 2)
+
+
+def test_a_call_that_cannot_be_used_is_told(here, capsys):
+    main(["check", "no-such.yaml"])
+    assert "no-such.yaml: there is no such file" in capsys.readouterr().err
+    main(["check", "good.yaml", "--ignore", "zero_pading"])
+    assert 'Did you mean "zero_padding"?' in capsys.readouterr().err
+
+
+def test_json_is_a_list_of_findings(here, capsys):
+    assert main(["check", "good.yaml", "warned.yaml", "wrong.yaml", "--json"]) == 1
+    warning, error = json.loads(capsys.readouterr().out)
+    assert warning == {
+        "pipeline": "warned.yaml",
+        "id": "zero_padding",
+        "severity": "warning",
+        "file": "warned.yaml",
+        "line": 6,
+        "place": 'wrappers[0] "framestack"',
+        "layer": "framestack",
+        "reason": warning["reason"],
+        "fix": "Take padding=first.",
+        "docs": "docs/checks.md#zero_padding",
+    }
+    assert (error["id"], error["line"]) == ("no_render_mode", 7)
+    assert main(["check", "good.yaml", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        (GOOD.replace("framestack", "framestak"), 6, 'unknown layer. Did you mean "framestack"?'),
+        (GOOD.replace("k: 2", "k: two"), 6, 'argument k: expected int, got "two".'),
+        (GOOD.replace("n: 2", "n: 0"), 2, "expected at least 1 sub-environment, got 0."),
+        (GOOD.replace("seed", "sed"), 3, "unknown key."),
+        (GOOD.replace("v1", "v9"), 1, "there is no such version"),
+        (GOOD + "n: 3\n", 8, "stands here for the second time"),
+        (GOOD + "  - {", 8, ""),
+    ],
+)
+def test_what_cannot_be_read_or_planned_has_its_line(here, capsys, text, line, says):
+    Path("bad.yaml").write_text(text)
+    assert main(["check", "bad.yaml", "--json"]) == 1
+    (finding,) = json.loads(capsys.readouterr().out)
+    assert (finding["severity"], finding["file"], finding["line"]) == ("error", "bad.yaml", line)
+    assert says in finding["reason"]
+    assert finding["id"] in ("unreadable", "refused")
+    assert "bad.yaml" not in finding["reason"]
+
+
+def test_the_evaluation_can_be_checked_too(here, capsys):
+    Path("eval.yaml").write_text(GOOD + "eval: {add: [flatten, flatten]}\n")
+    assert main(["check", "eval.yaml", "--strict"]) == 0
+    assert main(["check", "eval.yaml", "--strict", "--eval"]) == 1
+    assert "changes_nothing" in capsys.readouterr().out
+
+
+def test_the_page_shows_what_is_printed(here, capsys):
+    Path("cartpole.yaml").write_text("env: CartPole-v1\nn: 2\nwrappers:\n  - framestack: 4\nbackend: dummy\n")
+    main(["check", "cartpole.yaml"])
+    said = capsys.readouterr().out.partition("\n\n")[0]
+    assert f"$ vecwrap check cartpole.yaml\n{said}\n```" in PAGE

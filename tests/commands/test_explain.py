@@ -1,0 +1,99 @@
+"""``vecwrap explain`` through its entry point: on terminals of any width, piped, and for machines."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+from vecwrap.cli import main
+from vecwrap.plan import plan
+from vecwrap.spec import PipelineSpec
+
+LINE = "Pendulum-v1 n=3 seed=1 backend=dummy | time_limit:9 | rescale_action | framestack:2,padding=first | monitor"
+
+
+def on_a_terminal(columns, *arguments):
+    """What a command prints on a terminal of that width."""
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR")}
+    command = [sys.executable, "-m", "vecwrap", *arguments]
+    said = b""
+    with subprocess.Popen(
+        command, stdin=terminal, stdout=terminal, stderr=terminal, env={**environment, "TERM": "xterm-256color"}
+    ) as process:
+        os.close(terminal)
+        while True:
+            try:
+                piece = os.read(controller, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not piece:
+                break
+            said += piece
+    os.close(controller)
+    assert process.returncode == 0, said.decode()
+    return said.decode().replace("\r\n", "\n")
+
+
+def test_piped_it_is_the_plan_and_nothing_else(capsys):
+    assert main(["explain", LINE]) == 0
+    assert capsys.readouterr().out == f"{plan(PipelineSpec.parse(LINE)).with_spaces()}\n"
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_on_a_terminal_it_has_colours_and_its_width(columns):
+    said = on_a_terminal(columns, "explain", LINE)
+    assert "\x1b[" in said
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", said)
+    assert plain == f"{plan(PipelineSpec.parse(LINE)).with_spaces().text(columns)}\n"
+    assert max(map(len, plain.splitlines())) <= columns
+
+
+def test_json_says_all_that_the_text_says(capsys):
+    assert main(["explain", LINE, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [layer["name"] for layer in data["layers"]] == ["time_limit", "rescale_action", "framestack", "monitor"]
+    assert (data["n"], data["seed"], data["backend"]["name"]) == (3, 1, "dummy")
+    assert data["layers"][2]["after"]["observations"]["shape"] == [2, 3]
+    assert data["layers"][2]["bytes_per_step"] == 3 * 2 * 3 * 4
+    for layer in data["layers"]:
+        assert layer["at_an_episodes_end"]
+
+
+def test_atari_says_in_words_which_lineage_it_is(capsys):
+    for layer, words in (("atari", "DeepMind lineage"), ("atari:machado", "lineage of Machado et al.")):
+        assert main(["explain", f"PongNoFrameskip-v4 n=1 backend=dummy | {layer}"]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert words in said
+        assert "at an episode's end: a lost life ends an episode too" in said
+
+
+def test_settings_and_the_evaluation(tmp_path, capsys):
+    file = tmp_path / "p.yaml"
+    file.write_text("env: CartPole-v1\nn: 4\nbackend: dummy\nwrappers: [monitor]\neval: {n: 1, add: [flatten]}\n")
+    assert main(["explain", str(file), "--eval", "--set", "seed=7", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["n"], data["seed"], [layer["name"] for layer in data["layers"]]) == (1, 7, ["monitor", "flatten"])
+
+
+def test_explaining_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = "CartPole-v1 n=2 backend=dummy render_mode=rgb_array | monitor:dir=a | video:dir=b | record_trajectories:c"
+    assert main(["explain", line]) == 0
+    assert list(Path().iterdir()) == []
+
+
+def test_a_layer_that_refuses_is_one_message_and_status_2(capsys):
+    assert main(["explain", "CartPole-v1 n=2 backend=dummy | video"]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith('error: wrappers[0] "video": expected an environment built with render_mode="rgb_array"')
+    assert said.out == ""

@@ -1,0 +1,60 @@
+"""``vecwrap list`` through its entry point."""
+
+import json
+import re
+
+import pytest
+
+from vecwrap import registry
+from vecwrap.cli import main
+from vecwrap.rules.check import rules
+from vecwrap.rules.refusals import REFUSALS
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+def test_every_name_is_shown_with_its_parameters(capsys):
+    assert main(["list"]) == 0
+    said = capsys.readouterr().out
+    names = [*registry.wrappers.names(), *registry.backends.names(), *registry.rules.names()]
+    for name in (*names, *(refusal.__name__ for refusal in REFUSALS)):
+        assert re.search(rf"^{name} ", said, re.MULTILINE), name
+    assert 'padding: "zero" or "first" = "zero"' in said
+
+
+def test_one_name(capsys):
+    assert main(["list", "framestack"]) == 0
+    said = capsys.readouterr().out
+    assert "framestack" in said
+    assert "monitor" not in said
+    assert "zero_padding" not in said
+    assert main(["list", "framestak"]) == 2
+    assert 'Did you mean "framestack"?' in capsys.readouterr().err
+
+
+def test_a_finding_is_shown_in_full(capsys):
+    assert main(["list", "zero_padding"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    rule = rules()["zero_padding"]
+    for text in (rule.summary, *rule.reasons.replace("``", "`").split("\n\n"), rule.wrong, rule.right):
+        assert text in said
+
+
+def test_json(capsys):
+    assert main(["list", "framestack", "shmem", "no_seed", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    (layer,), (backend,), (finding,) = data["layers"], data["backends"], data["findings"]
+    assert (layer["name"], layer["runs_in"], backend["name"]) == ("framestack", "parent", "shmem")
+    k, *others = layer["parameters"]
+    assert k == {
+        "name": "k",
+        "type": "int",
+        "default": None,
+        "required": True,
+        "help": "how many observations a stack holds.",
+    }
+    assert others[1]["default"] == '"zero"'
+    assert (finding["name"], finding["kind"]) == ("no_seed", "warning, with --strict")

@@ -1,0 +1,34 @@
+"""Layers of actions in an order that does not work, or not for everyone."""
+
+import numpy as np
+import pytest
+
+import vecwrap
+from vecwrap.errors import PlanError
+
+
+def ids(line):
+    return [finding.id for finding in vecwrap.check(line, n=2, backend="dummy")]
+
+
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [
+        ("clip_action", []),
+        ("rescale_action", []),
+        ("clip_action | rescale_action", ["clip_inside_rescale"]),
+        ("rescale_action | clip_action", ["clip_hides_bounds"]),
+        ("rescale_action | monitor | clip_action", ["clip_hides_bounds"]),
+        ("mujoco | rescale_action", ["clip_inside_rescale"]),
+    ],
+)
+def test_clipping_and_rescaling(layers, expected):
+    assert ids(f"Pendulum-v1 | {layers}") == expected
+
+
+def test_what_is_said_is_so():
+    with pytest.raises(PlanError, match="expected actions with bounds"):
+        vecwrap.build("Pendulum-v1 | clip_action | rescale_action", n=1)
+    with vecwrap.build("Pendulum-v1 | rescale_action | clip_action", n=1) as env:
+        assert not env.single_action_space.is_bounded()
+        assert np.array_equal(env.env.single_action_space.high, [1])

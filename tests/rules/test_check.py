@@ -1,0 +1,224 @@
+"""Looking for mistakes in Python: what is taken, in which order it is told, and what cannot be looked at."""
+
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import psutil
+import pytest
+from gymnasium import spaces
+
+import vecwrap
+from vecwrap import registry
+from vecwrap.errors import SpecError, VecwrapError
+from vecwrap.rules import Fault, rule
+from vecwrap.rules.check import rules
+
+FILE = """env: Pendulum-v1
+n: 2
+backend: dummy
+wrappers:
+  - rescale_action
+  - scale_reward: 0.1
+  - framestack:
+      k: 4
+  - normalize
+  - video
+"""
+
+
+def ids(pipeline, **settings):
+    return [finding.id for finding in vecwrap.check(pipeline, **settings)]
+
+
+def test_findings_are_in_the_order_of_the_pipeline_with_file_line_and_layer(tmp_path):
+    file = tmp_path / "p.yaml"
+    file.write_text(FILE)
+    found = vecwrap.check(file, strict=True)
+    assert [(f.id, f.line, f.layer, f.severity) for f in found] == [
+        ("no_seed", None, "", "warning"),
+        ("reward_inside_normalize", 6, "scale_reward", "warning"),
+        ("zero_padding", 7, "framestack", "warning"),
+        ("normalize_stack", 9, "normalize", "warning"),
+        ("no_render_mode", 10, "video", "error"),
+    ]
+    assert {f.file for f in found} == {str(file)}
+    assert found[1].where == f'{file}:6: wrappers[1] "scale_reward"'
+    assert str(found[4]) == (
+        f'{file}:10: wrappers[4] "video": error no_render_mode: it needs images, and the environment renders nothing. '
+        "Add render_mode: rgb_array to the pipeline."
+    )
+    assert found[0].where == f"{file}: seed"
+
+
+def test_what_stands_in_a_file_that_is_extended_is_found_there(tmp_path):
+    (tmp_path / "base.yaml").write_text("env: CartPole-v1\nbackend: dummy\nwrappers:\n  - framestack: 4\n  - flatte\n")
+    (tmp_path / "p.yaml").write_text("extends: base.yaml\nn: 2\n")
+    (unknown,) = vecwrap.check(tmp_path / "p.yaml")
+    assert (unknown.id, Path(unknown.file).name, unknown.line) == ("refused", "base.yaml", 5)
+    (tmp_path / "p.yaml").write_text("extends: base.yaml\nn: 2\nwrappers:\n  - framestack: 4\n")
+    (padding,) = vecwrap.check(tmp_path / "p.yaml")
+    assert (padding.id, Path(padding.file).name, padding.line) == ("zero_padding", "p.yaml", 4)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "CartPole-v1 n=2 backend=dummy | flatten",
+        {"env": "CartPole-v1", "n": 2, "backend": "dummy", "wrappers": ["flatten"]},
+        vecwrap.PipelineSpec.parse("CartPole-v1 n=2 backend=dummy | flatten"),
+    ],
+)
+def test_every_form_that_build_takes_is_taken(form):
+    assert ids(form) == ["changes_nothing"]
+    with vecwrap.build(form) as env:
+        assert ids(env) == ["changes_nothing"]
+    assert ids(form, wrappers=[]) == []
+
+
+def test_callables_are_taken_with_their_layers():
+    assert ids(lambda: gymnasium.make("CartPole-v1"), n=2, backend="dummy", wrappers=["flatten"]) == ["changes_nothing"]
+
+
+def test_several_layers_that_are_refused_are_all_told():
+    found = vecwrap.check("CartPole-v1 n=2 backend=dummy | framestak:4 | time_limit:ten | monitor | flaten")
+    assert [(f.id, f.layer) for f in found] == [
+        ("refused", "framestak"),
+        ("refused", "time_limit"),
+        ("refused", "flaten"),
+    ]
+
+
+def test_a_wrong_order_is_told():
+    (finding,) = vecwrap.check("CartPole-v1 n=2 backend=dummy | monitor | time_limit:9")
+    assert (finding.id, finding.layer) == ("refused", "time_limit")
+    assert 'Move "time_limit" before "monitor"' in finding.reason
+
+
+def test_outside_of_a_layer_that_refuses_nothing_is_said():
+    found = vecwrap.check("CartPole-v1 n=2 backend=dummy | flatten | transpose | framestack:4")
+    assert [(f.id, f.layer) for f in found] == [("changes_nothing", "flatten"), ("refused", "transpose")]
+    assert found[1].reason.startswith("expected observations of a Box of shape (height, width, channels)")
+
+
+def test_an_environment_that_cannot_be_made_is_told_and_the_rest_looked_at():
+    def broken():
+        raise OSError("the ROM is lost")
+
+    found = vecwrap.check(broken, n=2, backend="dummy", wrappers=["normalize_reward", "normalize_reward"])
+    assert [f.id for f in found] == ["unmakeable", "normalize_twice"]
+    assert "the ROM is lost" in found[0].reason
+
+
+def test_an_unknown_environment_and_a_wrong_argument_of_it():
+    assert ids("CartPol-v1 n=2 backend=dummy | flatten") == ["refused"]
+    (finding,) = vecwrap.check("CartPole-v1 n=2 backend=dummy env_kwargs.sutton=true")
+    assert finding.id == "refused"
+    assert "sutton_barto_reward" in finding.reason
+
+
+@pytest.mark.parametrize("pipeline", ["no-such.yaml", "| flatten", {"n": 2}, {"env": "CartPole-v1", "seeed": 1}])
+def test_what_cannot_be_read_is_told(pipeline):
+    assert ids(pipeline) == ["unreadable"]
+
+
+def test_ignore_leaves_out_what_is_meant_so():
+    line = "CartPole-v1 n=2 backend=dummy | flatten | framestack:4"
+    assert ids(line) == ["changes_nothing", "zero_padding"]
+    assert ids(line, ignore=["changes_nothing"]) == ["zero_padding"]
+    with pytest.raises(SpecError, match='there is no finding "zero_pading"\\. Did you mean "zero_padding"\\?'):
+        vecwrap.check(line, ignore=["zero_pading"])
+
+
+def test_the_evaluation_is_another_pipeline():
+    both = {"env": "CartPole-v1", "n": 2, "backend": "dummy", "eval": {"add": ["flatten"]}}
+    assert ids(both) == []
+    assert ids(both, mode="eval") == ["changes_nothing"]
+
+
+def test_building_says_nothing_of_warnings():
+    line = "CartPole-v1 n=2 backend=dummy | flatten | framestack:4"
+    assert len(ids(line)) == 2
+    vecwrap.build(line).close()  # warnings are errors here
+
+
+@pytest.mark.parametrize("backend", ["dummy", "shmem"])
+def test_checking_steps_nothing_writes_nothing_and_leaves_nothing_behind(backend, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = f"vecwrap.testing:ToyEnv n=3 backend={backend} render_mode=rgb_array | monitor:a | video:b"
+    assert ids(line) == []
+    assert list(Path().iterdir()) == []
+    assert psutil.Process().children() == []
+
+
+# -- rules of others --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def registered():
+    """Registers rules for a test."""
+    names = []
+
+    def register(name, target, owner="somebody"):
+        registry.rules.register(name, target, owner)
+        names.append(name)
+
+    yield register
+    for name in names:
+        registry.rules.unregister(name)
+
+
+def test_a_rule_that_is_registered_is_applied(registered):
+    @rule("warning")
+    def no_monitor(plan):
+        """Nobody counts."""
+        if not any(layer.spec.name == "monitor" for layer in plan.layers):
+            yield Fault("wrappers", "no layer counts episodes.", "Add monitor.")
+
+    registered("no_monitor", no_monitor)
+    (finding,) = vecwrap.check("CartPole-v1 n=2 backend=dummy")
+    assert (finding.id, finding.place, finding.docs) == ("no_monitor", "wrappers", "")
+    assert ids("CartPole-v1 n=2 backend=dummy | monitor") == []
+
+
+def test_a_rule_that_raises_is_named_with_its_owner(registered):
+    @rule("error")
+    def broken(plan):
+        """Raises."""
+        raise KeyError("stages")
+
+    registered("broken", broken)
+    with pytest.raises(VecwrapError, match=r"""^rule "broken" of somebody raised KeyError: 'stages'$"""):
+        vecwrap.check("CartPole-v1 n=2 backend=dummy")
+
+
+def test_what_is_no_rule_is_refused_with_its_owner(registered):
+    registered("no_rule", lambda plan: ())
+    with pytest.raises(SpecError, match='rule "no_rule" of somebody: expected a function with the decorator'):
+        rules()
+
+
+def test_a_name_that_is_taken_is_refused_with_both_owners(registered):
+    with pytest.raises(SpecError) as error:
+        registered("zero_padding", "my_package.rules:zero_padding", "my-package")
+    assert "taken by vecwrap (vecwrap.rules.stacking:zero_padding)" in str(error.value)
+    assert "my-package (my_package.rules:zero_padding)" in str(error.value)
+
+
+class Plain(gymnasium.Env):
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+
+def test_an_error_that_explains_a_refusal_stands_in_its_place(registered):
+    @rule("error")
+    def needs_images(plan):
+        """Transposes what is no image."""
+        for layer in plan.layers:
+            if layer.spec.name == "transpose":
+                yield Fault(layer, "these are no images.", "Leave it out.")
+
+    settings = {"n": 2, "backend": "dummy", "wrappers": ["transpose", "flatten"]}
+    assert ids(Plain, **settings) == ["refused"]
+    registered("needs_images", needs_images)
+    assert ids(Plain, **settings) == ["needs_images", "changes_nothing"]

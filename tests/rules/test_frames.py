@@ -1,0 +1,78 @@
+"""What frames are counted, and whether there are any."""
+
+import pytest
+
+import vecwrap
+from vecwrap.errors import PlanError
+
+
+def check(line, *layers, **settings):
+    settings = {"n": 2, "backend": "dummy", **settings}
+    return vecwrap.check(line, **settings, **({"wrappers": layers} if layers else {}))
+
+
+# -- no_render_mode ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layer", ["video", "tile"])
+@pytest.mark.parametrize("backend", ["dummy", "subprocess"])
+def test_no_render_mode_is_an_error_that_is_told_once(layer, backend):
+    (finding,) = check("CartPole-v1", layer, backend=backend)
+    assert (finding.id, finding.severity, finding.layer) == ("no_render_mode", "error", layer)
+    assert "renders nothing" in finding.reason
+    with pytest.raises(PlanError, match="rgb_array"):
+        vecwrap.build("CartPole-v1", 2, [layer], backend="dummy")
+
+
+@pytest.mark.parametrize("layer", ["video", "tile"])
+def test_images_that_are_rendered(layer):
+    assert check("CartPole-v1", layer, render_mode="rgb_array") == ()
+    assert check("CartPole-v1", layer, env_kwargs={"render_mode": "rgb_array"}) == ()
+
+
+def test_another_render_mode_is_named(camera_and_joints):
+    (finding,) = check(camera_and_joints, "video", render_mode="human")
+    assert 'renders for "human"' in finding.reason
+
+
+def test_layers_outside_of_the_recorder_are_looked_at_all_the_same():
+    found = check("CartPole-v1", "video", "framestack:4", "flatten", "flatten")
+    assert [(f.layer, f.id) for f in found] == [
+        ("video", "no_render_mode"), ("framestack", "zero_padding"), ("flatten", "changes_nothing"),
+    ]  # fmt: skip
+
+
+# -- time_limit_in_frames ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "frames"),
+    [
+        ("PongNoFrameskip-v4 | time_limit:1000 | atari", "1,000 frames are 250 agent steps"),
+        ("PongNoFrameskip-v4 | time_limit:1000 | atari:frame_skip=3", "1,000 frames are 334 agent steps"),
+        ("PongNoFrameskip-v4 | gymnasium.wrappers:TimeLimit:1000 | atari", "1,000 frames are 250 agent steps"),
+        ("CartPole-v1 | time_limit:100 | frame_skip:2", "100 frames are 50 agent steps"),
+        ("CartPole-v1 | time_limit:100 | sticky_actions | frame_skip:2", "100 frames are 50 agent steps"),
+        ("CartPole-v1 | time_limit:100 | gymnasium.wrappers:MaxAndSkipObservation", "100 frames are 25 agent steps"),
+        ("PongNoFrameskip-v4 | atari | time_limit:1000", ""),
+        ("PongNoFrameskip-v4 | time_limit:1000 | atari:frame_skip=1", ""),
+        ("CartPole-v1 | frame_skip:2 | time_limit:100", ""),
+        ("CartPole-v1 | time_limit:100", ""),
+    ],
+)
+def test_a_time_limit_that_counts_frames(line, frames):
+    found = check(line)
+    assert [finding.id for finding in found] == ["time_limit_in_frames"] * bool(frames)
+    for finding in found:
+        assert frames in finding.reason
+        assert finding.place.startswith("wrappers[0]")
+
+
+def test_it_counts_as_the_finding_says():
+    for line, steps in (("time_limit:7 | frame_skip:3", 3), ("frame_skip:3 | time_limit:7", 7)):
+        with vecwrap.build(f"Pendulum-v1 n=1 | {line} | monitor") as env:
+            env.reset(seed=1)
+            infos = {}
+            while "episode" not in infos:
+                *_, infos = env.step(env.action_space.sample())
+            assert infos["episode"]["l"][0] == steps

@@ -1,0 +1,55 @@
+"""How many there are, from which seed, and what becomes of statistics in an evaluation."""
+
+import pytest
+
+import vecwrap
+
+
+def ids(line, **settings):
+    return [finding.id for finding in vecwrap.check(line, **{"backend": "dummy", **settings})]
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"), [({"workers": 4}, True), ({"workers": 2}, False), ({"envs_per_worker": 4}, False)]
+)
+def test_more_workers_than_sub_environments(settings, found):
+    assert ids("CartPole-v1", n=2, backend={"name": "subprocess", **settings}) == ["fewer_than_workers"] * found
+
+
+def test_it_is_as_the_finding_says():
+    (finding,) = vecwrap.check("CartPole-v1", n=2, backend="subprocess", workers=4)
+    assert "2 of the workers" in finding.reason
+    with vecwrap.build("CartPole-v1", n=2, backend="subprocess", workers=4) as env:
+        assert env.num_workers == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "strict", "found"),
+    [("CartPole-v1 n=2", True, True), ("CartPole-v1 n=2 seed=0", True, False), ("CartPole-v1 n=2", False, False)],
+)
+def test_a_seed_is_missing_where_strict_asks_for_one(line, strict, found):
+    assert ids(line, strict=strict) == ["no_seed"] * found
+
+
+@pytest.mark.parametrize(
+    ("layers", "evaluation", "found"),
+    [
+        (["normalize"], {"training": True}, True),
+        (["normalize_reward"], {"training": True, "n": 1}, True),
+        (["normalize"], {"n": 1}, False),
+        (["normalize"], {"training": False}, False),
+        (["normalize"], {"training": True, "drop": ["normalize"]}, False),
+        (["monitor"], {"training": True}, False),  # no statistics
+        (["normalize"], {}, False),
+    ],
+)
+def test_an_evaluation_whose_statistics_go_on(layers, evaluation, found):
+    settings = {"env": "Pendulum-v1", "n": 2, "backend": "dummy", "wrappers": layers, "eval": evaluation}
+    assert [finding.id for finding in vecwrap.check(settings)] == ["eval_keeps_training"] * found
+
+
+def test_it_is_the_training_that_is_named_in_the_file(tmp_path):
+    file = tmp_path / "p.yaml"
+    file.write_text("env: Pendulum-v1\nn: 2\nbackend: dummy\nwrappers:\n  - normalize\neval:\n  training: true\n")
+    (finding,) = vecwrap.check(file)
+    assert (finding.line, finding.place) == (7, "eval.training")

@@ -1,0 +1,112 @@
+"""``vecwrap check``: what is wrong with pipelines, or probably not meant so."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from vecwrap.commands.output import print_json
+from vecwrap.errors import SpecError
+from vecwrap.pipeline_file import SUFFIXES
+from vecwrap.rules.check import check, refuse_unknown, rules
+from vecwrap.rules.finding import Finding
+from vecwrap.rules.refusals import unreadable
+from vecwrap.spec import PipelineSpec
+
+__all__ = ["check_pipelines"]
+
+_STYLES = {"error": "bold red", "warning": "bold yellow"}
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """One pipeline and what was found in it."""
+
+    pipeline: str
+    findings: Sequence[Finding]
+
+
+def check_pipelines(
+    pipelines: Sequence[str],
+    read: Callable[[str], PipelineSpec],
+    console: Console,
+    *,
+    strict: bool = False,
+    ignore: Collection[str] = (),
+    as_json: bool = False,
+) -> int:
+    """Print what is found in each pipeline.
+
+    Args:
+        pipelines: files, or pipelines in one line.
+        read: makes a spec of each.
+        console: where it is shown.
+        strict: whether warnings count too, and whether a seed is asked for.
+        ignore: ids of findings that are meant so.
+        as_json: print a list of findings instead.
+
+    Returns:
+        The exit status: 1 where there is an error, or with ``strict`` any finding; else 0.
+
+    Raises:
+        SpecError: a file that is not there, or an id that no finding has.
+    """
+    refuse_unknown(ignore, rules())
+    for pipeline in pipelines:
+        if Path(pipeline).suffix in SUFFIXES and not Path(pipeline).is_file():
+            raise SpecError(f"{pipeline}: there is no such file. Is the path right, seen from {Path.cwd()}?")
+    results = [_Checked(pipeline, _findings(pipeline, read, strict, ignore)) for pipeline in pipelines]
+    if as_json:
+        found = [{"pipeline": result.pipeline, **f.to_dict()} for result in results for f in result.findings]
+        print_json(found, console)
+    else:
+        _show(results, console)
+    counted = [f for result in results for f in result.findings if strict or f.severity == "error"]
+    return int(bool(counted))
+
+
+def _findings(
+    pipeline: str, read: Callable[[str], PipelineSpec], strict: bool, ignore: Collection[str]
+) -> Sequence[Finding]:
+    try:
+        spec = read(pipeline)
+    except SpecError as error:
+        return (unreadable(error, pipeline),)
+    return check(spec, strict=strict, ignore=ignore)
+
+
+def _show(results: Sequence[_Checked], console: Console) -> None:
+    """A line for a good pipeline, a block for each finding, and a sum."""
+    for result in results:
+        if not result.findings:
+            console.print(Text.assemble(("good", "bold green"), f"  {result.pipeline}"))
+        for finding in result.findings:
+            _show_finding(finding, result.pipeline, console)
+    findings = [finding for result in results for finding in result.findings]
+    if findings:
+        errors = sum(finding.severity == "error" for finding in findings)
+        parts = [_count(errors, "error"), _count(len(findings) - errors, "warning")]
+        console.print(Text.assemble((f"{' and '.join(filter(None, parts))}. ", "bold"), (_MORE, "dim")))
+
+
+_MORE = "vecwrap list ID says more of a finding; --ignore ID leaves it out."
+
+
+def _show_finding(finding: Finding, pipeline: str, console: Console) -> None:
+    where = finding.where if finding.file else ": ".join(filter(None, (pipeline, finding.place)))
+    console.print(
+        Text.assemble((finding.severity, _STYLES[finding.severity]), "  ", (finding.id, "bold"), "  ", (where, "cyan"))
+    )
+    lines = [Text(finding.reason)]
+    lines += [Text.assemble(("fix: ", "dim"), finding.fix)] if finding.fix else []
+    lines += [Text(f"see: {finding.docs}", "dim")] if finding.docs else []
+    for line in lines:
+        console.print(Padding(line, (0, 0, 0, 4)) if console.is_terminal else Text("    ") + line)
+    console.print()
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}" if number else ""

@@ -1,0 +1,40 @@
+"""``vecwrap explain``: what would be built."""
+
+from rich.console import Console
+from rich.text import Text
+
+from vecwrap.commands.output import print_json
+from vecwrap.plan import plan
+from vecwrap.plan_text import WIDTH, Line
+from vecwrap.spec import PipelineSpec
+
+__all__ = ["explain_pipeline"]
+
+_STYLES = {"head": "bold", "title": "dim", "name": "cyan", "plain": "", "note": "dim"}
+
+
+def explain_pipeline(spec: PipelineSpec, console: Console, *, as_json: bool = False) -> None:
+    """Print the plan of a pipeline, with the spaces that its environment turns out to have.
+
+    Args:
+        spec: the pipeline.
+        console: where it is shown.
+        as_json: print it as JSON instead.
+
+    Raises:
+        VecwrapError: where it cannot be planned.
+    """
+    planned = plan(spec).with_spaces()
+    if as_json:
+        print_json(planned.to_dict(), console)
+        return
+    width = console.width if console.is_terminal else WIDTH
+    for line in planned.lines(width):
+        console.print(_styled(line), no_wrap=True, overflow="ignore", crop=False)
+
+
+def _styled(line: Line) -> Text:
+    text = Text()
+    for role, part in line:
+        text.append(part, style=_STYLES[role])
+    return text
