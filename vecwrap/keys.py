@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 from vecwrap.backend_spec import BACKEND_OPTIONS, BackendSpec
 from vecwrap.contract import Autoreset
 from vecwrap.errors import PlanError, SpecError, did_you_mean
 from vecwrap.layer_changes import change_layers
 from vecwrap.layer_spec import LayerSpec, read_layers
-from vecwrap.scalars import MAX_BITS
+from vecwrap.scalars import MAX_BITS, printable
 from vecwrap.source import Source, fail, fail_where
 from vecwrap.values import Settings, Whole, import_path, merged, plain, shown
 
@@ -57,7 +58,8 @@ def refuse_unknown(key: Any, known: Sequence[str], source: Source) -> None:
         return
     name = key if isinstance(key, str) else shown(key)
     hint = _OTHER_WORDS.get(name)
-    fail(source.at(name), f"unknown key. {hint}" if hint else f"unknown key.{did_you_mean(name, known)}")
+    where = source.at(key).prefix() + source.at(name).label()
+    fail_where(where, f"unknown key. {hint}" if hint else f"unknown key.{did_you_mean(name, known)}")
 
 
 # -- scalars ----------------------------------------------------------------------------------------------------------
@@ -106,10 +108,12 @@ def _read_path(value: Any, source: Source) -> str:
 
 
 def _read_autoreset(value: Any, source: Source) -> str:
+    if not isinstance(value, (str, Autoreset, AutoresetMode)) or len(str(value)) > 60:
+        fail(source, f"expected one of {', '.join(mode.value for mode in Autoreset)}, got {shown(value)}")
     try:
         return Autoreset.parse(value).value
     except PlanError as error:
-        raise SpecError(f"{source.prefix()}{error}") from None
+        raise SpecError(f"{source.prefix()}{printable(str(error))}") from None
 
 
 def _or_none(read: Callable[[Any, Source], Any]) -> Callable[[Any, Source], Any]:

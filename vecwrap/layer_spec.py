@@ -12,6 +12,7 @@ from vecwrap.errors import SpecError
 from vecwrap.scalars import write_scalar
 from vecwrap.source import Source, fail, fail_where
 from vecwrap.values import (
+    MAX_PARTS,
     Settings,
     canonical,
     copied,
@@ -282,4 +283,6 @@ def read_layers(layers: Any, source: Source) -> tuple[LayerSpec, ...]:
             ". A mapping changes the layers of a file that this one extends" if isinstance(layers, Mapping) else ""
         )
         fail(source, f"expected a list of layers, got {shown(layers)}{mapping}")
+    if len(layers) > MAX_PARTS:
+        fail(source, f"expected at most {MAX_PARTS:,} layers, got {len(layers):,}")
     return tuple(LayerSpec.parse(layer, source.at(index)) for index, layer in enumerate(layers))

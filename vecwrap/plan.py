@@ -31,6 +31,8 @@ from vecwrap.vec_env import VecEnv
 
 __all__ = ["Plan", "PlannedLayer", "plan", "plan_around"]
 
+MOST = 1_000_000  # sub-environments; whoever asks for more has mistyped
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -276,6 +278,8 @@ def _how_many(spec: PipelineSpec, environment: Environment) -> int:
     n = spec.n if spec.n is not None else callables or usable_cores()
     if n < 1:
         raise PlanError(f"{spec.where('n')}: expected at least 1 sub-environment, got {n}.")
+    if n > MOST:
+        raise PlanError(f"{spec.where('n')}: expected at most {MOST:,} sub-environments, got {shown(n)}.")
     if callables is not None and n != callables:
         raise PlanError(f"{spec.where('n')}: expected {callables}, one for each callable, got {n}. Leave n out.")
     if spec.batch_size is not None and not 1 <= spec.batch_size <= n:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 __all__ = [
     "MAX_BITS",
     "Scalar",
+    "joined",
     "pieces",
     "printable",
     "quoted",
@@ -165,7 +166,16 @@ def _unquoted(text: str) -> str:
             raise ValueError(f'unknown escape "\\{char}" in {text}')
         return _ESCAPES[char]
 
-    return _ESCAPE.sub(read, inside)
+    return joined(_ESCAPE.sub(read, inside))
+
+
+def joined(text: str) -> str:
+    r"""Make one character of two escapes that stand for its halves, as JSON writes what is beyond 16 bits.
+
+    >>> joined("\ud83d\ude00") == chr(0x1F600)
+    True
+    """
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def pieces(text: str, separators: str) -> Iterator[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import operator
 import sys
 import types
@@ -19,6 +20,7 @@ from vecwrap.scalars import MAX_BITS, pieces, printable, quoted, read_scalar, wr
 from vecwrap.source import Source, fail, fail_where
 
 __all__ = [
+    "MAX_PARTS",
     "Settings",
     "Whole",
     "callable_name",
@@ -33,6 +35,8 @@ __all__ = [
     "shown",
     "split",
 ]
+
+MAX_PARTS = 1000  # of one text, and layers in a pipeline; lists in files are counted as they are read
 
 
 class Settings(Mapping[str, Any]):
@@ -218,9 +222,10 @@ def _fingerprint(code: types.CodeType) -> str:
 def split(text: str, separators: str, source: Source) -> list[str]:
     """Split at separators outside quotes."""
     try:
-        return [piece for piece, _ in pieces(text, separators)]
+        found = [piece for piece, _ in itertools.islice(pieces(text, separators), MAX_PARTS + 1)]
     except ValueError as error:
         return fail(source, str(error))
+    return found if len(found) <= MAX_PARTS else fail(source, f"expected at most {MAX_PARTS:,} parts in {shown(text)}")
 
 
 def scalar(text: str, source: Source) -> Any:

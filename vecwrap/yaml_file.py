@@ -10,7 +10,7 @@ from typing import Any
 
 from vecwrap.document import Builder, Document
 from vecwrap.errors import SpecError
-from vecwrap.scalars import read_yaml_scalar, write_yaml_scalar
+from vecwrap.scalars import joined, read_yaml_scalar, write_yaml_scalar
 
 __all__ = ["read_yaml", "write_yaml"]
 
@@ -65,7 +65,7 @@ def _scalar(event: Any, line: int, builder: Builder) -> Any:
     if event.tag not in (None, "!", "tag:yaml.org,2002:str"):
         _refuse_tag(event, line, builder)
     if event.style is not None or event.tag is not None:
-        return event.value
+        return joined(event.value)
     try:
         return read_yaml_scalar(event.value)
     except ValueError as error:  # a number of too many digits

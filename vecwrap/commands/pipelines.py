@@ -8,8 +8,8 @@ from gymnasium.envs.registration import load_env_creator
 
 from vecwrap.environments import find_environment
 from vecwrap.evaluation import in_mode
-from vecwrap.imports import refuse_imports
 from vecwrap.layer_spec import LayerSpec
+from vecwrap.no_imports import refuse_imports
 from vecwrap.pipeline_file import SUFFIXES, is_file
 from vecwrap.registry import wrappers
 from vecwrap.source import Place, Source, fail_where
