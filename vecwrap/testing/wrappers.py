@@ -13,6 +13,10 @@ import numpy as np
 
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.contract import Autoreset, StepResult
+from vecwrap.layer_plan import plan_layers, refuse_wrong_order
+from vecwrap.layer_spec import read_layers
+from vecwrap.source import Source
+from vecwrap.sub_env import SubEnvFactory
 from vecwrap.testing.backends import MakeBackend
 from vecwrap.testing.compare import assert_same, rows_of
 from vecwrap.testing.drive import Policy, drive, drive_rows
@@ -54,7 +58,7 @@ class Subject:
 
 
 def check_wrapper(
-    wrap: Callable[[VecEnv], VecEnv],
+    wrap: Callable[[VecEnv], VecEnv] | str,
     *,
     factory: Callable[[], gymnasium.Env[Any, Any]] | None = None,
     steps: int = 200,
@@ -66,11 +70,12 @@ def check_wrapper(
 ) -> None:
     """Raise AssertionError, with an explanation, where a layer breaks one of the laws.
 
-    A layer that is a ``gymnasium.Wrapper`` is checked inside of its factory:
-    ``check_wrapper(lambda env: env, factory=SubEnvFactory(make, (MyLayer,)))``.
+    A layer that is a ``gymnasium.Wrapper`` is checked inside of its factory: by the name that it has in pipelines, or
+    as ``check_wrapper(lambda env: env, factory=SubEnvFactory(make, (MyLayer,)))``.
 
     Args:
-        wrap: takes a vector environment and gives the wrapped one; a layer's class will do, or a partial of it.
+        wrap: takes a vector environment and gives the wrapped one; a layer's class will do, or a partial of it. Or a
+            layer as pipelines write it, ``"framestack:4"``, or several with bars between them.
         factory: makes one sub-environment that the layer can wrap; a toy with Box observations if not given.
         steps: how long to try.
         ignore: dotted names of infos that depend on a clock.
@@ -82,10 +87,30 @@ def check_wrapper(
     >>> class Identity(VecEnvWrapper):
     ...     pass
     >>> check_wrapper(Identity, steps=20)
+    >>> check_wrapper("time_limit:9 | framestack:3", steps=20)
     """
-    subject = Subject(wrap, factory or toy(), steps, ignore, changes, independent, backend)
+    factory = factory or toy()
+    if isinstance(wrap, str):
+        wrap, factory = _by_name(wrap, factory)
+    subject = Subject(wrap, factory, steps, ignore, changes, independent, backend)
     for law in WRAPPER_LAWS if laws is None else laws:
         law(subject)
+
+
+def _by_name(
+    layers: str, factory: Callable[[], gymnasium.Env[Any, Any]]
+) -> tuple[Callable[[VecEnv], VecEnv], Callable[[], gymnasium.Env[Any, Any]]]:
+    """Find layers that are named as in a pipeline: those of the vector, and a factory with those inside of it."""
+    _, planned = plan_layers(read_layers(layers, Source(steps=("layers",))))
+    refuse_wrong_order(planned)
+    inner = tuple(layer.around_sub_env for layer in planned if layer.runs_in == "worker")
+
+    def wrap(env: VecEnv) -> VecEnv:
+        for layer in planned:
+            env = layer.around_vector(env) if layer.runs_in == "parent" else env
+        return env
+
+    return wrap, SubEnvFactory(factory, inner) if inner else factory
 
 
 def right_in_every_mode(subject: Subject) -> None:
