@@ -189,7 +189,7 @@ def _change_waiting_layers(old: Any, changes: Mapping[Any, Any], source: Source)
     for name in changes:
         if not isinstance(name, (str, int)) or isinstance(name, bool):
             fail(source, f"expected the name or number of a layer, got {shown(name)}")
-    return Settings(merged(old, {str(name): change for name, change in changes.items()}))
+    return Settings(merged(old, changes))
 
 
 def _read_waiting_layers(value: Any, source: Source) -> Any:
@@ -221,7 +221,9 @@ def _read_drop(value: Any, source: Source) -> tuple[str, ...]:
 
 
 def _write_waiting_layers(value: Any) -> Any:
-    return plain(value, "eval.wrappers") if isinstance(value, Mapping) else _write_layers(value)
+    if not isinstance(value, Mapping):
+        return _write_layers(value)
+    return {str(name): plain(change, "eval.wrappers") for name, change in value.items()}
 
 
 def _write_waiting_backend(value: Any) -> Any:

@@ -53,7 +53,7 @@ def find_layer(layers: Sequence[LayerSpec], step: Any, source: Source) -> int:
     names = [layer.name for layer in layers]
     if _is_number(step):
         if int(step) >= len(layers):
-            fail(source.at(step), f"expected the number of a layer, 0 to {len(layers) - 1}{_all(names)}")
+            fail(source.at(step), f"there are {len(layers)} layers, numbered from 0.{_all(names)}")
         return int(step)
     if not isinstance(step, str):
         fail(source, f"expected the name or number of a layer, got {shown(step)}")
@@ -73,7 +73,7 @@ def _is_number(step: Any) -> bool:
 
 
 def _all(names: Sequence[str]) -> str:
-    return f" The layers are {', '.join(names)}, inner first." if names else " There are no layers."
+    return f" They are {', '.join(names)}, inner first." if names else " There are none."
 
 
 def _changed(layer: LayerSpec, step: Any, change: Any, source: Source) -> LayerSpec:

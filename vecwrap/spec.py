@@ -19,8 +19,8 @@ from typing import Any
 from vecwrap.backend_spec import BACKEND_OPTIONS, BackendSpec
 from vecwrap.contract import Autoreset
 from vecwrap.draft import Draft
-from vecwrap.errors import SpecError, did_you_mean
-from vecwrap.keys import KEYS, EnvTarget
+from vecwrap.errors import SpecError
+from vecwrap.keys import KEYS, EnvTarget, refuse_unknown
 from vecwrap.layer_spec import LayerSpec
 from vecwrap.pipeline_file import lineage, read_file
 from vecwrap.scalars import quoted, write_scalar
@@ -181,12 +181,13 @@ class PipelineSpec:
         >>> str(spec.overridden({"wrappers.framestack.k": 2, "n": 1}))
         'CartPole-v1 n=1 | framestack:2'
         """
-        draft = self.draft()
+        draft, known = self.draft(), [*KEYS, *BACKEND_OPTIONS]
         # The whole before its parts, in whatever order they were given.
         for key in sorted(changes, key=lambda key: key.count(".") + (key in BACKEND_OPTIONS)):
-            if key.partition(".")[0] not in (*KEYS, *BACKEND_OPTIONS):
-                label = (place or "") and str(place)
-                fail_where(f"{label}{key}", f"unknown setting.{did_you_mean(key, [*KEYS, *BACKEND_OPTIONS])}")
+            first = key.partition(".")[0]
+            if first in self.layer_names and first not in known:
+                fail_where(f"{place or ''}{key}", f'unknown key. Did you mean "wrappers.{key}"?')
+            refuse_unknown(first, known, Source(otherwise=place or Place()))
             draft.set(f"backend.{key}" if key in BACKEND_OPTIONS else key, changes[key], place)
         return self.of(draft)
 

@@ -1,0 +1,230 @@
+"""The evaluation that belongs to a pipeline: what differs, what is refused, and that the stream is the one meant."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vecwrap
+from vecwrap.errors import PlanError, SpecError
+from vecwrap.evaluation import evaluation, in_mode
+from vecwrap.plan import plan
+from vecwrap.spec import PipelineSpec
+from vecwrap.wrappers.normalize import Normalize
+
+PONG = """\
+env: PongNoFrameskip-v4
+n: 8
+seed: 1
+batch_size: 4
+backend: {name: shmem, workers: 2}
+wrappers:
+  - time_limit: 500
+  - atari
+  - framestack: 4
+  - normalize_reward
+  - monitor: {dir: runs/pong}
+"""
+PENDULUM = """\
+env: Pendulum-v1
+n: 3
+seed: 1
+wrappers: [normalize, monitor: {dir: runs}]
+eval: {n: 2, seed: 9}
+"""
+
+
+def of(text: str, section: str = "") -> PipelineSpec:
+    return evaluation(PipelineSpec.from_yaml(text + section, "p.yaml"))
+
+
+def layers(spec: PipelineSpec) -> list[str]:
+    return [str(layer) for layer in spec.wrappers]
+
+
+def test_without_a_section_it_is_whole_games_raw_rewards_and_statistics_that_stand_still() -> None:
+    spec = of(PONG)
+    assert layers(spec) == [
+        "time_limit:500", "atari:terminal_on_life_loss=false,clip_reward=false", "framestack:4", "normalize_reward",
+        "monitor:dir=runs/pong/eval",
+    ]  # fmt: skip
+    training = PipelineSpec.from_yaml(PONG)
+    assert spec == training.override(training=False, wrappers=spec.wrappers)
+    assert spec.eval == {}
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ("eval: {wrappers: {atari: {clip_reward: true}}}", "atari:terminal_on_life_loss=false,clip_reward=true"),
+        ("eval: {wrappers: {atari: machado}}", "atari:machado,terminal_on_life_loss=false,clip_reward=false"),
+        ("eval: {wrappers: {monitor: {dir: e}}}", "monitor:dir=e"),
+        ("eval: {wrappers: {monitor: {rewards: seen}}}", "monitor:dir=runs/pong/eval,rewards=seen"),
+        ("eval: {wrappers: {framestack: 2}}", "framestack:2"),
+        ("eval: {wrappers: {2: {k: 2}}}", "framestack:2"),
+    ],
+)
+def test_what_the_section_says_comes_before_what_a_layer_asks_for(section: str, expected: str) -> None:
+    assert expected in layers(of(PONG, section))
+
+
+def test_a_list_replaces_the_layers_and_each_is_as_an_evaluation_wants_it() -> None:
+    spec = of(PONG, "eval: {wrappers: [{atari: {clip_reward: true}}, monitor: {dir: e}, video]}")
+    assert layers(spec) == [
+        "atari:clip_reward=true,terminal_on_life_loss=false", "monitor:dir=e", "video:dir=videos/eval",
+    ]  # fmt: skip
+
+
+def test_dropped_and_changed_layers_are_counted_in_the_pipelines_own_list() -> None:
+    spec = of(PONG, "eval: {drop: [time_limit, 3], wrappers: {4: {rewards: seen}}}")
+    assert layers(spec)[1:] == ["framestack:4", "monitor:dir=runs/pong/eval,rewards=seen"]
+
+
+def test_layers_are_added_as_far_out_as_they_may_stand() -> None:
+    section = "eval: {add: [video: {dir: v}, sticky_actions, terminal_obs], drop: [monitor, atari]}"
+    assert layers(of(PONG, section)) == [
+        "time_limit:500", "sticky_actions", "framestack:4", "normalize_reward", "video:dir=v", "terminal_obs",
+    ]  # fmt: skip
+    within_a_preset = of("env: Pendulum-v1\nwrappers: [mujoco]\n", "eval: {add: [time_limit: 9, framestack: 2]}")
+    assert layers(within_a_preset) == ["time_limit:9", "mujoco", "framestack:2"]
+    plan(within_a_preset)
+
+
+def test_other_keys_are_written_over_the_pipelines() -> None:
+    spec = of(
+        PONG, "eval: {n: 2, seed: 5, batch_size: null, backend: {workers: 1}, env_kwargs: {mode: 1}, stats: s.npz}"
+    )
+    assert (spec.n, spec.seed, spec.batch_size, spec.stats, spec.training) == (2, 5, None, "s.npz", False)
+    assert (spec.backend.name, spec.backend.options, spec.env_kwargs) == ("shmem", {"workers": 1}, {"mode": 1})
+    assert of(PONG, "eval: {training: true}").training
+    assert of(PONG, "eval: {backend: dummy}").backend.name == "dummy"
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("eval: {drop: [framestak]}",
+         'p.yaml:12: eval.drop.framestak: there is no such layer. Did you mean "framestack"?'),
+        ("eval:\n  wrappers:\n    9: {k: 2}", "p.yaml:14: eval.wrappers[9]: there are 5 layers, numbered from 0."),
+        ("eval: {add: [vidoe]}", 'p.yaml:12: eval.add[0] "vidoe": unknown layer. Did you mean "video"?'),
+        ("eval: {wrappers: [monitor], drop: [atari]}",
+         "p.yaml:12: eval.drop: the section has a list of wrappers of its own;"),
+        ("eval: {n: 0, batch_size: null}", "p.yaml:12: n: expected at least 1 sub-environment, got 0."),
+        ("eval: {n: 2}", "p.yaml:4: batch_size: expected 1 to n=2, got 4."),
+        ("eval:\n  wrappers:\n    framestack: {k: four}",
+         'p.yaml:14: wrappers[2] "framestack", argument k: expected int, got "four".'),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_the_section_is_found_before_the_training_begins(section: str, message: str) -> None:
+    spec = PipelineSpec.from_yaml(PONG + section, "p.yaml")
+    with pytest.raises((SpecError, PlanError)) as error:
+        plan(spec)
+    assert str(error.value).startswith(message)
+    assert str(error.value).endswith(" (This is of the evaluation that the section eval describes.)")
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("eval: [n]", 'p.yaml:12: eval: expected a mapping of what differs in an evaluation, got ["n"].'),
+        ("eval: {eval: {n: 1}}", "p.yaml:12: eval.eval: unknown key."),
+        ("eval: {n: two}", 'p.yaml:12: eval.n: expected int, got "two".'),
+        ("eval:\n  num_envs: 2", "p.yaml:13: eval.num_envs: unknown key. The number of sub-environments is called n."),
+        ("eval: {drop: {a: 1}}", "p.yaml:12: eval.drop: expected a list of the names of layers, got {a: 1}."),
+        ("eval: {drop: [1.5]}", "p.yaml:12: eval.drop[0]: expected the name or number of a layer, got 1.5."),
+        ("eval: {wrappers: {1.5: {k: 2}}}",
+         "p.yaml:12: eval.wrappers: expected the name or number of a layer, got 1.5."),
+        ("evall: {n: 1}", 'p.yaml:12: evall: unknown key. Did you mean "eval"?'),
+    ],
+)  # fmt: skip
+def test_a_section_that_cannot_be_read_is_refused_with_its_line(section: str, message: str) -> None:
+    with pytest.raises(SpecError) as error:
+        PipelineSpec.from_yaml(PONG + section, "p.yaml")
+    assert str(error.value) == message
+
+
+def test_the_resolved_pipeline_holds_the_whole_evaluation_and_is_stable() -> None:
+    text = PONG + "eval: {n: 4, seed: 7, drop: [normalize_reward], add: [terminal_obs]}"
+    training = PipelineSpec.from_yaml(text)
+    resolved = plan(training).pipeline
+    assert resolved.hash == plan(PipelineSpec.from_yaml(PONG)).pipeline.hash  # the training's stream is the same
+    again = PipelineSpec.from_yaml(resolved.to_yaml())
+    assert again == resolved == plan(again).pipeline
+    assert plan(evaluation(again)).pipeline == plan(evaluation(training)).pipeline
+    assert {"add", "drop"}.isdisjoint(resolved.eval)
+    same = PipelineSpec.from_yaml(
+        "env: CartPole-v1\nenv_kwargs: {sutton_barto_reward: true}\neval: {env_kwargs: null}\n"
+    )
+    assert evaluation(plan(same).pipeline).env_kwargs == {}
+
+
+def test_overrides_come_last_but_those_of_the_section_before_it() -> None:
+    spec = PipelineSpec.from_yaml(PENDULUM)
+    assert in_mode(spec, "eval", {"eval.n": 5, "seed": 3}).to_dict().items() >= {"n": 5, "seed": 3}.items()
+    assert in_mode(spec, "eval", {"n": 7}).n == 7
+    assert in_mode(spec, "train", {"n": 7}).eval == {"n": 2, "seed": 9}
+    with pytest.raises(SpecError, match=r'^mode: expected "train" or "eval", got "evel"\. Did you mean "eval"\?$'):
+        in_mode(spec, "evel")
+
+
+@pytest.fixture
+def pendulum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("pendulum.yaml").write_text(PENDULUM)
+    return "pendulum.yaml"
+
+
+def test_an_evaluation_uses_the_trainings_statistics_and_leaves_them_alone(pendulum: str) -> None:
+    training: Any = vecwrap.load(pendulum, backend="dummy")
+    evaluated: Any = vecwrap.load(pendulum, mode="eval", stats=training, backend="dummy")
+    training.reset()
+    for _ in range(20):
+        training.step(training.action_space.sample())
+    (statistics,) = training.find(Normalize).observations.statistics.values()
+    mean, variance, count = statistics.mean.copy(), statistics.var.copy(), statistics.count
+    observations, _ = evaluated.reset()
+    original = evaluated.get_original_obs()
+    np.testing.assert_allclose(observations, (original - mean) / np.sqrt(variance + 1e-8), rtol=1e-5)
+    assert statistics.count == count
+    assert evaluated.num_envs == 2
+    assert (training.training, evaluated.training) == (True, False)
+    assert Path("runs/monitor.csv").exists()
+    assert Path("runs/eval/monitor.csv").exists()  # not the training's, moved aside
+    training.save("s.npz")
+    training.close()
+    evaluated.close()
+    saved: Any = vecwrap.load(pendulum, mode="eval", backend="dummy", **{"eval.stats": "s.npz"})
+    np.testing.assert_array_equal(saved.reset()[0], observations)
+    assert not saved.training
+    saved.close()
+
+
+def test_statistics_that_never_saw_anything_are_refused(pendulum: str) -> None:
+    with pytest.raises(PlanError) as error:
+        vecwrap.load(pendulum, mode="eval", backend="dummy")
+    assert str(error.value).startswith(
+        "stats: expected the statistics that Normalize shall use, since they stand still"
+    )
+    vecwrap.load(pendulum, mode="eval", backend="dummy", **{"eval.drop": ["normalize"]}).close()
+    with vecwrap.load(pendulum, mode="eval", backend="dummy", **{"eval.training": True}) as env:
+        assert env.training
+
+
+def test_atari_plays_whole_games_and_pays_raw_rewards() -> None:
+    pytest.importorskip("ale_py")
+    spec = PipelineSpec.parse("BreakoutNoFrameskip-v4 n=1 seed=3 backend=dummy | atari:noop_max=0")
+    ends = {}
+    for mode in ("train", "eval"):
+        with vecwrap.build(in_mode(spec, mode)) as env:
+            env.reset()
+            env.action_space.seed(1)
+            steps, lives = 0, 5
+            while True:
+                *_, terminations, truncations, infos = env.step(env.action_space.sample())
+                steps += 1
+                if terminations.any() or truncations.any():
+                    lives = int(infos["final_info"]["lives"][0])
+                    break
+            ends[mode] = lives
+    assert ends == {"train": 4, "eval": 0}
