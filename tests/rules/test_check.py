@@ -7,10 +7,12 @@ import numpy as np
 import psutil
 import pytest
 from gymnasium import spaces
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import vecwrap
 from vecwrap import registry
-from vecwrap.errors import SpecError, VecwrapError
+from vecwrap.errors import PlanError, SpecError, VecwrapError
 from vecwrap.rules import Fault, rule
 from vecwrap.rules.check import rules
 
@@ -27,8 +29,8 @@ wrappers:
 """
 
 
-def ids(pipeline, **settings):
-    return [finding.id for finding in vecwrap.check(pipeline, **settings)]
+def ids(pipeline, **changes):
+    return [finding.id for finding in vecwrap.check(pipeline, **changes)]
 
 
 def test_findings_are_in_the_order_of_the_pipeline_with_file_line_and_layer(tmp_path):
@@ -99,6 +101,13 @@ def test_outside_of_a_layer_that_refuses_nothing_is_said():
     found = vecwrap.check("CartPole-v1 n=2 backend=dummy | flatten | transpose | framestack:4")
     assert [(f.id, f.layer) for f in found] == [("changes_nothing", "flatten"), ("refused", "transpose")]
     assert found[1].reason.startswith("expected observations of a Box of shape (height, width, channels)")
+
+
+@pytest.mark.parametrize("backend", ["dummy", "subprocess"])
+def test_a_layer_that_refuses_inside_of_a_sub_environment_is_told_too(backend):
+    found = vecwrap.check(f"Pendulum-v1 n=2 backend={backend} | noop_reset | sticky_actions:0 | flatten")
+    assert [(f.id, f.layer, f.place) for f in found] == [("refused", "noop_reset", 'wrappers[0] "noop_reset"')]
+    assert found[0].reason.startswith("expected discrete actions, of which 0 does nothing")
 
 
 def test_an_environment_that_cannot_be_made_is_told_and_the_rest_looked_at():
@@ -218,7 +227,45 @@ def test_an_error_that_explains_a_refusal_stands_in_its_place(registered):
             if layer.spec.name == "transpose":
                 yield Fault(layer, "these are no images.", "Leave it out.")
 
-    settings = {"n": 2, "backend": "dummy", "wrappers": ["transpose", "flatten"]}
-    assert ids(Plain, **settings) == ["refused"]
+    changes = {"n": 2, "backend": "dummy", "wrappers": ["transpose", "flatten"]}
+    assert ids(Plain, **changes) == ["refused"]
     registered("needs_images", needs_images)
-    assert ids(Plain, **settings) == ["needs_images", "changes_nothing"]
+    assert ids(Plain, **changes) == ["needs_images", "changes_nothing"]
+
+
+LAYERS = (
+    "atari", "check_nan", "clip_action", "clip_reward", "clip_reward:2,1", "dtype:float32", "dtype:int8",
+    "extract_obs:a", "extract_obs:camera", {"filter_obs": {"keys": ["a"]}}, "flatten", "frame_skip:2", "framestack:2",
+    "framestack:0",
+    {"framestack": {"k": 2, "keys": ["a"]}}, "grayscale", "monitor", "mujoco", "no_such_layer", "normalize",
+    "normalize_obs:integers=true", {"normalize_obs": {"keys": ["a"]}}, "normalize_reward", "rescale_action", "resize:4",
+    "scale_obs", "scale_reward:2", "scale_reward", "sticky_actions", "terminal_obs", "tile", "time_aware:limit=5",
+    "time_limit:9", "transpose", "video", "gymnasium.wrappers:FrameStackObservation:2",
+    "gymnasium.wrappers:NormalizeObservation",
+)  # fmt: skip
+OBSERVATIONS = ("box_float32", "box_uint8", "discrete", "dict", "nested", "mixed")
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.sampled_from(OBSERVATIONS),
+    st.sampled_from(["discrete", "box_float32"]),
+    st.sampled_from([None, "rgb_array"]),
+    st.lists(st.sampled_from(LAYERS), max_size=4),
+)
+def test_there_is_an_error_exactly_where_build_refuses(observations, actions, render_mode, layers):
+    pipeline = {
+        "env": "vecwrap.testing:ToyEnv",
+        "n": 2,
+        "backend": "dummy",
+        "env_kwargs": {"observations": observations, "actions": actions},
+        "render_mode": render_mode,
+        "wrappers": layers,
+    }
+    errors = [finding for finding in vecwrap.check(pipeline, strict=True) if finding.severity == "error"]
+    refusal = None
+    try:
+        vecwrap.build(pipeline).close()
+    except (SpecError, PlanError) as error:
+        refusal = error
+    assert bool(errors) == (refusal is not None), f"found: {errors}; build says: {refusal}"

@@ -7,8 +7,11 @@ import pytest
 
 import vecwrap
 from vecwrap import registry
+from vecwrap.rules import look
 from vecwrap.rules.check import rules
+from vecwrap.rules.normalizing import CLIPS
 from vecwrap.rules.refusals import REFUSALS
+from vecwrap.values import import_path
 
 PAGE = (Path(__file__).parents[2] / "docs" / "checks.md").read_text(encoding="utf-8")
 OURS = [name for name in registry.rules.names() if registry.rules.entry(name).owner == "vecwrap"]
@@ -65,3 +68,10 @@ def test_one_name_finds_the_rule_and_its_documentation(name):
     assert rule.summary.endswith(".")
     assert len(rule.summary) < 100
     assert rule.reasons
+
+
+def test_layers_of_gymnasium_are_where_the_rules_look_for_them():
+    names = [*look.OBSERVATION_NORMALIZERS, *look.REWARD_NORMALIZERS, *look.STACKS, *look.FRAME_SKIPS, *CLIPS]
+    for name in names:
+        layer = registry.wrappers.find(name, name)
+        assert registry.wrappers.name_of(layer) or import_path(layer) == name

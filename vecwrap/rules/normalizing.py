@@ -10,7 +10,7 @@ from vecwrap.rules.finding import Fault, rule
 from vecwrap.rules.look import OBSERVATION_NORMALIZERS, REWARD_NORMALIZERS, STACKS, boxes, is_image, overlap, spots
 from vecwrap.space_text import space_text
 
-_CLIPS = ("clip_reward", "gymnasium.wrappers.transform_reward:ClipReward")
+CLIPS = ("clip_reward", "gymnasium.wrappers.transform_reward:ClipReward")
 
 
 @rule("warning")
@@ -68,13 +68,13 @@ def reward_inside_normalize(plan: Plan) -> Iterator[Fault]:
     Right: ``Pendulum-v1 | normalize_reward``
     """
     normalizers = list(spots(plan, *REWARD_NORMALIZERS))
-    for spot in spots(plan, "atari", "scale_reward", *_CLIPS):
+    for spot in spots(plan, "atari", "scale_reward", *CLIPS):
         outer = next((normalizer for normalizer in normalizers if normalizer.index > spot.index), None)
         if outer is None:
             continue
         if spot.name == "scale_reward":
             yield Fault(spot.layer, f"{outer.label} divides by the spread, so the factor cancels out.", "Leave it out.")
-        elif spot.name in _CLIPS:
+        elif spot.name in CLIPS:
             yield Fault(
                 spot.layer,
                 f"{outer.label} sees clipped rewards, and never how large they were.",
