@@ -12,6 +12,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -258,9 +259,11 @@ def _is_number_for(value: Any, members: Sequence[Any]) -> bool:
 
 
 def _decode(wanted: type, value: Any) -> Any:
-    if issubclass(wanted, Path) and isinstance(value, str):
-        return wanted(value)
-    return value
+    if not isinstance(value, str):
+        return value
+    if (get_origin(wanted) or wanted) is PathLike:
+        return Path(value)
+    return wanted(value) if issubclass(wanted, Path) else value
 
 
 def _is_data(value: Any) -> bool:

@@ -1,0 +1,85 @@
+"""Files from strangers: what would import a module is refused, and nothing is imported to find that out."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from vecwrap.cli import main
+from vecwrap.errors import SpecError
+from vecwrap.no_imports import refuse_imports
+from vecwrap.registry import import_target
+from vecwrap.spec import PipelineSpec
+
+TRAP = "raise SystemExit('the trap was imported')\n"
+
+
+@pytest.fixture
+def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module that must not be imported, on the way where imports look."""
+    (tmp_path / "trap.py").write_text(TRAP)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("env: trap:Env-v0\n", "p.yaml:1: env"),
+        ("env: CartPole-v1\nwrappers:\n  - trap:Layer:\n", "p.yaml:3: wrappers[0]"),
+        ("env: CartPole-v1\nwrappers:\n  - flatten\n  - {trap:Layer: {k: 1}}\n", "p.yaml:4: wrappers[1]"),
+        ("env: CartPole-v1\nwrappers:\n  - seed_each_episode:\n      seeds: trap:seeds\n",
+         'p.yaml:4: wrappers[0] "seed_each_episode", argument seeds'),
+        ("env: CartPole-v1\nwrappers: ['video:trigger=\"trap:now\"']\n",
+         'p.yaml:2: wrappers[0] "video", argument trigger'),
+        ("env: CartPole-v1\nwrappers: [{anything: [[{a: trap:now}]]}]\n",
+         'p.yaml:2: wrappers[0] "anything", argument number 1'),
+        ("env: CartPole-v1\nbackend: {name: trap:Backend}\n", "p.yaml:2: backend"),
+        ("env: CartPole-v1\nbackend: {name: shmem, hook: trap:Hook}\n", "p.yaml:2: backend.hook"),
+        ("env: CartPole-v1\nenv_kwargs:\n  a: [1, trap:Reward]\n", "p.yaml:3: env_kwargs.a[1]"),
+        ("env: CartPole-v1\neval: {env: trap:Env}\n", "p.yaml:2: eval.env"),
+        ("env: CartPole-v1\neval: {add: [trap.sub:Layer]}\n", "p.yaml:2: eval.add[0]"),
+        ("env: CartPole-v1\nwrappers: [flatten]\neval:\n  wrappers: {flatten: {x: trap:now}}\n",
+         "p.yaml:4: eval.wrappers.flatten.x"),
+        ("env: CartPole-v1\neval: {backend: {hook: trap:Hook}}\n", "p.yaml:2: eval.backend.hook"),
+        ("env: CartPole-v1\neval: {backend: trap.sub:Backend}\n", "p.yaml:2: eval.backend"),
+        ("extends: base.yaml\n", "base.yaml:2: wrappers[0]"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("trap")
+def test_every_way_to_an_import_is_refused_before_anything_is_imported(
+    text: str, place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("base.yaml").write_text("env: CartPole-v1\nwrappers: [trap.sub:Layer]\n")
+    Path("p.yaml").write_text(text)
+    with pytest.raises(SpecError) as error:
+        refuse_imports(PipelineSpec.load("p.yaml"))
+    assert str(error.value).startswith(f'{place}: expected nothing to import (--no-imports), got "trap')
+    assert main(["check", "--no-imports", "p.yaml"]) == 1
+    said = capsys.readouterr().out
+    assert "expected nothing to import (--no-imports)" in " ".join(said.split())
+    assert "trap" not in sys.modules
+
+
+@pytest.mark.usefixtures("trap")
+def test_names_alone_and_ordinary_text_are_let_through() -> None:
+    Path("p.yaml").write_text("env: CartPole-v1\nn: 2\nbackend: dummy\nwrappers: [monitor: {dir: 'C:/runs/a b:c'}]\n")
+    refuse_imports(PipelineSpec.load("p.yaml"))
+    assert main(["check", "--no-imports", "p.yaml"]) == 0
+
+
+@pytest.mark.usefixtures("trap")
+def test_without_the_option_the_module_is_imported() -> None:
+    Path("p.yaml").write_text("env: CartPole-v1\nwrappers: [trap:Layer:]\n")
+    assert main(["check", "p.yaml"]) != 0
+    with pytest.raises(SystemExit, match="the trap was imported"):
+        import_target("trap:Layer", "here")
+
+
+@pytest.mark.usefixtures("trap")
+@pytest.mark.parametrize("text", ["trap", "trap.", "trap:", ":trap", " trap:a", "trap/a:b", "trap:a b", "..trap:a"])
+def test_only_the_one_form_is_ever_imported(text: str) -> None:
+    with pytest.raises(SpecError, match=r'^here: expected an import path "module:attr", got '):
+        import_target(text, "here")
+    assert "trap" not in sys.modules
