@@ -190,11 +190,14 @@ def _changes(rows: list[Row]) -> Json:
 def _arguments(row: Row) -> Json:
     """What may stand beneath a layer's name: nothing, the first argument, a list of them, or a mapping of names."""
     positional = [p for p in row.parameters if p.by_position]
-    forms: list[Json] = [_settings(row, partial=False), _list(row)]
-    if not _required(row):
+    needed = set(_required(row))
+    forms: list[Json] = [_settings(row, partial=False)]
+    if needed <= {p.name for p in positional}:
+        forms.append(_list(row))
+    if not needed:
         forms.append({"type": "null"})
     first = _value(positional[0]) if positional else {} if row.any_position else None
-    if first is not None and len(_required(row)) <= 1:
+    if first is not None and needed <= {p.name for p in positional[:1]}:
         told = _told(positional[0], row.help.get(positional[0].name, "")) if positional else {}
         forms.append({"allOf": [first, {"not": {"type": ["array", "object", "null"]}}], **told})
     return {"anyOf": forms}
@@ -241,7 +244,7 @@ def _text_of(row: Row) -> str:
     if not items:
         return re.escape(row.name)
     item = f"(?:{'|'.join(items)})"
-    arguments = rf"\s*:\s*{item}(?:\s*,\s*{item})*"
+    arguments = rf":\s*{item}(?:\s*,\s*{item})*"
     return re.escape(row.name) + (arguments if _required(row) else f"(?:{arguments})?")
 
 

@@ -1,0 +1,285 @@
+"""The JSON schema of pipeline files, read by a validator that is not ours and held against what the plan accepts."""
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vecwrap.cli import main
+from vecwrap.commands.schema import pipeline_schema
+from vecwrap.errors import PlanError, SpecError
+from vecwrap.keys import EVAL_KEYS, KEYS
+from vecwrap.layer_plan import plan_layers
+from vecwrap.layer_spec import LayerSpec
+from vecwrap.pipeline_file import read_file
+from vecwrap.plan import plan
+from vecwrap.preset import Preset
+from vecwrap.registry import backends, register_wrapper, wrappers
+from vecwrap.signatures import REQUIRED, Signature
+from vecwrap.spec import PipelineSpec
+from vecwrap.yaml_file import read_yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = pipeline_schema()
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+FILES = sorted([*ROOT.glob("examples/**/*.yaml"), *ROOT.glob("examples/**/*.json")])
+NAMES = wrappers.names()
+
+
+def valid(text):
+    return VALIDATOR.is_valid(read_yaml(text, "p.yaml").value)
+
+
+def parameters(name):
+    """What a layer takes."""
+    target = wrappers.load(name)
+    return Signature.of(target, skip=0 if isinstance(target, Preset) else 1).parameters
+
+
+def test_it_is_a_schema_of_the_draft_that_it_names():
+    assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+# -- what it takes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", [pytest.param(file, id=file.name) for file in FILES])
+def test_the_examples_are_valid(file):
+    VALIDATOR.validate(read_file(file)[0])
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in sorted((ROOT / "docs").glob("*.md"))])
+def test_the_pipelines_of_the_pages_are_valid(page):
+    for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        VALIDATOR.validate(read_yaml(block, page.name).value)
+
+
+LAYERS = [
+    "atari", "framestack: 4", "framestack:4,padding=first", "' framestack: 4 ,  padding = first '",
+    "{framestack: {k: 2}}",
+    "{framestack: [4]}", "{framestack: {'*': [4], padding: first}}", "{monitor: null}", "{monitor: runs/pong}",
+    "'monitor:dir=\"C:/runs, all\",per_env=true'", "'monitor:\"a:b\"'", "'monitor:dir='", "{clip_reward: [-1, 1]}",
+    "'clip_reward:-1e-3,.inf'", "{filter_obs: [[a, b]]}", "{rescale_action: {low: [0, 1], high: 1}}", "mujoco",
+    "mujoco:gamma=0.9", "{mujoco: {gamma: 0.9, clip: 5}}", "pkg.mod:Class", "pkg.mod:Class:4,k=v", "'my_layers:Scale:'",
+    "my_layers:Scale:2.0", "{my_layers:Scale: 2}", "{pkg.mod:Outer.Inner: {k: [1]}}", "{seed_each_episode: [[1, 2]]}",
+    "{time_limit: 9}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_may_be_written_in_any_of_its_forms(layer):
+    text = f"env: A\nwrappers:\n  - {layer}\n"
+    PipelineSpec.from_yaml(text)
+    VALIDATOR.validate(read_yaml(text, "p.yaml").value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "env: A\nwrappers: atari | framestack:4 | pkg.mod:Class | monitor:dir=\"a|b\"\n",
+        "env: A\nwrappers: null\n",
+        "env: A\nn: null\nseed: 3\nautoreset: episodic\ncopy: false\nbatch_size: 2\nrender_mode: rgb_array\n",
+        "env: A\nautoreset: NextStep\ntraining: false\nstats: s.npz\nenv_kwargs: {a: [1]}\nstart_index: 4\n",
+        "$schema: pipeline.schema.json\nenv: A\n",
+        "env: A\nbackend: shmem\n", "env: A\nbackend: shmem:workers=2,daemon=false\n", "env: A\nbackend: auto\n",
+        "env: A\nbackend: {name: shmem, workers: 2, start_method: fork}\n", "env: A\nbackend: {workers: 2}\n",
+        "env: A\nbackend: pkg.mod:Backend\n", "env: A\nbackend: {name: mod:Backend, anything: 3}\n",
+        "env: A\neval: {n: 1, seed: 2, stats: s.npz, training: true, drop: [monitor, 1], add: [video]}\n",
+        "env: A\neval: {wrappers: {framestack: {padding: first}}, backend: {workers: 1}, drop: monitor}\n",
+        "env: A\neval: {wrappers: [framestack: 4], backend: dummy, env: B}\n",
+    ],
+)  # fmt: skip
+def test_a_good_file_is_valid(text):
+    PipelineSpec.from_yaml(text)
+    VALIDATOR.validate(read_yaml(text, "p.yaml").value)
+
+
+def test_a_file_that_extends_another_changes_its_layers():
+    head = "extends: base.yaml\nwrappers: "
+    assert valid(head + "{framestack: {padding: first}, time_limit: 9, '2': {k: 3}, Scale: {factor: 2}, a.b:C: 3}\n")
+    assert valid(head + "[framestack: 4]\n")
+    assert not valid(head + "{framestack: {pad: first}}\n")
+    assert not valid(head + "[framestack: {padding: first}]\n")
+
+
+# -- what it refuses --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n: 3\n", "- env\n", "env: 3\n", "env: A\nn: four\n", "env: A\nn: 1.5\n", "env: A\nnum_envs: 4\n",
+        "env: A\nautoreset: same\n", "env: A\ncopy: 1\n", "env: A\nenv_kwargs: [1]\n", "env: A\nstats: 3\n",
+        "env: A\nwrappers: [framestak]\n", "env: A\nwrappers: [framestack]\n", "env: A\nwrappers: [framestack: null]\n",
+        "env: A\nwrappers: [framestak: 4]\n", "env: A\nwrappers: [framestack: four]\n", "env: A\nwrappers: [4]\n",
+        "env: A\nwrappers: [framestack: {kk: 4}]\n", "env: A\nwrappers: [framestack: {padding: first}]\n",
+        "env: A\nwrappers: [framestack: {k: 4, padding: zeros}]\n",
+        "env: A\nwrappers: [{framestack: 4, padding: first}]\n",
+        "env: A\nwrappers: [framestack: [4, first]]\nn: [3]\n", "env: A\nwrappers: [monitor: [a, b]]\n",
+        "env: A\nwrappers: ['framestack:4,pading=first']\n", "env: A\nwrappers: ['framestack:']\n",
+        "env: A\nwrappers: ['framestack:4,,first']\n", "env: A\nwrappers: ['framestack : 4']\n",
+        "env: A\nwrappers: ['flatten:3']\n",
+        "env: A\nwrappers: ['monitor:dir=C:/runs']\n", "env: A\nwrappers: atari | framestak:4\n",
+        "env: A\nwrappers: {framestack: {k: 2}}\n", "env: A\nwrappers: ['a b:C']\n",
+        "env: A\nwrappers: [pkg.mod.Class]\n",
+        "extends: base.yaml\nwrappers: {framestak: {k: 2}}\n", "extends: base.yaml\nwrappers: {framestack: {kk: 2}}\n",
+        "extends: 3\n", "env: A\nbackend: shmen\n", "env: A\nbackend: {name: shmem, worker: 2}\n",
+        "env: A\nbackend: {name: dummy, workers: 2}\n", "env: A\nbackend: {name: shmem, workers: two}\n",
+        "env: A\nbackend: 'shmem:worker=2'\n", "env: A\nbackend: shmem:2\n", "env: A\nbackend: {worker: 2}\n",
+        "env: A\neval: {num: 3}\n", "env: A\neval: {eval: {n: 1}}\n", "env: A\neval: {extends: a}\n",
+        "env: A\neval: {add: [vidoe]}\n", "env: A\neval: {wrappers: {framestak: 3}}\n",
+        "env: A\neval: {drop: {a: 1}}\n",
+    ],
+)  # fmt: skip
+def test_a_bad_file_is_not_valid(text):
+    assert not valid(text)
+    with pytest.raises((SpecError, PlanError)):
+        PipelineSpec.from_yaml(text.replace("env: A", "env: CartPole-v1"), "p.yaml")
+        plan(PipelineSpec.from_yaml(text.replace("env: A", "env: CartPole-v1"), "p.yaml"))
+
+
+# -- held against the plan, layer by layer ----------------------------------------------------------------------------
+
+scalars = st.none() | st.booleans() | st.integers(1, 9) | st.sampled_from([0.5, -0.25]) | st.sampled_from(["a", "new"])
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b"]), inner, max_size=2)
+)
+
+
+@st.composite
+def layer_of(draw, name):
+    """A layer in one of its forms, with arguments of which some fit."""
+    names = [parameter.name for parameter in parameters(name)] + ["other"]
+    arguments = st.dictionaries(st.sampled_from(names), draw(st.sampled_from([values, scalars])), max_size=3)
+    form = draw(st.sampled_from(["alone", "one", "list", "named", "both"]))
+    if form == "alone":
+        return name
+    if form == "one":
+        return {name: draw(values)}
+    if form == "list":
+        return {name: draw(st.lists(values, max_size=3))}
+    if form == "named":
+        return {name: draw(arguments)}
+    return {name: {"*": draw(st.lists(scalars, max_size=2)), **draw(arguments)}}
+
+
+def accepted(layer):
+    """Whether names and types are right; None where they are, and a value is out of its range all the same."""
+    try:
+        plan_layers([LayerSpec.parse(layer)])
+    except SpecError:
+        return False
+    except PlanError:
+        return None
+    return True
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_takes_what_the_plan_takes_and_refuses_its_mistakes_of_names_and_types(name):
+    @settings(max_examples=25, deadline=None)
+    @given(layer_of(name))
+    def agree(layer):
+        expected = accepted(layer)
+        said = VALIDATOR.is_valid({"env": "A", "wrappers": [layer]})
+        assert said or expected is False, "refused, and is good"
+        # No schema can say that an argument is given twice, or is missing beside a list of others.
+        if isinstance(layer, str) or "*" not in str(layer):
+            assert not said or expected is not False, "taken, and is bad"
+
+    agree()
+
+
+pieces = st.sampled_from(
+    ["framestack", "monitor", "clip_reward", "flatten", "pkg.mod", "Scale", ":", ":", ",", "=", "k", "dir", "padding",
+     "first", "4", "-1e-3", '"a:b"', "'c,d'", "'it''s'", "null", " ", "per_env", "true", '"', ""]
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(pieces, max_size=12).map("".join))
+def test_text_that_is_a_layer_is_no_mistake_to_an_editor(text):
+    try:
+        layer = LayerSpec.parse(text)
+    except SpecError:
+        return
+    if ":" in layer.target or accepted(layer):
+        assert VALIDATOR.is_valid({"env": "A", "wrappers": [text]}), text
+        assert VALIDATOR.is_valid({"env": "A", "wrappers": f"atari | {text}|{text}"}), text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_parameter_has_its_type_default_and_help(name):
+    properties = SCHEMA["$defs"][f"settings {name}"]["properties"]
+    for parameter in parameters(name):
+        told = properties[parameter.name]
+        assert told["description"]
+        if parameter.default is REQUIRED:
+            assert "default" not in told
+        else:
+            default = list(parameter.default) if isinstance(parameter.default, tuple) else parameter.default
+            assert told.get("default", []) == default
+            jsonschema.validate(default, told)
+    assert set(properties) == {parameter.name for parameter in parameters(name)} | {"*"}
+
+
+def test_each_backend_has_its_options():
+    forms = SCHEMA["$defs"]["backend"]["anyOf"]
+    for name in backends.names():
+        (form,) = [form for form in forms if form.get("properties", {}).get("name", {}).get("const") == name]
+        assert set(form["properties"]) >= ({"name"} if name == "dummy" else {"name", "workers", "envs_per_worker"})
+        assert all(option["description"] for option in form["properties"].values())
+
+
+def test_each_key_of_a_pipeline_is_there_with_its_help():
+    assert set(SCHEMA["properties"]) == {*KEYS, "extends", "$schema"}
+    assert set(SCHEMA["properties"]["eval"]["properties"]) == set(EVAL_KEYS)
+    for key in KEYS:
+        assert SCHEMA["properties"][key]["description"]
+    assert SCHEMA["properties"]["n"]["default"] is None
+    assert SCHEMA["properties"]["autoreset"]["default"] == "same_step"
+
+
+def test_a_layer_that_is_registered_is_in_it(monkeypatch):
+    def halve(env, by: float = 2.0, *, why: str):
+        """Halve."""
+
+    register_wrapper("halve", halve)
+    register_wrapper("absent", "no_such_module_x:Layer")
+    try:
+        validator = jsonschema.Draft202012Validator(pipeline_schema())
+    finally:
+        wrappers.unregister("halve")
+        wrappers.unregister("absent")
+    for layer, expected in (
+        ({"halve": {"why": "so"}}, True), ({"halve": {"by": 3}}, False), ({"halve": 3}, False), ("halve", False),
+        ("halve:why=so", True), ({"halve": [1]}, False), ({"absent": {"anything": 3}}, True), ("absent:3,4", True),
+    ):  # fmt: skip
+        assert validator.is_valid({"env": "A", "wrappers": [layer]}) is expected, layer
+    assert not VALIDATOR.is_valid({"env": "A", "wrappers": ["halve:why=so"]})
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_it_or_writes_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == SCHEMA
+    assert main(["schema", "--out", "pipeline.schema.json"]) == 0
+    assert capsys.readouterr().out == ""
+    assert json.loads(Path("pipeline.schema.json").read_text(encoding="utf-8")) == SCHEMA
+    assert main(["schema", "--out", "nowhere/pipeline.schema.json"]) == 2
+    assert "--out nowhere/pipeline.schema.json: cannot be written" in capsys.readouterr().err
+
+
+def test_a_file_that_names_its_schema_loads(tmp_path):
+    file = tmp_path / "p.yaml"
+    file.write_text("# yaml-language-server: $schema=pipeline.schema.json\nenv: CartPole-v1\nn: 2\n")
+    assert PipelineSpec.load(file) == PipelineSpec("CartPole-v1", n=2)
+    (tmp_path / "p.json").write_text('{"$schema": "./pipeline.schema.json", "env": "CartPole-v1", "n": 2}')
+    assert PipelineSpec.load(tmp_path / "p.json") == PipelineSpec("CartPole-v1", n=2)
