@@ -1,6 +1,7 @@
 """Frames that recorders ask for: rendered where the sub-environment lives, before its autoreset, and riding home."""
 
 import gc
+import pickle
 import weakref
 
 import numpy as np
@@ -141,11 +142,11 @@ def test_asked_while_rows_are_out_it_holds_for_those_that_are_sent_afterwards(ba
 def test_asking_is_one_message_where_it_changes_something_and_none_where_not(backend, monkeypatch):
     with some(backend) as env:
         sent = []
-        real = env.unwrapped._send_message
+        real = env.unwrapped._send_bytes
         monkeypatch.setattr(
             env.unwrapped,
-            "_send_message",
-            lambda worker, message, *rest: (sent.append(message[0]), real(worker, message, *rest)),
+            "_send_bytes",
+            lambda worker, data, *rest: (sent.append(pickle.loads(data)[0]), real(worker, data, *rest)),
         )
         env.reset(seed=1)
         env.request_frames([1])

@@ -58,7 +58,7 @@ def run(factory, n, steps, mode, others, *, stack=None, seed=0, unrest=0.2):
 
 @pytest.mark.parametrize("mode", Autoreset)
 def test_cartpole_is_the_same_on_every_backend_with_any_number_of_workers(mode):
-    met = run(cartpole(limit=20), 8, 300, mode, OTHERS)
+    met = run(cartpole(limit=20), 8, 320, mode, OTHERS)
     assert min(met.values()) >= ENOUGH, met
 
 

@@ -155,7 +155,7 @@ class StepResult:
 
     @property
     def live(self) -> BoolArray:
-        """(m,) bool: the row carries a new observation; False for a row that rests, and for one lost without a reset."""
+        """(m,) bool: the row carries a new observation; False where it rests, or was lost without a reset."""
         return self.acted | self.first
 
     @property

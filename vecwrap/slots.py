@@ -272,6 +272,7 @@ class Slots:
     Attributes:
         observations, final_observations, actions: columns of the spaces' leaves.
         rewards, raw_rewards: (num_rows,) float64.
+        scheduled: (num_rows,) float64. How many episodes a schedule has given.
         terminations, truncations, first, acted, raw_dones, raw_first: (num_rows,) bool.
         lost: (num_rows,) bool. Written by the parent alone.
         infos, final_infos: a dict per row.
@@ -292,9 +293,9 @@ class Slots:
         self.observations = make_column(observation_space, num_rows, allocate, shared=shared)
         self.final_observations = make_column(observation_space, num_rows, allocate, shared=shared)
         self.actions = make_column(action_space, num_rows, allocate, shared=shared, path="action")
-        self._numbers = allocate((2, num_rows), np.float64)
+        self._numbers = allocate((3, num_rows), np.float64)
         self._flags = allocate((6, num_rows), np.bool_)
-        self.rewards, self.raw_rewards = self._numbers
+        self.rewards, self.raw_rewards, self.scheduled = self._numbers
         self.terminations, self.truncations, self.first, self.acted, self.raw_dones, self.raw_first = self._flags
         self.lost = np.zeros(num_rows, dtype=np.bool_)
         self.infos: list[dict[str, Any]] = [{}] * num_rows

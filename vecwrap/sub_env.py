@@ -7,12 +7,13 @@ no harm, and the terminal observation is copied before the reset overwrites it.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import pickle
 import traceback
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium
@@ -26,7 +27,7 @@ from vecwrap.infos import own_copy, snapshot
 from vecwrap.schedule import Schedule
 from vecwrap.slots import Slots
 
-__all__ = ["Failure", "SubEnv", "SubEnvFactory", "Tap", "make_failure"]
+__all__ = ["Failure", "SubEnv", "SubEnvFactory", "Takeover", "Tap", "make_failure"]
 
 Env = gymnasium.Env[Any, Any]
 _NOT_CALLABLE = ("reset", "step", "close")
@@ -134,6 +135,8 @@ class Failure:
     kind: str
     message: str
     traceback: str
+    note: str = ""  # what was done about it
+    stepped: bool = False  # the step itself was done, and its row is whole but for the reset that failed after it
     cause: BaseException | None = field(default=None, compare=False)
 
     def error(self) -> SubEnvError:
@@ -146,7 +149,7 @@ class Failure:
         seed = "unseeded" if self.seed is None else f"seed {self.seed}"
         error = SubEnvError(
             f"sub-environment {self.index} ({seed}) raised {self.kind} in {self.during}{place}{action}: {self.message}"
-            f"{remedy}",
+            f"{self.note}{remedy}",
             index=self.index,
             seed=self.seed,
             episode=self.episode,
@@ -159,10 +162,28 @@ class Failure:
 
     def without_cause(self) -> Failure:
         """Give the form that travels: exceptions of an environment need not survive pickling."""
-        return Failure(
-            self.index, self.seed, self.episode, self.step, self.action, self.during, self.kind, self.message,
-            self.traceback,
-        )  # fmt: skip
+        return replace(self, cause=None)
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """What a sub-environment that is made anew takes over from the one that was lost.
+
+    Attributes:
+        seed: of its first reset, where neither that nor a schedule brings one.
+        attributes: what ``set_attr`` has set, in that order.
+        schedule: what ``SubEnv.follow`` was given.
+        scheduled: how many episodes the schedule has given.
+        frames: which frames are wanted.
+        resting: observation, ``terminated`` and ``truncated`` of a row that rests (episodic mode).
+    """
+
+    seed: int | None = None
+    attributes: dict[str, Any] = field(default_factory=dict)
+    schedule: bytes | None = None
+    scheduled: int = 0
+    frames: Frames = Frames.NONE
+    resting: tuple[Any, bool, bool] | None = None
 
 
 def float_reward(reward: Any) -> float:
@@ -208,6 +229,8 @@ class SubEnv:
         self._tap = next((layer for layer in chain if isinstance(layer, Tap)), None)
         self._goes_on = [layer for layer in chain if hasattr(layer, "game_goes_on")]
         self._schedule: Schedule | None = None
+        self._seed_of_takeover: int | None = None
+        self._autoresetting = False
 
     def attach(self, slots: Slots, row: int) -> None:
         """Say where the results go."""
@@ -222,7 +245,7 @@ class SubEnv:
             seed: as ``gymnasium.Env.reset``.
             options: likewise; each sub-environment gets a copy of its own.
         """
-        self._over = True
+        self._over, self._autoresetting = True, False
         slots, row = self._slots, self._row
         self._begin(seed, deepcopy(options))
         slots.rewards[row] = 0.0
@@ -233,6 +256,7 @@ class SubEnv:
 
     def step(self, action: Any) -> None:
         """Take one action and write the row."""
+        self._autoresetting = False
         if self._over:
             self._step_after_end()
             return
@@ -326,6 +350,30 @@ class SubEnv:
         """Say how many the schedule has given."""
         assert self._schedule is not None
         self._schedule.episodes = episodes
+        self._slots.scheduled[self._row] = episodes
+
+    def take_over(self, takeover: Takeover) -> None:
+        """Go on in the place of a sub-environment that was lost."""
+        for name, value in takeover.attributes.items():
+            self.set_attr(name, value)
+        self.frames = takeover.frames
+        self._seed_of_takeover = takeover.seed
+        if takeover.schedule is not None:
+            self.follow(takeover.schedule)
+            self.go_on_in_schedule(takeover.scheduled)
+        if takeover.resting is not None:
+            slots, row = self._slots, self._row
+            observation, slots.terminations[row], slots.truncations[row] = takeover.resting
+            slots.observations.put(row, observation)
+
+    def made_anew(self, factory: SubEnvFactory | Callable[[], Env], takeover: Takeover) -> SubEnv:
+        """Close this one, whatever it says, and give another that takes its place."""
+        with contextlib.suppress(Exception, SystemExit):
+            self.env.close()
+        other = SubEnv(self.index, factory(), self._mode, debug=self._debug)
+        other.attach(self._slots, self._row)
+        other.take_over(takeover)
+        return other
 
     def close(self) -> None:
         """Close the environment."""
@@ -345,6 +393,7 @@ class SubEnv:
             kind=type(error).__name__,
             message=_text_of(error),
             traceback="".join(traceback.format_exception(error)),
+            stepped=during == "step" and self._autoresetting,
             cause=error,
         )
 
@@ -362,6 +411,9 @@ class SubEnv:
         self._write(observation, info)
 
     def _reset_env(self, seed: int | None, options: dict[str, Any] | None) -> Any:
+        if seed is None:
+            seed = self._seed_of_takeover
+        self._seed_of_takeover = None
         if seed is not None:
             self._seed = seed
         return self.env.reset(seed=seed, options=options)
@@ -373,6 +425,7 @@ class SubEnv:
                 return result
             # the game ended within its reset; what follows is a new one, and so the schedule's
         seed, options = schedule.next(seed, options)
+        self._slots.scheduled[self._row] = schedule.episodes
         observation, info = self._reset_env(seed, options)
         return observation, info if seed is None else {**info, "episode_seed": seed}
 
@@ -392,9 +445,9 @@ class SubEnv:
         slots.final_observations.put(row, observation)
         slots.final_infos[row] = snapshot(info)
         slots.final_frames[row] = self._frame() if self.frames is Frames.ALL else None
-        self._over = True
+        slots.first[row] = self._over = self._autoresetting = True
         self._begin(None, None)
-        slots.first[row] = True
+        self._autoresetting = False
         paid, ended, slots.raw_first[row] = self._raw_of_reset()
         slots.raw_rewards[row] += paid
         slots.raw_dones[row] |= ended
@@ -457,4 +510,4 @@ def _text_of(error: BaseException) -> str:
 def make_failure(index: int, error: BaseException) -> Failure:
     """Say that a factory raised."""
     text = "".join(traceback.format_exception(error))
-    return Failure(index, None, 0, 0, None, "make", type(error).__name__, _text_of(error), text, error)
+    return Failure(index, None, 0, 0, None, "make", type(error).__name__, _text_of(error), text, cause=error)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.error import NoAsyncCallError
+from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
 
 from vecwrap import batch as batches
 from vecwrap import checkpoint
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from vecwrap.backends.base import Backend
+    from vecwrap.backends.restarts import Health
 
 __all__ = ["FiveTuple", "VecEnv"]
 
@@ -218,7 +219,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             count = min(count, root.batch_size)
         try:
             step = self._receive(count, timeout)
-        except BaseException:
+        except BaseException as error:
+            if root.closed and isinstance(error, Exception):  # by another thread, or by a signal's handler
+                raise ClosedEnvironmentError(f"{name}: the environment was closed meanwhile") from error
             if not root._num_out:  # a layer raised; the rows themselves are home
                 root._pending = None
             raise
@@ -490,6 +493,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def _original_rewards(self) -> FloatArray | None:
         """What came to this layer last, where it normalises rewards."""
         return None
+
+    def health(self) -> Health:
+        """Say what was lost and made anew: restarts and lost episodes of each sub-environment, and the workers."""
+        return self._root.health()
 
     @property
     def backend(self) -> str:

@@ -6,13 +6,14 @@ A backend adds how sub-environments are made, asked and closed: ``_start``, ``_s
 
 from __future__ import annotations
 
+import contextlib
 import time
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import gymnasium
 import numpy as np
@@ -20,12 +21,15 @@ from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector import AutoresetMode
 
+from vecwrap import batch as batches
 from vecwrap.actions import conform_actions
+from vecwrap.backends.recovery import Recovery
+from vecwrap.backends.restarts import Health, Restarts, WorkerHealth, check_policy
 from vecwrap.batch import Batch
-from vecwrap.contract import Autoreset, Frames, IntArray, StepResult
-from vecwrap.errors import ArgumentError, BackendError, PlanError, ResetNeededError, SubEnvError
+from vecwrap.contract import Autoreset, BoolArray, Frames, IntArray, StepResult
+from vecwrap.errors import ArgumentError, BackendError, PlanError, ResetNeededError, SubEnvError, VecwrapError
 from vecwrap.slots import Slots
-from vecwrap.sub_env import Failure
+from vecwrap.sub_env import Failure, Takeover
 from vecwrap.vec_env import VecEnv
 
 __all__ = ["Backend", "Description", "Factory"]
@@ -87,6 +91,13 @@ class Backend(VecEnv):
         start_index: added to the index of each sub-environment in seeds (for parts of a larger vector).
         seed: used by the first reset that is given none.
         debug: check each action and observation against its space.
+        on_failure: ``"raise"``, or ``"restart"``: a sub-environment that raises is made anew, and so are all those of a
+            worker that dies or hangs; the episodes that are lost with them end truncated.
+        max_restarts: how often a sub-environment may be made anew within ``restart_window``; None for no limit. The
+            failure after that is raised.
+        restart_window: seconds; None counts over the whole run.
+        restart_backoff: seconds to wait before one that was lost again before it had taken a step is made anew; doubled
+            each further time.
     """
 
     name: ClassVar[str] = "backend"
@@ -102,8 +113,13 @@ class Backend(VecEnv):
         start_index: int = 0,
         seed: int | None = None,
         debug: bool = False,
+        on_failure: Literal["raise", "restart"] = "raise",
+        max_restarts: int | None = 10,
+        restart_window: float | None = 60.0,
+        restart_backoff: float = 0.1,
     ) -> None:
         self.closed = True  # until something has been opened
+        check_policy(on_failure, max_restarts, restart_window, restart_backoff)
         self.num_envs = len(factories)
         if not factories:
             raise PlanError("n: expected at least one sub-environment, got 0 factories")
@@ -132,6 +148,14 @@ class Backend(VecEnv):
         self._frames_changed = False
         self._frames_told = [Frames.NONE] * self.num_envs
         self._latest: Batch = None
+        self._recovery: Recovery | None = None
+        if on_failure == "restart":
+            if type(self)._make_anew is Backend._make_anew:
+                raise PlanError(f'on_failure: {self.name} makes no sub-environment anew; expected "raise"')
+            restarts = Restarts(self.num_envs, max_restarts, restart_window, restart_backoff)
+            self._recovery = Recovery(self.num_envs, self.autoreset, restarts)
+        self._due: dict[int, float] = {}  # sub-environments that are lost, and when they are to be made anew
+        self._gone: set[int] = set()  # those that could not be made anew
         self.slots: Slots
         self.closed = False
         try:
@@ -170,6 +194,10 @@ class Backend(VecEnv):
     def _stop(self, timeout: float, terminate: bool) -> None:
         """Close all that was opened, whatever state it is in."""
 
+    def _make_anew(self, takeovers: dict[int, Takeover]) -> None:
+        """Make sub-environments anew that were lost; failures go to ``_not_made``."""
+        raise NotImplementedError(f"{type(self).__name__} makes no sub-environment anew")
+
     @abstractmethod
     def _tell_frames(self, wanted: Sequence[Frames]) -> None:
         """Say which frames of each sub-environment are wanted with the rows that are sent from now on."""
@@ -180,18 +208,36 @@ class Backend(VecEnv):
         self._mark_out(env_ids)
         try:
             self._tell_changed_frames()
-            self._send_rows(conform_actions(self.single_action_space, actions, len(env_ids)), env_ids)
-        except BaseException:
-            self._mark_home(env_ids)
+            rows = conform_actions(self.single_action_space, actions, len(env_ids))
+            if self._recovery is None:
+                self._send_rows(rows, env_ids)
+                return
+            self._recovery.asked_to_step(env_ids)
+            well = self._settle_lost(env_ids, self._recovery.lost[env_ids])
+            if well.all():
+                self._send_rows(rows, env_ids)
+            elif well.any():
+                self._send_rows(batches.take(rows, well), env_ids[well])
+        except BaseException as error:
+            self._not_sent(env_ids, error)
             raise
 
     def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         self._mark_out(env_ids)
         try:
             self._tell_changed_frames()
-            self._reset_rows(env_ids, seeds, options)
-        except BaseException:
-            self._mark_home(env_ids)
+            if self._recovery is None:
+                self._reset_rows(env_ids, seeds, options)
+                return
+            self._recovery.asked_to_reset(env_ids, seeds, options)
+            for i in self._gone.intersection(env_ids.tolist()):
+                self._due[i] = 0.0  # whoever asks for a reset asks for another try
+            well = self._settle_lost(env_ids, np.zeros(len(env_ids), dtype=np.bool_))
+            if well.any():
+                chosen = [seed for seed, one in zip(seeds, well.tolist(), strict=True) if one]
+                self._reset_rows(env_ids[well], chosen, options)
+        except BaseException as error:
+            self._not_sent(env_ids, error)
             raise
 
     def _receive(self, count: int, timeout: float | None) -> StepResult:
@@ -208,17 +254,140 @@ class Backend(VecEnv):
         del self._ready[: len(taken)]
         self._failed = []
         step = self.slots.collect(env_ids, copy=self.copy)
+        if self._recovery is not None:
+            self._recovery.delivered(step, self.slots)
         step.failures = failures
         self._mark_home(env_ids)
         self._note_ends(step)
         self._latest = step.observations
+        if self._due:
+            with contextlib.suppress(VecwrapError):  # it is said with the next call; what has come is not held back
+                self._make_due_anew()
         return step
 
     def _arrived(self, rows: Sequence[int], failures: Sequence[Failure]) -> None:
         """Book rows that came home and rows that failed."""
         self._progress = True
+        if self._recovery is not None:
+            self._recovery.tell(rows, self.slots)
         self._ready.extend(rows)
-        self._failed.extend(failures)
+        for failure in failures:
+            if (refused := self._lose_one(failure)) is not None:
+                self._failed.append(refused)
+
+    # -- rows that are lost --------------------------------------------------------------------------------------------
+
+    def health(self) -> Health:
+        """Say what was lost and made anew."""
+        if self._recovery is None:
+            none = np.zeros(self.num_envs, dtype=np.int64)
+            return Health(none, none.copy(), ("",) * self.num_envs, self._worker_health())
+        restarts = self._recovery.restarts
+        counts, lost = restarts.counts.copy(), self._recovery.lost_episodes.copy()
+        return Health(counts, lost, tuple(restarts.reasons), self._worker_health())
+
+    def _worker_health(self) -> tuple[WorkerHealth, ...]:
+        return ()
+
+    def _lose_one(self, failure: Failure) -> Failure | None:
+        """Let a sub-environment that raised be made anew; gives the failure where that may not be."""
+        recovery = self._recovery
+        if recovery is None:
+            return failure
+        if failure.stepped:
+            recovery.keep_step(failure.index, self.slots)
+        if self._lose([failure.index], str(failure.error()).partition("\n")[0], made=failure.during != "make"):
+            return None
+        recovery.give_up(failure.index)
+        return self._refused(failure)
+
+    def _refused(self, failure: Failure) -> Failure:
+        """Say why a sub-environment was not made anew."""
+        if self._recovery is None:
+            return failure
+        limit = self._recovery.restarts.limit_in_words()
+        return replace(failure, note=f"\nIt is not made anew, for {limit} are used up.")
+
+    def _lose(self, env_ids: Sequence[int], reason: str, *, made: bool = True) -> bool:
+        """Whether sub-environments that were lost are made anew; then what becomes of their rows is settled here.
+
+        Args:
+            env_ids: which.
+            reason: what happened.
+            made: whether they were there already, so that a reset that was out has been tried.
+        """
+        recovery = self._recovery
+        if recovery is None:
+            return False
+        for i in env_ids:
+            if i in self._ready:
+                recovery.keep_row(i, self.slots)
+            elif made and self._out[i]:
+                recovery.reset_failed(i)
+        pause = recovery.lose(env_ids, reason)
+        if pause is None:
+            return False
+        due = recovery.restarts.clock() + pause
+        self._due.update(dict.fromkeys(env_ids, due))
+        for i in env_ids:
+            if self._out[i] and i not in self._ready:
+                recovery.lost_while_out(i)
+                self._settle(i)
+        return True
+
+    def _settle_lost(self, env_ids: IntArray, lost: BoolArray) -> BoolArray:
+        """Settle those of these rows, which go out now, that are lost; give which are not."""
+        self.slots.lost[env_ids] = False
+        if self._due:
+            lost = lost | np.isin(env_ids, list(self._due))
+        for i in env_ids[lost].tolist():
+            self._settle(i)
+        return ~lost
+
+    def _settle(self, i: int) -> None:
+        """Bring a row that is out home, or let the new sub-environment do it, once it is there."""
+        assert self._recovery is not None
+        reset = self._recovery.settle(i, self.slots)
+        if reset is None:
+            self._progress = True
+            self._ready.append(i)
+        elif i not in self._due:
+            self._reset_rows(np.array([i]), [reset.seed], reset.options)
+
+    def _make_due_anew(self) -> float | None:
+        """Make anew what is due; gives when the next one is."""
+        if not self._due:
+            return None
+        assert self._recovery is not None
+        now = self._recovery.restarts.clock()
+        due = sorted(i for i, when in self._due.items() if when <= now)
+        for i in due:
+            del self._due[i]
+            self._gone.discard(i)
+        if due:
+            self._make_anew({i: self._recovery.takeover(i, self._frames_told[i]) for i in due})
+        for i in due:
+            if self._out[i] and i not in self._ready and i not in self._due and i not in self._gone:
+                self._settle(i)
+        return min(self._due.values(), default=None)
+
+    def _not_made(self, failure: Failure) -> None:
+        """Book a sub-environment that could not be made anew: it is tried again, as far as the policy goes."""
+        i = failure.index
+        refused = self._lose_one(failure)
+        if refused is None:
+            return
+        self._gone.add(i)
+        self._ended[i] = self._any_ended = True
+        if self._out[i]:
+            self._failed.append(refused)
+
+    def _wait_until_made(self, env_ids: Sequence[int]) -> None:
+        """Sleep until these sub-environments are there again."""
+        while pending := [self._due[i] for i in env_ids if i in self._due]:
+            assert self._recovery is not None
+            time.sleep(max(0.0, min(pending) - self._recovery.restarts.clock()))
+            self._make_due_anew()
 
     def _note_ends(self, step: StepResult) -> None:
         if self._any_ended:
@@ -233,6 +402,10 @@ class Backend(VecEnv):
     def _mark_out(self, env_ids: IntArray) -> None:
         self._out[env_ids] = True
         self._num_out += len(env_ids)
+
+    def _not_sent(self, env_ids: IntArray, error: BaseException) -> None:
+        """Book rows that did not go out, because of an error."""
+        self._mark_home(env_ids)
 
     def _mark_home(self, env_ids: IntArray) -> None:
         self._out[env_ids] = False
@@ -314,6 +487,7 @@ class Backend(VecEnv):
         if name in ("reset", "step", "close"):
             raise ArgumentError(f"call({name!r}): use {name}() of the vector environment, which keeps its books")
         ids = self._indices(indices, "indices").tolist()
+        self._wait_until_made(ids)
         self._ask("call", ids, [(name, args, kwargs)] * len(ids))
         self._asked, self._pending = ids, "call"
 
@@ -333,11 +507,15 @@ class Backend(VecEnv):
 
     def _set_attr(self, name: str, values: Any, indices: Any) -> None:
         self._refuse_pending("set_attr")
+        recovery = self._recovery
         ids = self._indices(indices, "indices").tolist()
         each = values if isinstance(values, (list, tuple)) else [values] * len(ids)
         if len(each) != len(ids):
             raise ArgumentError(f"set_attr({name!r}): expected one value or {len(ids)} values, got {len(each)}")
         self._call_now("set_attr", [(name, value) for value in each], ids)
+        if recovery is not None:
+            for i, value in zip(ids, each, strict=True):
+                recovery.set_attribute(i, name, value)
 
     def _request_frames(self, layer: VecEnv, env_ids: IntArray, opening: IntArray) -> None:
         self._frame_requests[layer] = (frozenset(env_ids.tolist()), frozenset(opening.tolist()))
@@ -362,6 +540,8 @@ class Backend(VecEnv):
         """Give each sub-environment a schedule for its resets."""
         self._refuse_pending("follow")
         self._call_now("follow", [(schedule,) for schedule in schedules], self.all_ids.tolist())
+        if self._recovery is not None:
+            self._recovery.follow(schedules)
 
     def _scheduled(self) -> tuple[int, ...]:
         """How many episodes each sub-environment's schedule has given."""
@@ -369,6 +549,8 @@ class Backend(VecEnv):
 
     def _go_on_in_schedule(self, episodes: Sequence[int]) -> None:
         self._call_now("go_on_in_schedule", [(count,) for count in episodes], self.all_ids.tolist())
+        if self._recovery is not None:
+            self._recovery.go_on_in_schedule(episodes)
 
     def _sub_env_states(self) -> tuple[list[dict[str, Any]] | None, str | None]:
         """Give the state of each sub-environment, or None and why not."""
@@ -389,9 +571,12 @@ class Backend(VecEnv):
         for i, state in enumerate(states):
             self.slots.observations.put(i, state["observation"])
             self._ended[i] = state["over"] and self.autoreset is Autoreset.DISABLED
+            if self._recovery is not None:
+                self._recovery.loaded(i, state, self.slots)
         self._any_ended = bool(self._ended.any())
 
     def _call_now(self, method: str, arguments: Sequence[tuple[Any, ...]], ids: Sequence[int]) -> tuple[Any, ...]:
+        self._wait_until_made(ids)
         self._ask(method, ids, arguments)
         values, failures = self._answers(None)
         _raise_first(failures)

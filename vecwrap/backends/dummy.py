@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -10,7 +11,7 @@ from vecwrap.backends.base import Backend, Description, Factory, refuse_unequal
 from vecwrap.batch import Batch, row
 from vecwrap.contract import Frames, IntArray
 from vecwrap.slots import Slots
-from vecwrap.sub_env import Failure, SubEnv, make_failure
+from vecwrap.sub_env import Failure, SubEnv, Takeover, make_failure
 
 __all__ = ["DummyBackend"]
 
@@ -30,6 +31,7 @@ class DummyBackend(Backend):
     name: ClassVar[str] = "dummy"
 
     def _start(self, factories: Sequence[Factory]) -> Description:
+        self._factories = list(factories)
         self._sub_envs: list[SubEnv] = []
         self._queue: list[tuple[int, str, tuple[Any, ...], Frames]] = []
         self._frames: Sequence[Frames] = [Frames.NONE] * len(factories)
@@ -58,12 +60,25 @@ class DummyBackend(Backend):
             (i, "reset", (seed, options), frames[i]) for i, seed in zip(env_ids.tolist(), seeds, strict=True)
         )
 
+    def _make_anew(self, takeovers: dict[int, Takeover]) -> None:
+        for i, takeover in takeovers.items():
+            try:
+                self._sub_envs[i] = self._sub_envs[i].made_anew(self._factories[i], takeover)
+            except (Exception, SystemExit) as error:
+                self._not_made(make_failure(i, error))
+
     def _tell_frames(self, wanted: Sequence[Frames]) -> None:
         self._frames = wanted  # rows that are out already keep what held when they were sent, as with a worker
 
     def _poll(self, deadline: float | None) -> None:
+        due = self._make_due_anew()
         if self._progress and deadline is not None and time.monotonic() > deadline:
-            raise TimeoutError(f"{len(self._queue)} sub-environments have not been stepped yet; wait again")
+            raise TimeoutError(f"{self._num_out} sub-environments have not been stepped yet; wait again")
+        if not self._queue:
+            if due is not None:
+                time.sleep(max(0.0, min(due, math.inf if deadline is None else deadline) - time.monotonic()))
+                self._progress = True  # so that a deadline is looked at
+            return
         i, method, arguments, frames = self._queue.pop(0)
         self._sub_envs[i].frames = frames
         try:

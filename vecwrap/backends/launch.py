@@ -1,9 +1,8 @@
-"""How a worker process comes to be.
+"""How a worker process comes to be, and how it is ended.
 
 The default is a fresh interpreter: no fork (safe beside threads and GPU libraries) and no import of ``__main__`` (a
 plain script, a REPL and a notebook work without a ``__main__`` guard). What it runs travels by value over an inherited
-socket.
-``"spawn"``, ``"forkserver"`` and ``"fork"`` are multiprocessing's own, with its own rules.
+socket. ``"spawn"``, ``"forkserver"`` and ``"fork"`` are multiprocessing's own, with its own rules.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,9 +20,11 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
-from vecwrap.errors import PlanError, did_you_mean
+from vecwrap.backends.channel import Channel, receive_descriptor
+from vecwrap.backends.last_words import LastWords
+from vecwrap.errors import BackendError, PlanError, did_you_mean
 
-__all__ = ["START_METHODS", "WorkerProcess", "check_start_method", "start_worker"]
+__all__ = ["START_METHODS", "WorkerProcess", "check_start_method", "exit_in_words", "kill", "start_worker"]
 
 START_METHODS = ("fresh", "spawn", "forkserver", "fork")
 _MPI_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "MPI_LOCAL", "MV2_COMM_", "HYDI_")
@@ -36,14 +38,14 @@ _ONE_THREAD = (
 )
 _BOOTSTRAP = """\
 import sys
-from multiprocessing.connection import {connection}
-connection = {connection}(int(sys.argv[1]))
+from multiprocessing.connection import Connection
+connection = Connection(int(sys.argv[1]))
 sys.path[:] = connection.recv()
 from vecwrap.backends.worker import serve
-serve(connection)
+serve(connection, int(sys.argv[2]))
 """
 _environment_lock = threading.Lock()
-_parent_ends: weakref.WeakSet[Any] = weakref.WeakSet()
+_channels: weakref.WeakSet[Channel] = weakref.WeakSet()
 
 
 class WorkerProcess(Protocol):
@@ -114,7 +116,7 @@ def check_start_method(method: str | None) -> str:
     return method
 
 
-def start_worker(method: str, *, daemon: bool) -> tuple[WorkerProcess, Any]:
+def start_worker(method: str, *, daemon: bool) -> tuple[WorkerProcess, Channel, LastWords]:
     """Start a worker that waits for its first message.
 
     Args:
@@ -122,53 +124,59 @@ def start_worker(method: str, *, daemon: bool) -> tuple[WorkerProcess, Any]:
         daemon: multiprocessing's flag, for its start methods.
 
     Returns:
-        The process, and the parent's end of its connection.
+        The process, the parent's end of its connection, and what it writes to stderr.
+
+    Raises:
+        BackendError: it cannot be started.
     """
-    parent_end, worker_end = multiprocessing.Pipe(duplex=True)
-    _parent_ends.add(parent_end)
+    words = LastWords()
+    parent_end, worker_end = socket.socketpair()
+    channel = Channel(parent_end)
+    _channels.add(channel)
     try:
         if method == "fresh":
-            process: WorkerProcess = _FreshProcess(_popen(worker_end))
-            parent_end.send(sys.path)
+            process: WorkerProcess = _FreshProcess(_popen(worker_end, words))
+            channel.send(_pickled_path())
         else:
-            context: Any = multiprocessing.get_context(method)
-            to_close = list(_parent_ends) if method == "fork" else []
-            spawned = context.Process(target=_serve_after_fork, args=(worker_end, to_close), daemon=daemon)
-            with _worker_environment():
-                spawned.start()
-            process = _MultiprocessingProcess(spawned)
+            process = _spawn(method, worker_end, daemon)
+            channel.send_descriptor(words.descriptor)
+    except (OSError, AssertionError) as error:
+        channel.close()
+        words.close()
+        raise BackendError(f'a worker could not be started ({error}); use fewer workers, or backend="dummy"') from error
     except BaseException:
-        parent_end.close()
+        channel.close()
+        words.close()
         raise
     finally:
         worker_end.close()
-    return process, parent_end
+    return process, channel, words
 
 
 def kill(process: WorkerProcess, number: signal.Signals) -> None:
     """Send a signal to a worker and to whatever its environments started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, number)
+        os.killpg(process.pid, number)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if process.exitcode is None:
             os.kill(process.pid, number)
 
 
-def _popen(worker_end: Any) -> subprocess.Popen[bytes]:
-    handle = worker_end.fileno()
-    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "env": worker_environment(dict(os.environ))}
-    if sys.platform == "win32":
-        os.set_handle_inheritable(handle, True)
-        startup = subprocess.STARTUPINFO()
-        startup.lpAttributeList = {"handle_list": [handle]}
-        options.update(startupinfo=startup, close_fds=True)
-        code = _BOOTSTRAP.format(connection="PipeConnection")
-    else:
-        options.update(pass_fds=(handle,), process_group=0)
-        code = _BOOTSTRAP.format(connection="Connection")
-    return subprocess.Popen([sys.executable, *flags, "-c", code, str(handle), "vecwrap-worker"], **options)
+def exit_in_words(code: int | None) -> str:
+    """Say how a process ended.
+
+    >>> exit_in_words(7), exit_in_words(-9)
+    ('exit code 7', 'killed by SIGKILL, often the out-of-memory killer')
+    """
+    if code is None:
+        return "it hung up without ending"
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:  # a real-time signal
+        name = f"signal {-code}"
+    return f"killed by {name}" + (", often the out-of-memory killer" if name == "SIGKILL" else "")
 
 
 def worker_environment(variables: dict[str, str]) -> dict[str, str]:
@@ -177,8 +185,33 @@ def worker_environment(variables: dict[str, str]) -> dict[str, str]:
     return {**dict.fromkeys(_ONE_THREAD, "1"), **kept}
 
 
+def _popen(worker_end: socket.socket, words: LastWords) -> subprocess.Popen[bytes]:
+    handle = worker_end.fileno()
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return subprocess.Popen(
+        [sys.executable, *flags, "-c", _BOOTSTRAP, str(handle), str(os.getpid()), "vecwrap-worker"],
+        stdin=subprocess.DEVNULL,
+        stderr=words.descriptor,
+        env=worker_environment(dict(os.environ)),
+        pass_fds=(handle,),
+        process_group=0,
+    )
+
+
+def _spawn(method: str, worker_end: socket.socket, daemon: bool) -> WorkerProcess:
+    context: Any = multiprocessing.get_context(method)
+    connection = Connection(os.dup(worker_end.fileno()))
+    spawned = context.Process(target=_serve, args=(connection, os.getpid()), daemon=daemon)
+    try:
+        with _worker_variables():
+            spawned.start()
+    finally:
+        connection.close()
+    return _MultiprocessingProcess(spawned)
+
+
 @contextlib.contextmanager
-def _worker_environment() -> Iterator[None]:
+def _worker_variables() -> Iterator[None]:
     """Set a worker's environment variables in this process, for start methods that inherit them."""
     with _environment_lock:
         before = dict(os.environ)
@@ -191,9 +224,24 @@ def _worker_environment() -> Iterator[None]:
             os.environ.update(before)
 
 
-def _serve_after_fork(connection: Connection, to_close: list[Any]) -> None:
-    for end in to_close:  # else a worker would keep its siblings' connections open, and nobody would see the end of one
-        end.close()
+def _serve(connection: Connection, parent: int) -> None:
+    stderr = receive_descriptor(connection)
+    os.dup2(stderr, 2)
+    os.close(stderr)
     from vecwrap.backends.worker import serve
 
-    serve(connection)
+    serve(connection, parent)
+
+
+def _pickled_path() -> bytes:
+    """This process's ``sys.path``, as ``Connection.recv`` takes it."""
+    return bytes(multiprocessing.reduction.ForkingPickler.dumps(list(sys.path)))
+
+
+def _close_in_child() -> None:
+    """Close, in a forked child, its copies of the connections: workers must notice when their own parent goes."""
+    for channel in list(_channels):
+        channel.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

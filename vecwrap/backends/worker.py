@@ -1,15 +1,21 @@
 """What runs in a worker process: make the sub-environments, then answer one message after the other.
 
-Messages are pickled tuples over the inherited connection. ``("step", rows, payload)`` and ``("reset", rows, seeds,
-options)`` are answered by ``("rows", rows, payload, failures)``: one answer for all rows, or one for each where the
-parent said ``each``. ``("frames", wanted)`` holds for the rows that are asked for after it, and is not answered.
-``("ask", method, rows, arguments)`` is answered by ``("values", values, failures)``. ``("close",)`` ends it, and so
-does the parent's end.
+Messages are pickled tuples over the inherited connection:
+
+- ``("attach",)`` says that the slots may be made, and is followed by the descriptor of their memory where it is shared;
+  the answer is ``("attached",)``.
+- ``("step", rows, payload)`` and ``("reset", rows, seeds, options)`` are answered by ``("rows", rows, stepped, payload,
+  failures)``: one answer for all rows, or one for each where the parent said ``each``.
+- ``("frames", wanted)`` holds for the rows that are asked for after it, and is not answered.
+- ``("ask", method, rows, arguments)`` is answered by ``("values", values, failures)``.
+- ``("remake", rows, takeovers)`` is answered by ``("remade", failures)``.
+- ``("close",)`` ends it, and so does the parent's end.
 """
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import logging
 import os
 import pickle
@@ -21,7 +27,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -29,12 +35,13 @@ import cloudpickle
 import numpy as np
 
 from vecwrap.backends.base import Description, Factory
+from vecwrap.backends.channel import receive_descriptor
 from vecwrap.backends.memory import SharedBlock
 from vecwrap.batch import row as row_of
 from vecwrap.contract import Autoreset
 from vecwrap.errors import CastWarning
 from vecwrap.slots import Arena, Slots
-from vecwrap.sub_env import Failure, SubEnv, make_failure
+from vecwrap.sub_env import Failure, SubEnv, Takeover, make_failure
 
 __all__ = ["WorkerInit", "decode", "encode", "serve"]
 
@@ -49,6 +56,7 @@ class WorkerInit:
         env_ids: the sub-environments that it holds, consecutive.
         num_envs: how many there are in all.
         factories: how to make its own.
+        takeovers: what each takes over from one that was lost; None at the first start.
         autoreset: the mode.
         debug: check observations.
         shared: whether slots are in shared memory.
@@ -60,6 +68,7 @@ class WorkerInit:
     env_ids: tuple[int, ...]
     num_envs: int
     factories: Sequence[Factory]
+    takeovers: Sequence[Takeover] | None
     autoreset: Autoreset
     debug: bool
     shared: bool
@@ -82,17 +91,26 @@ def decode(data: bytes) -> Any:
     return pickle.loads(data)
 
 
-def serve(connection: Connection) -> None:
-    """Run a worker until it is told to close or its parent is gone."""
+def serve(connection: Connection, parent: int) -> None:
+    """Run a worker until it is told to close or its parent, a process id, is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's affair
-    with contextlib.suppress(AttributeError, OSError):
+    with contextlib.suppress(OSError):
         os.setpgid(0, 0)  # a group of its own, so that what environments start can be ended with it
-    threading.Thread(target=_end_with_parent, args=(connection,), daemon=True).start()
+    faulthandler.enable(2)  # a segmentation fault says where in Python it came from
+    threading.Thread(target=_end_with_parent, args=(connection, parent), daemon=True).start()
+    _serve(connection)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if any(not thread.daemon and thread is not threading.main_thread() for thread in threading.enumerate()):
+        os._exit(0)  # an environment's thread that never ends would keep the process
+
+
+def _serve(connection: Connection) -> None:
     try:
         init = decode(connection.recv_bytes())
         warnings.filters[:] = init.filters  # type: ignore[index]
         warnings._filters_mutated()  # type: ignore[attr-defined]
-        if init.env_ids[0] != 0:  # said once, by the first worker
+        if init.env_ids[0] != 0 or init.takeovers is not None:  # said once, by the first worker
             warnings.filterwarnings("ignore", category=CastWarning)
         logging.getLogger().setLevel(init.log_level)
         worker = _Worker(connection, init)
@@ -128,6 +146,7 @@ class _Worker:
                 self.close()
                 raise _CouldNotMake([make_failure(i, error)]) from error
             self._sub_envs.append(SubEnv(i, env, init.autoreset, debug=init.debug))
+        self._init = init
         descriptions = [Description.of(sub_env.env) for sub_env in self._sub_envs]
         first = descriptions[0]
         told = [(init.env_ids[0], first)]  # the first, and the first that differs: all that the parent needs
@@ -137,22 +156,7 @@ class _Worker:
             if (other.observation_space, other.action_space) != (first.observation_space, first.action_space)
         ][:1]
         self._send(("made", [(i, _sendable(description)) for i, description in told]))
-        if init.shared:
-            block = SharedBlock.receive(connection)
-            self._slots = Slots(
-                init.num_envs,
-                first.observation_space,
-                first.action_space,
-                allocate=Arena(block.buffer),
-                shared=True,
-            )
-            self._send(("attached",))
-        elif first.observation_space is not None and first.action_space is not None:
-            self._slots = Slots(len(init.env_ids), first.observation_space, first.action_space)
-        else:
-            return  # the parent refuses such environments, and closes us
-        for k, sub_env in enumerate(self._sub_envs):
-            sub_env.attach(self._slots, self._first_row + k)
+        self._spaces = first.observation_space, first.action_space
 
     def answer_all(self) -> None:
         while True:
@@ -163,6 +167,10 @@ class _Worker:
                 self._reset(*message)
             elif kind == "ask":
                 self._ask(*message)
+            elif kind == "attach":
+                self._attach()
+            elif kind == "remake":
+                self._remake(*message)
             elif kind == "frames":
                 for sub_env, frames in zip(self._sub_envs, *message, strict=True):
                     sub_env.frames = frames
@@ -174,9 +182,32 @@ class _Worker:
         for sub_env in self._sub_envs:
             try:
                 sub_env.close()
-            except Exception:
+            except (Exception, SystemExit):
                 traceback.print_exc()
-        sys.stdout.flush()
+
+    def _attach(self) -> None:
+        init = self._init
+        if init.shared:
+            block = SharedBlock.map(receive_descriptor(self._connection))
+            self._slots = Slots(init.num_envs, *self._spaces, allocate=Arena(block.buffer), shared=True)
+        else:
+            self._slots = Slots(len(init.env_ids), *self._spaces)
+        for k, sub_env in enumerate(self._sub_envs):
+            sub_env.attach(self._slots, self._first_row + k)
+            if init.takeovers is not None:
+                sub_env.take_over(init.takeovers[k])
+        self._send(("attached",))
+
+    def _remake(self, rows: list[int], takeovers: list[Takeover]) -> None:
+        """Make sub-environments anew that have raised."""
+        failures = []
+        for row, takeover in zip(rows, takeovers, strict=True):
+            k = row - self._first_row
+            try:
+                self._sub_envs[k] = self._sub_envs[k].made_anew(self._init.factories[k], takeover)
+            except (Exception, SystemExit) as error:
+                failures.append(make_failure(self._sub_envs[k].index, error).without_cause())
+        self._send(("remade", failures))
 
     def _step(self, rows: list[int] | None, payload: Any) -> None:
         if rows is None:
@@ -209,13 +240,19 @@ class _Worker:
             self._send_rows(done, failures)
 
     def _send_rows(self, rows: list[int], failures: list[Failure]) -> None:
-        message = ("rows", rows, self._slots.export(rows), failures)
+        """Answer; rows whose step was done before their autoreset failed are among the values, not among the rows."""
         try:
-            data = encode(message)
+            data = encode(self._rows_message(rows, failures))
         except Exception:
-            rows, failures = self._without_unsendable(rows, failures)
-            data = encode(("rows", rows, self._slots.export(rows), failures))
+            data = encode(self._rows_message(*self._without_unsendable(rows, failures)))
         self._connection.send_bytes(data)
+
+    def _rows_message(self, rows: list[int], failures: list[Failure]) -> tuple[Any, ...]:
+        stepped = [self._row_of(failure.index) for failure in failures if failure.stepped]
+        return "rows", rows, stepped, self._slots.export(rows + stepped), failures
+
+    def _row_of(self, index: int) -> int:
+        return self._first_row + index - self._sub_envs[0].index
 
     def _without_unsendable(self, rows: list[int], failures: list[Failure]) -> tuple[list[int], list[Failure]]:
         """Turn rows whose infos or observations cannot be pickled into failures that name what it is."""
@@ -226,11 +263,12 @@ class _Worker:
                 good.append(row)
             except Exception as error:
                 sub_env = self._sub_envs[row - self._first_row]
-                keys = [key for key in self._slots.infos[row] if not _can_send(self._slots.infos[row][key])]
+                both = {**self._slots.final_infos[row], **self._slots.infos[row]}
+                keys = [key for key, value in both.items() if not _can_send(value)]
                 what = f"infos {keys}" if keys else "its result"
                 reason = TypeError(f"{what} cannot be sent between processes ({error}); leave it out, or use dummy")
-                bad.append(sub_env.failure(reason, "step").without_cause())
-        return good, bad
+                bad.append(replace(sub_env.failure(reason, "step").without_cause(), stepped=False))
+        return good, [replace(failure, stepped=False) for failure in bad]
 
     def _ask(self, method: str, rows: list[int], arguments: list[tuple[Any, ...]]) -> None:
         values: dict[int, Any] = {}
@@ -269,13 +307,13 @@ def _sendable(description: Description) -> Description:
     return description
 
 
-def _end_with_parent(connection: Connection) -> None:
+def _end_with_parent(connection: Connection, parent: int) -> None:
     """Wait for the parent to be gone; then give the main thread a moment, and end this whole process group."""
-    if not hasattr(select, "poll"):
-        return  # the main thread sees the end of the connection at its next message
     poller = select.poll()
     try:
         poller.register(connection.fileno(), 0)
+        with contextlib.suppress(AttributeError, OSError):  # a fork of the parent's may hold the connection open
+            poller.register(os.pidfd_open(parent), select.POLLIN)
         poller.poll()
     except (OSError, ValueError):
         return  # closed in good order

@@ -1,0 +1,112 @@
+"""How often and how soon: the policy, under a clock of the test's own."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.restarts import Restarts, WorkerHealth
+from vecwrap.errors import PlanError
+from vecwrap.testing import toy
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def restarts(*, most=3, window=60.0, backoff=0.5, num_envs=2):
+    clock = Clock()
+    return Restarts(num_envs, most, window, backoff, clock), clock
+
+
+def test_the_first_is_at_once_and_each_further_one_in_vain_waits_twice_as_long():
+    policy, _ = restarts(most=None)
+    assert [policy.request([0], "why") for _ in range(5)] == [0.0, 0.5, 1.0, 2.0, 4.0]
+    assert policy.request([1], "why") == 0.0, "each sub-environment by itself"
+    policy.stepped(np.array([0, 1]), np.array([True, False]))
+    assert policy.request([0], "why") == 0.0, "a step has been taken"
+    assert policy.request([1], "why") == 0.5
+    assert policy.request([0, 1], "why") == 1.0, "a worker waits for the longest of its own"
+
+
+def test_the_pause_is_bounded():
+    policy, _ = restarts(most=None)
+    assert max(policy.request([0], "why") for _ in range(3000)) == 30.0
+
+
+def test_no_more_than_so_many_within_the_window():
+    policy, clock = restarts(most=2, window=10.0)
+    assert policy.request([0], "a") is not None
+    clock.now = 9.0
+    assert policy.request([0], "b") is not None
+    clock.now = 10.0
+    assert policy.request([0], "c") is None
+    assert policy.request([0, 1], "c") is None, "all or none"
+    assert policy.counts.tolist() == [2, 0], "what is refused is not counted"
+    assert policy.reasons == ["b", ""]
+    clock.now = 10.1
+    assert policy.request([0], "d") is not None
+    assert policy.limit_in_words() == "max_restarts=2 within restart_window=10 s"
+
+
+def test_without_a_window_the_whole_run_counts():
+    policy, clock = restarts(most=2, window=None)
+    for seconds in (0.0, 1e6):
+        clock.now = seconds
+        assert policy.request([0], "a") is not None
+    clock.now = 1e9
+    assert policy.request([0], "a") is None
+    assert policy.limit_in_words() == "max_restarts=2 within the whole run"
+
+
+@given(st.lists(st.floats(0, 20), max_size=30), st.integers(1, 4), st.floats(1, 15))
+def test_it_allows_what_counting_allows(pauses, most, window):
+    policy, clock = restarts(most=most, window=window)
+    granted = []
+    for pause in pauses:
+        clock.now += pause
+        recent = [then for then in granted if clock.now - then <= window]
+        allowed = policy.request([0], "why") is not None
+        assert allowed == (len(recent) < most)
+        granted += [clock.now] * allowed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"on_failure": "retry"}, "on_failure: expected raise or restart, got 'retry'"),
+        ({"max_restarts": 0}, "max_restarts: expected at least 1, or None for no limit, got 0"),
+        ({"restart_window": 0}, "restart_window: expected seconds above 0, or None for the whole run, got 0"),
+        ({"restart_backoff": -1}, "restart_backoff: expected seconds from 0, got -1"),
+        ({"restart_backoff": float("nan")}, "restart_backoff: expected seconds from 0, got nan"),
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused(arguments, message):
+    with pytest.raises(PlanError) as error:
+        DummyBackend([toy()] * 2, **arguments)
+    assert str(error.value).startswith(message)
+
+
+def test_health_tells_what_happened():
+    with DummyBackend([toy()] * 3, on_failure="restart") as env:
+        env.reset(seed=1)
+        assert str(env.health()) == "0 restarts, 0 lost episodes"
+        env.set_attr("raise_in", "step", indices=1)
+        env.unwrapped._recovery._attributes[1].clear()  # the toy asks once, and a value set is set again
+        env.step([0, 0, 0])
+        health = env.health()
+        assert health.restarts.tolist() == health.lost_episodes.tolist() == [0, 1, 0]
+        assert health.workers == ()
+        assert "sub-environment 1: 1 restarts, 1 lost episodes; sub-environment 1 (seed 2) raised" in str(health)
+        health.restarts[:] = 9
+        assert env.health().restarts.tolist() == [0, 1, 0], "yours to keep"
+
+
+def test_health_shows_workers():
+    health = DummyBackend([toy()]).health()
+    shown = type(health)(health.restarts, health.lost_episodes, ("",), (WorkerHealth(0, 77, (0,), 2),))
+    assert "worker 0 (pid 77, sub-environments 0-0): 2 restarts" in str(shown)

@@ -1,0 +1,132 @@
+"""One worker as its parent sees it: the process, the way to it, and what it still owes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections import deque
+from typing import NamedTuple
+
+from vecwrap.backends.channel import Channel
+from vecwrap.backends.last_words import LastWords
+from vecwrap.backends.launch import WorkerProcess, exit_in_words, kill, start_worker
+
+__all__ = ["Expected", "Link"]
+
+
+class Expected(NamedTuple):
+    """An answer that a worker owes.
+
+    Attributes:
+        kind: the first word of the answer.
+        limit: the name of the option that says how long it may take, or "" where nothing does.
+        seconds: how long it may take.
+    """
+
+    kind: str
+    limit: str = ""
+    seconds: float | None = None
+
+
+class Link:
+    """The link to one worker; it outlives the worker's process, which may be started again.
+
+    Args:
+        number: the worker's number.
+        env_ids: the sub-environments that it holds.
+
+    Attributes:
+        process, channel, words, pidfd: of the running process; ``pidfd`` is -1 where the system has none.
+        expected: what it still owes, in order.
+        made: whether its sub-environments are made.
+        torn: whether an interrupt came in the middle of a message, so that its answers can no longer be trusted.
+        restarts: how often it was started again.
+    """
+
+    process: WorkerProcess
+    channel: Channel
+    words: LastWords
+
+    def __init__(self, number: int, env_ids: range) -> None:
+        self.number = number
+        self.env_ids = env_ids
+        self.expected: deque[Expected] = deque()
+        self.pidfd = -1
+        self._up = self.made = self.torn = False
+        self.restarts = -1
+        self._since = 0.0
+
+    def start(self, method: str, *, daemon: bool) -> None:
+        """Start a process.
+
+        Raises:
+            BackendError: it cannot be started.
+        """
+        self.process, self.channel, self.words = start_worker(method, daemon=daemon)
+        self.expected.clear()
+        self.made = self.torn = False
+        self._up = True
+        self.restarts += 1
+        with contextlib.suppress(AttributeError, OSError):
+            self.pidfd = os.pidfd_open(self.process.pid)
+
+    def is_up(self) -> bool:
+        """Whether there is a process, as far as is known."""
+        return self._up
+
+    def send(self, message: bytes, answers: int = 0, expected: Expected | None = None) -> None:
+        """Send a message that is answered so many times.
+
+        Raises:
+            OSError: the worker is gone.
+        """
+        if expected is not None:
+            if not self.expected:
+                self._since = time.monotonic()
+            self.expected.extend([expected] * answers)
+        self.channel.send(message)
+
+    def answered(self) -> Expected:
+        """Take note of an answer; gives what it was expected to be."""
+        self._since = time.monotonic()
+        return self.expected.popleft()
+
+    @property
+    def deadline(self) -> float | None:
+        """When the next answer is overdue."""
+        if not self.expected or self.expected[0].seconds is None:
+            return None
+        return self._since + self.expected[0].seconds
+
+    def end(self) -> tuple[str, str]:
+        """End the process, if it still runs, and all that its environments started.
+
+        Returns:
+            How it ended, and the last lines that it wrote to stderr, "" for none; both in words.
+        """
+        self.process.join(0.0)
+        code = self.process.exitcode
+        if code is None:  # it hung, or closed its connection: a moment to end by itself, for its exit code
+            self.process.join(0.2 if self.pidfd >= 0 and not self.torn else 0.0)
+            code = self.process.exitcode
+        kill(self.process, signal.SIGKILL)
+        self.process.join(5.0)
+        self.words.show()
+        lines = self.words.lines()
+        self.close()
+        return exit_in_words(code), "\n  ".join(["\nThe last it wrote to stderr:", *lines]) if lines else ""
+
+    def close(self) -> None:
+        """Give all descriptors back."""
+        self._up = False
+        self.channel.close()
+        self.words.close()
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+    def __str__(self) -> str:
+        ids = f"{self.env_ids[0]}-{self.env_ids[-1]}" if len(self.env_ids) > 1 else f"{self.env_ids[0]}"
+        return f"worker {self.number} (pid {self.process.pid}, sub-environments {ids})"

@@ -1,0 +1,250 @@
+"""What ``on_failure="restart"`` does with the rows of sub-environments that were lost.
+
+One that raised is made anew by itself; of a worker that died or hung all are. What a row that is out then brings:
+
+- where a reset was asked for, or was due (next-step mode): the new one's reset;
+- where an episode was running, it ends: truncated, reward 0, ``acted`` False, its last observation the last one that
+  was delivered. In same-step mode the new one's reset follows in the same row, in the other modes when it is its time;
+- where the row rests (episodic mode): the same as before.
+
+A row that was not out tells of its loss when it is next asked for. Nothing is ever read of the slots of a row that was
+lost, for a worker may die in the middle of writing them: what was delivered is kept here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vecwrap.backends.restarts import Restarts
+from vecwrap.batch import Batch, empty_like, row, scatter, take
+from vecwrap.contract import Autoreset, BoolArray, Frames, IntArray, StepResult
+from vecwrap.infos import own_copy
+from vecwrap.slots import Slots
+from vecwrap.sub_env import Takeover
+
+__all__ = ["Recovery", "Reset"]
+
+_log = logging.getLogger("vecwrap")
+
+
+@dataclass(frozen=True)
+class Reset:
+    """A reset that was asked for.
+
+    Attributes:
+        seed, options: what the sub-environment gets.
+        given: the seed as it was given; another one is derived of it where the reset led to the loss.
+    """
+
+    seed: int | None = None
+    options: dict[str, Any] | None = None
+    given: int | None = None
+
+
+@dataclass(frozen=True)
+class _Stepped:
+    """The step of a row whose autoreset failed after it."""
+
+    numbers: tuple[float, float]
+    flags: tuple[bool, bool, bool]
+
+
+class Recovery:
+    """The books of a vector whose sub-environments are made anew.
+
+    Args:
+        num_envs: n.
+        mode: when an ended episode is followed by the next.
+        restarts: the policy.
+
+    Attributes:
+        lost: (n,) bool. Lost, and not yet told.
+        lost_episodes: (n,) int64.
+    """
+
+    def __init__(self, num_envs: int, mode: Autoreset, restarts: Restarts) -> None:
+        self.restarts = restarts
+        self.lost: BoolArray = np.zeros(num_envs, dtype=np.bool_)
+        self.lost_episodes: IntArray = np.zeros(num_envs, dtype=np.int64)
+        self._mode = mode
+        self._tasks: list[Reset | None] = [None] * num_envs  # what a row that is out was asked for; None: a step
+        self._seeds: list[int | None] = [None] * num_envs
+        self._over: BoolArray = np.ones(num_envs, dtype=np.bool_)  # no running episode, as far as was delivered
+        self._shown: Batch = None  # the last observations that were delivered, n rows
+        self._flags = np.zeros((2, num_envs), dtype=np.bool_)  # and their terminations and truncations
+        self._stepped: dict[int, _Stepped] = {}
+        self._attributes: list[dict[str, Any]] = [{} for _ in range(num_envs)]
+        self._schedules: list[bytes | None] = [None] * num_envs
+        self._scheduled = np.zeros(num_envs, dtype=np.int64)
+        self._skipped = np.zeros(num_envs, dtype=np.int64)  # episodes of the schedule whose reset failed
+
+    # -- what it is told in good times ---------------------------------------------------------------------------------
+
+    def asked_to_step(self, env_ids: IntArray) -> None:
+        """Rows go out for a step."""
+        for i in env_ids.tolist():
+            self._tasks[i] = None
+
+    def asked_to_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        """Rows go out for a reset."""
+        for i, seed in zip(env_ids.tolist(), seeds, strict=True):
+            self._tasks[i] = Reset(seed, options, seed)
+            if seed is not None:
+                self._seeds[i] = seed
+
+    def delivered(self, step: StepResult, slots: Slots) -> None:
+        """Take note of rows that are handed out: what they hold is true whatever becomes of their sub-environments."""
+        scatter(self._memory(slots), step.rows, step.observations)
+        self._flags[0, step.rows], self._flags[1, step.rows] = step.terminations, step.truncations
+        self._over[step.rows] = ~step.first & (step.dones | self._over[step.rows])
+        self._scheduled[step.rows] = slots.scheduled[step.rows]
+        if self._skipped.any():
+            self._skipped[step.env_ids[step.first]] = 0
+        self.restarts.stepped(step.env_ids, step.acted)
+
+    def loaded(self, i: int, state: dict[str, Any], slots: Slots) -> None:
+        """Take note that a sub-environment was put where another one was when it was saved."""
+        scatter(self._memory(slots), [i], take(slots.observations.batch(), [i]))
+        self._flags[:, i] = state["terminated"], state["truncated"]
+        self._over[i], self._seeds[i] = state["over"], state["seed"]
+
+    def set_attribute(self, i: int, name: str, value: Any) -> None:
+        """Take note of what ``set_attr`` has set."""
+        self._attributes[i].pop(name, None)
+        self._attributes[i][name] = own_copy(value)
+
+    def follow(self, schedules: Sequence[bytes]) -> None:
+        """Take note of the schedules that resets follow from now on."""
+        self._schedules = list(schedules)
+
+    def go_on_in_schedule(self, episodes: Sequence[int]) -> None:
+        """Take note of how many episodes the schedules have given."""
+        self._scheduled[:] = episodes
+
+    # -- what it does in bad times -------------------------------------------------------------------------------------
+
+    def lose(self, env_ids: Sequence[int], reason: str) -> float | None:
+        """Take note that sub-environments were lost.
+
+        Returns:
+            The pause before they are made anew, in seconds; None where the policy says that they are not.
+        """
+        pause = self.restarts.request(env_ids, reason)
+        if pause is not None:
+            _log.warning("%s; made anew%s", reason, f" in {pause:g} s" if pause else "")
+            self.lost[list(env_ids)] = True
+        return pause
+
+    def keep_step(self, i: int, slots: Slots) -> None:
+        """Keep the step of a row whose autoreset failed after it."""
+        self._stepped[i] = _Stepped(
+            (float(slots.rewards[i]), float(slots.raw_rewards[i])),
+            (bool(slots.terminations[i]), bool(slots.truncations[i]), bool(slots.raw_dones[i])),
+        )
+
+    def keep_row(self, i: int, slots: Slots) -> None:
+        """Keep a row that has come home, is not handed out yet, and whose sub-environment is lost now."""
+        first, flags = bool(slots.first[i]), (slots.terminations[i], slots.truncations[i])
+        scatter(self._memory(slots), [i], take(slots.observations.batch(), [i]))
+        self._flags[:, i] = flags
+        self._over[i] = not first and (any(flags) or self._over[i])
+        self._scheduled[i] = slots.scheduled[i]
+
+    def takeover(self, i: int, frames: Frames) -> Takeover:
+        """Say what the new sub-environment takes over from the one that was lost."""
+        resting = None
+        if self._mode is Autoreset.EPISODIC and self._shown is not None:
+            flags = (bool(self._flags[0, i]), bool(self._flags[1, i])) if self._over[i] else (False, True)
+            resting = (row(self._shown, i), *flags)
+        return Takeover(
+            seed=self._another_seed(i, self._seeds[i]),
+            attributes=self._attributes[i],
+            schedule=self._schedules[i],
+            scheduled=int(self._scheduled[i] + self._skipped[i]),
+            frames=frames,
+            resting=resting,
+        )
+
+    def settle(self, i: int, slots: Slots) -> Reset | None:
+        """Say what becomes of a row that is out, whose sub-environment was lost.
+
+        Returns:
+            What the new sub-environment is to be asked; None where the row is whole already, in the slots.
+        """
+        task = self._tasks[i]
+        if task is not None:
+            return task
+        if self._mode is Autoreset.SAME_STEP or (self._over[i] and self._mode is Autoreset.NEXT_STEP):
+            return Reset()
+        slots.rewards[i] = slots.raw_rewards[i] = 0.0
+        slots.first[i] = slots.acted[i] = slots.raw_dones[i] = slots.raw_first[i] = False
+        slots.observations.put(i, row(self._shown, i))
+        slots.infos[i], slots.frames[i] = {}, None
+        if self._over[i]:  # it rests
+            slots.terminations[i], slots.truncations[i] = self._flags[:, i]
+        else:
+            slots.terminations[i], slots.truncations[i] = False, True
+            self._tell(i, slots)
+        return None
+
+    def tell(self, rows: Sequence[int], slots: Slots) -> None:
+        """Make of the new sub-environments' first rows what tells of the loss of the old ones."""
+        if not self.lost.any():
+            return
+        for i in rows:
+            if self.lost[i] and slots.first[i]:
+                self._tell_with_reset(i, slots)
+
+    def give_up(self, i: int) -> None:
+        """Take note that the policy lets nothing more be done for a row that has failed; it needs a reset."""
+        self._stepped.pop(i, None)
+
+    def reset_failed(self, i: int) -> None:
+        """Go on in the schedule where a row that is out was being reset: what cannot begin is not tried for ever."""
+        if self._tasks[i] is not None or self._over[i] or self.lost[i] or i in self._stepped:
+            self._skipped[i] += 1
+
+    def lost_while_out(self, i: int) -> None:
+        """Take another seed for a reset that was out."""
+        task = self._tasks[i]
+        if task is not None:
+            self._tasks[i] = Reset(self._another_seed(i, task.given), task.options, task.given)
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _tell_with_reset(self, i: int, slots: Slots) -> None:
+        stepped = self._stepped.pop(i, None)
+        if stepped is not None:  # the old one's last step was whole, only the reset after it failed
+            slots.rewards[i], slots.raw_rewards[i] = stepped.numbers
+            slots.terminations[i], slots.truncations[i], slots.raw_dones[i] = stepped.flags
+            slots.acted[i] = True
+            self._tell(i, slots, lost=not stepped.flags[2], episode=False)
+            return
+        running = not self._over[i]
+        if running and self._tasks[i] is None:
+            slots.truncations[i] = True
+            slots.final_observations.put(i, row(self._shown, i))
+            slots.final_infos[i], slots.final_frames[i] = {}, None
+        self._tell(i, slots, episode=running)
+
+    def _tell(self, i: int, slots: Slots, *, lost: bool = True, episode: bool = True) -> None:
+        slots.lost[i] = lost
+        slots.infos[i] = {**slots.infos[i], "restarted": int(self.restarts.counts[i])}
+        self.lost_episodes[i] += episode
+        self.lost[i] = False
+
+    def _another_seed(self, i: int, seed: int | None) -> int | None:
+        """Give a seed of its own for each restart, so that a crash that the old one led to does not repeat."""
+        if seed is None:
+            return None
+        return int(np.random.SeedSequence([seed, int(self.restarts.counts[i])]).generate_state(1)[0])
+
+    def _memory(self, slots: Slots) -> Batch:
+        if self._shown is None:
+            self._shown = empty_like(slots.observations.batch(), slots.num_rows)
+        return self._shown

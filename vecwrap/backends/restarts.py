@@ -1,0 +1,158 @@
+"""How often and how soon a lost sub-environment is made anew, and what is known of those that were."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vecwrap.contract import BoolArray, IntArray
+from vecwrap.errors import PlanError, did_you_mean
+
+__all__ = ["Health", "Restarts", "WorkerHealth", "check_policy"]
+
+_LONGEST_PAUSE = 30.0  # seconds
+
+
+@dataclass(frozen=True)
+class WorkerHealth:
+    """One worker process, as it is now.
+
+    Attributes:
+        number: its number.
+        pid: its process id; None while it is being started anew.
+        env_ids: the sub-environments that it holds.
+        restarts: how often it was started anew.
+    """
+
+    number: int
+    pid: int | None
+    env_ids: tuple[int, ...]
+    restarts: int
+
+
+@dataclass(frozen=True)
+class Health:
+    """What has been lost and made anew; ``print`` shows it.
+
+    Attributes:
+        restarts: (n,) int64. How often each sub-environment was made anew.
+        lost_episodes: (n,) int64. How many of its episodes ended so.
+        failures: n texts: what was said of the last time, "" where there was none.
+        workers: the worker processes; empty where everything runs in this process.
+    """
+
+    restarts: IntArray
+    lost_episodes: IntArray
+    failures: tuple[str, ...]
+    workers: tuple[WorkerHealth, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"{self.restarts.sum()} restarts, {self.lost_episodes.sum()} lost episodes"]
+        for worker in self.workers:
+            ids = f"{worker.env_ids[0]}-{worker.env_ids[-1]}"
+            lines.append(
+                f"worker {worker.number} (pid {worker.pid}, sub-environments {ids}): {worker.restarts} restarts"
+            )
+        for i in np.flatnonzero(self.restarts).tolist():
+            lost = self.lost_episodes[i]
+            lines.append(f"sub-environment {i}: {self.restarts[i]} restarts, {lost} lost episodes; {self.failures[i]}")
+        return "\n".join(lines)
+
+
+def check_policy(
+    on_failure: str, max_restarts: int | None, restart_window: float | None, restart_backoff: float
+) -> None:
+    """Refuse what makes no sense.
+
+    Raises:
+        PlanError: says which, and what was expected.
+    """
+    if on_failure not in ("raise", "restart"):
+        near = did_you_mean(str(on_failure), ("raise", "restart"))
+        raise PlanError(f"on_failure: expected raise or restart, got {on_failure!r}.{near}")
+    if max_restarts is not None and max_restarts < 1:
+        raise PlanError(
+            f'max_restarts: expected at least 1, or None for no limit, got {max_restarts}; on_failure="raise" never '
+            "restarts"
+        )
+    if restart_window is not None and not restart_window > 0:
+        raise PlanError(f"restart_window: expected seconds above 0, or None for the whole run, got {restart_window}")
+    if not 0 <= restart_backoff < float("inf"):
+        raise PlanError(f"restart_backoff: expected seconds from 0, got {restart_backoff}")
+
+
+class Restarts:
+    """Counts restarts, and says whether there may be another one and when.
+
+    A sub-environment may be made anew ``max_restarts`` times within any ``window`` seconds. The first time it is made
+    at once; one that is lost again before it has taken a step is made after a pause, which doubles each time.
+
+    Args:
+        num_envs: n.
+        max_restarts: how often; None for no limit.
+        window: seconds; None counts over the whole run.
+        backoff: the first pause in seconds.
+        clock: gives seconds.
+
+    Attributes:
+        counts: (n,) int64.
+        reasons: the last one of each, "" where there was none.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        max_restarts: int | None,
+        window: float | None,
+        backoff: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.max_restarts = max_restarts
+        self.window = window
+        self.clock = clock
+        self.counts: IntArray = np.zeros(num_envs, dtype=np.int64)
+        self.reasons = [""] * num_envs
+        self._backoff = backoff
+        self._times: list[deque[float]] = [deque(maxlen=max_restarts) for _ in range(num_envs)]
+        self._in_vain = np.zeros(num_envs, dtype=np.int64)  # restarts since the last step
+        self._any_in_vain = False
+
+    def request(self, env_ids: Sequence[int], reason: str) -> float | None:
+        """Ask for another restart of all of these; gives the pause before it in seconds, or None where there is none.
+
+        A request that is granted is counted.
+        """
+        now = self.clock()
+        if not all(self._may(i, now) for i in env_ids):
+            return None
+        pauses = [0.0]
+        for i in env_ids:
+            self.counts[i] += 1
+            self._times[i].append(now)
+            self.reasons[i] = reason
+            if self._in_vain[i]:
+                pauses.append(min(self._backoff * 2.0 ** min(int(self._in_vain[i]) - 1, 30), _LONGEST_PAUSE))
+            self._in_vain[i] += 1
+        self._any_in_vain = True
+        return max(pauses)
+
+    def stepped(self, env_ids: IntArray, acted: BoolArray) -> None:
+        """Take note of rows that have taken a step."""
+        if self._any_in_vain:
+            self._in_vain[env_ids[acted]] = 0
+            self._any_in_vain = bool(self._in_vain.any())
+
+    def limit_in_words(self) -> str:
+        """``max_restarts=3 within restart_window=60 s``."""
+        window = "the whole run" if self.window is None else f"restart_window={self.window:g} s"
+        return f"max_restarts={self.max_restarts} within {window}"
+
+    def _may(self, i: int, now: float) -> bool:
+        times = self._times[i]
+        if self.max_restarts is None or len(times) < self.max_restarts:
+            return True
+        return self.window is not None and now - times[0] > self.window
