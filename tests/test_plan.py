@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import vecwrap
 from vecwrap import backend_plan
 from vecwrap import plan as plan_module
+from vecwrap.backend_spec import BACKEND_OPTIONS
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.environments import MakeEnvironment
 from vecwrap.errors import PlanError, SpecError, VecwrapError
@@ -310,7 +311,7 @@ def test_more_workers_than_sub_environments_are_as_many() -> None:
 
 
 def test_planning_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vecwrap.backends.process.start_worker", None)
+    monkeypatch.setattr("vecwrap.backends.link.start_worker", None)
     monkeypatch.setattr(Blank, "__init__", None)
     planned("PlanBlank-v0 n=2 | scale | halve")
 
@@ -440,7 +441,9 @@ def test_what_the_backend_takes_from_the_pipeline_is_what_every_backend_takes() 
     import inspect
 
     taken = [name for name in inspect.signature(DummyBackend).parameters if name != "factories"]
-    assert sorted(taken) == sorted(backend_plan.PIPELINE_KEYS)
+    policy = ["on_failure", "max_restarts", "restart_window", "restart_backoff"]
+    assert sorted(taken) == sorted([*backend_plan.PIPELINE_KEYS, *policy])
+    assert set(policy) < set(BACKEND_OPTIONS)
 
 
 def test_a_vector_layer_sees_the_mode() -> None:

@@ -20,7 +20,15 @@ __all__ = ["PIPELINE_KEYS", "plan_backend"]
 
 # What every backend takes from the pipeline itself.
 PIPELINE_KEYS = ("autoreset", "copy", "batch_size", "start_index", "seed", "debug")
-_PROCESS_OPTIONS = ("workers", "envs_per_worker", "start_method", "daemon")
+_PROCESS_OPTIONS = (
+    "workers",
+    "envs_per_worker",
+    "start_method",
+    "daemon",
+    "step_timeout",
+    "reset_timeout",
+    "start_timeout",
+)
 
 
 def plan_backend(spec: PipelineSpec, n: int) -> tuple[Callable[..., VecEnv], Mapping[str, Any], BackendSpec, str]:
@@ -56,6 +64,11 @@ def _choose(options: Mapping[str, Any], n: int) -> tuple[str, str]:
     asked = [name for name in _PROCESS_OPTIONS if options.get(name) is not None]
     if asked:
         return "shmem", f"{' and '.join(asked)} ask{'s' * (len(asked) == 1)} for worker processes"
+    if options.get("on_failure") == "restart":
+        return (
+            "shmem",
+            "on_failure=restart asks for worker processes, so that a crash takes no more than its own with it",
+        )
     if n == 1:
         return "dummy", "one sub-environment is quickest in this process"
     return "shmem", f"{n} sub-environments share the cores, and shared memory is the fastest way to them"

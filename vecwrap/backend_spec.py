@@ -13,7 +13,19 @@ from vecwrap.values import Settings, canonical, import_path, plain, shown
 __all__ = ["BACKEND_OPTIONS", "BackendSpec"]
 
 # What a pipeline in Python may say beside the backend's name.
-BACKEND_OPTIONS = ("workers", "envs_per_worker", "start_method", "daemon")
+BACKEND_OPTIONS = (
+    "workers",
+    "envs_per_worker",
+    "start_method",
+    "daemon",
+    "on_failure",
+    "max_restarts",
+    "restart_window",
+    "restart_backoff",
+    "step_timeout",
+    "reset_timeout",
+    "start_timeout",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +34,7 @@ class BackendSpec:
 
     Attributes:
         target: a registered name, ``"auto"``, an import path, or in Python a backend class.
-        options: ``workers``, ``envs_per_worker``, ``start_method``, ``daemon``, and what else the backend has.
+        options: those of ``BACKEND_OPTIONS``, and what else the backend has.
     """
 
     target: str | Callable[..., Any] = "auto"

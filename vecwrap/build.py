@@ -34,6 +34,13 @@ def build(
     envs_per_worker: int | None = None,
     start_method: str | None = None,
     daemon: bool = True,
+    on_failure: Literal["raise", "restart"] = "raise",
+    max_restarts: int | None = 10,
+    restart_window: float | None = 60.0,
+    restart_backoff: float = 0.1,
+    step_timeout: float | None = None,
+    reset_timeout: float | None = None,
+    start_timeout: float | None = None,
     copy: bool = True,
     batch_size: int | None = None,
     seed: int | None = None,
@@ -63,6 +70,14 @@ def build(
         start_method: None: a worker is a fresh interpreter, which needs no ``__main__`` guard; or multiprocessing's
             ``"spawn"``, ``"forkserver"`` or ``"fork"``, with its rules.
         daemon: False: at the interpreter's exit, wait for workers that still close.
+        on_failure: ``"restart"``: a sub-environment that raises is made anew, and so are those of a worker that dies or
+            hangs; the episodes lost with them end truncated (docs/reliability.md).
+        max_restarts: how often each may be made anew within ``restart_window``; None: no limit.
+        restart_window: seconds; None: the whole run.
+        restart_backoff: seconds before one that was lost again at once is made anew; doubled each further time.
+        step_timeout: seconds that a worker may take for its share of a step before it is killed; None: any time.
+        reset_timeout: the same for a reset.
+        start_timeout: the same for making its environments.
         copy: whether arrays handed out are the caller's own; False hands out views that the next step overwrites.
         batch_size: how many rows ``recv`` waits for; None: all that are out.
         seed: used by the first reset that is given none; sub-environment i gets ``seed + start_index + i``.
@@ -98,6 +113,13 @@ def build(
         "envs_per_worker": envs_per_worker,
         "start_method": start_method,
         "daemon": daemon,
+        "on_failure": on_failure,
+        "max_restarts": max_restarts,
+        "restart_window": restart_window,
+        "restart_backoff": restart_backoff,
+        "step_timeout": step_timeout,
+        "reset_timeout": reset_timeout,
+        "start_timeout": start_timeout,
         "copy": copy,
         "batch_size": batch_size,
         "seed": seed,
@@ -126,7 +148,7 @@ def load(
         mode: ``"eval"`` for the evaluation that belongs to it: what its section ``eval`` says, whole games and raw
             rewards for ``atari``, and statistics that stand still.
         stats: as ``build``; for an evaluation the training environment, or a file that its ``save`` wrote.
-        overrides: a pipeline's keys, and ``workers``, ``envs_per_worker``, ``start_method`` and ``daemon``; they
+        overrides: a pipeline's keys, and the backend's that ``build`` has (``workers``, ``on_failure``, ...); they
             replace what the file says, ``wrappers`` and ``env_kwargs`` as a whole. A key with dots reaches inside:
             ``**{"wrappers.framestack.k": 2}``.
 
