@@ -1,0 +1,218 @@
+"""``close`` in any state, from anywhere; waits that time out; interrupts. Nothing stale is read, nothing is left."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from gymnasium.error import ClosedEnvironmentError
+
+from tests.faults.faulty import Faulty, ask, factories
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.shmem import ShmemBackend
+from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.testing.compare import assert_same
+from vecwrap.testing.leftovers import Holdings, assert_nothing_left
+
+ROOT = Path(__file__).parents[2]
+PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]
+pytestmark = pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+
+
+class Slow(Faulty):
+    """Takes its time; long enough that every wait of these tests comes before its end."""
+
+    seconds = 0.3
+
+    def step(self, action):
+        time.sleep(self.seconds)
+        return super().step(action)
+
+    def wait(self, seconds):
+        time.sleep(seconds)
+        return "waited"
+
+
+def test_a_wait_that_times_out_can_be_repeated_and_gives_what_it_would_have_given(backend):
+    with backend([Slow] * 2, workers=2) as env, DummyBackend([Faulty] * 2) as twin:
+        assert_same(twin.reset(seed=1), env.reset(seed=1), "reset")
+        for _ in range(2):
+            env.step_async([1, 2])
+            with pytest.raises(TimeoutError):
+                env.step_wait(timeout=0.01)
+            with pytest.raises(TimeoutError):
+                env.step_wait(timeout=0)
+            assert_same(twin.step([1, 2]), env.step_wait(), "step")
+        env.call_async("wait", 0.2)
+        with pytest.raises(TimeoutError):
+            env.call_wait(timeout=0.01)
+        assert env.call_wait() == ("waited", "waited")
+        assert_same(twin.step([0, 1]), env.step([0, 1]), "after it")
+
+
+@pytest.mark.parametrize("state", ["unused", "idle", "stepping", "resetting", "calling", "hanging", "stopped", "dead"])
+@pytest.mark.parametrize("how", ["close", "timeout", "terminate", "forgotten"])
+def test_close_in_any_state(backend, state, how, tmp_path):
+    before = Holdings.now()
+    env = backend(factories(tmp_path, 3), workers=2)
+    pids = [worker.pid for worker in env.health().workers]
+    if state != "unused":
+        env.reset(seed=1)
+    if state == "resetting":
+        env.reset_async(seed=2)
+    elif state == "calling":
+        env.call_async("call_me")
+    elif state in ("stepping", "hanging", "stopped", "dead"):
+        if state != "stepping":
+            ask(tmp_path, 1, "step", {"hanging": "hang", "stopped": "stop", "dead": "kill"}[state])
+        env.step_async([0, 0, 0])
+    if how == "close" and state not in ("hanging", "stopped"):
+        env.close()
+    elif how in ("close", "timeout"):
+        env.close(timeout=0.1)
+    elif how == "terminate":
+        env.close(terminate=True)
+    if how == "forgotten":
+        del env
+    else:
+        env.close()
+        assert env.closed
+    assert_nothing_left(before, before)
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+@pytest.mark.parametrize("kind", ["raise", "kill", "hang"])
+def test_an_environment_that_fails_while_it_is_closed(backend, kind, tmp_path):
+    before = Holdings.now()
+    env = backend(factories(tmp_path, 3), workers=2)
+    env.reset(seed=1)
+    ask(tmp_path, 2, "close", kind)
+    env.close(timeout=1.0)
+    assert_nothing_left(before, before)
+
+
+def test_close_from_another_thread_than_the_one_that_steps(backend, tmp_path):
+    before = Holdings.now()
+    env = backend(factories(tmp_path, 3), workers=2)
+    env.reset(seed=1)
+    ask(tmp_path, 0, "step", "hang")
+    raised = []
+
+    def step():
+        try:
+            env.step([0, 0, 0])
+        except Exception as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=step)
+    thread.start()
+    time.sleep(0.2)
+    env.close(timeout=0.5)
+    thread.join(10)
+    assert not thread.is_alive()
+    assert [type(error) for error in raised] == [ClosedEnvironmentError]
+    assert_nothing_left(before, before)
+
+
+def test_close_in_a_signals_handler(backend, tmp_path):
+    before = Holdings.now()
+    env = backend(factories(tmp_path, 3), workers=2)
+    env.reset(seed=1)
+    ask(tmp_path, 0, "step", "hang")
+    earlier = signal.signal(signal.SIGUSR1, lambda number, frame: env.close(timeout=0.5))
+    try:
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1))
+        timer.start()
+        with pytest.raises(ClosedEnvironmentError):
+            env.step([0, 0, 0])
+        timer.join()
+    finally:
+        signal.signal(signal.SIGUSR1, earlier)
+    assert_nothing_left(before, before)
+
+
+def test_an_interrupted_wait_can_be_taken_up_again(backend):
+    """An interrupt comes while the parent waits; the call is still pending, and gives what it would have given."""
+
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    with backend([Slow] * 2, workers=2) as env, DummyBackend([Faulty] * 2) as twin:
+        assert_same(twin.reset(seed=1), env.reset(seed=1), "reset")
+        earlier = signal.signal(signal.SIGUSR1, interrupt)
+        try:
+            for _ in range(3):
+                env.step_async([1, 2])
+                timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1))
+                timer.start()
+                with pytest.raises(KeyboardInterrupt):
+                    env.step_wait()
+                timer.join()
+                assert_same(twin.step([1, 2]), env.step_wait(), "step")
+        finally:
+            signal.signal(signal.SIGUSR1, earlier)
+
+
+def test_an_interrupt_in_the_middle_of_an_answer_is_never_read_as_another(backend, monkeypatch):
+    """Nobody knows how far it got, so the worker is lost, by the policy; here it is an error."""
+    env = backend([Faulty] * 2, workers=2)
+    env.reset(seed=1)
+    handle = env._handle
+
+    def torn(worker, message):
+        monkeypatch.setattr(env, "_handle", handle)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(env, "_handle", torn)
+    with pytest.raises(KeyboardInterrupt):
+        env.step([0, 0])
+    with pytest.raises(Exception, match="was interrupted in the middle of an answer"):
+        env.step_wait()
+    env.close()
+
+
+SCRIPT = """
+import sys, threading, atexit
+import gymnasium, numpy as np
+from vecwrap.backends.{module} import {backend}
+env = {backend}([lambda: gymnasium.make("CartPole-v1")] * 3, workers=2)
+env.reset(seed=1)
+print(*[worker.pid for worker in env.health().workers], flush=True)
+{rest}
+"""
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "",
+        "env.step_async([0, 0, 0])",
+        "del env",
+        "raise SystemExit(0)",
+        "keep = [env]; keep.append(keep)",
+        "import os; os._exit(0)",
+        "atexit.register(env.close)",
+        "threading.Thread(target=env.step, args=([0, 0, 0],)).start()",
+    ],
+)
+def test_at_the_interpreters_end_nothing_is_left(backend, rest):
+    code = SCRIPT.format(module=backend.name, backend=backend.__name__, rest=rest)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stderr == ""
+    pids = [int(word) for word in done.stdout.split()]
+    deadline = time.monotonic() + 3
+    while any(psutil.pid_exists(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not any(psutil.pid_exists(pid) for pid in pids)

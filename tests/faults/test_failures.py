@@ -1,0 +1,270 @@
+"""How a failure is told: at once, by name, with the worker's last words; and what the policy's end looks like."""
+
+import os
+import signal
+import sys
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+
+from tests.faults.faulty import DEATHS, IN_STEP_OF_A_WORKER, Faulty, ask, factories
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.shmem import ShmemBackend
+from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.errors import BackendError, SubEnvError
+from vecwrap.testing.leftovers import Holdings, assert_nothing_left
+
+PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]
+WORDS = {
+    "kill": "killed by SIGKILL, often the out-of-memory killer",
+    "segv": "killed by SIGSEGV",
+    "exit": "exit code 7",
+}
+pytestmark = pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+
+
+def told(error, kind, number, ids):
+    assert f"worker {number} (pid " in str(error)
+    assert f"sub-environments {ids[0]}-{ids[-1]}) died: {WORDS[kind]}" in str(error)
+    assert (error.worker, error.env_ids) == (number, tuple(ids))
+    assert error.exitcode == {"kill": -9, "segv": -11, "exit": 7}[kind]
+
+
+@pytest.mark.parametrize("kind", DEATHS)
+@pytest.mark.parametrize("point", ["reset", *IN_STEP_OF_A_WORKER])
+def test_a_death_is_an_error_that_names_the_worker(backend, point, kind, tmp_path):
+    before = Holdings.now()
+    env = backend(factories(tmp_path, 4), workers=2)
+    if point == "reset":
+        ask(tmp_path, 2, point, kind)
+        with pytest.raises(BackendError) as caught:
+            env.reset(seed=1)
+    else:
+        env.reset(seed=1)
+        ask(tmp_path, 2, point, kind)
+        with pytest.raises(BackendError) as caught:
+            env.step([0, 0, 0, 0])
+    told(caught.value, kind, 1, [2, 3])
+    for call in (lambda: env.step([0, 0, 0, 0]), env.reset, lambda: env.call("call_me")):
+        with pytest.raises(BackendError, match="worker 1"):
+            call()
+    env.close()
+    assert_nothing_left(before, before)
+
+
+@pytest.mark.parametrize("kind", ["raise", *DEATHS])
+def test_a_death_while_the_environments_are_made(backend, kind, tmp_path):
+    before = Holdings.now()
+    ask(tmp_path, 3, "make", kind)
+    with pytest.raises(SubEnvError if kind == "raise" else BackendError) as caught:
+        backend(factories(tmp_path, 4), workers=2)
+    if kind == "raise":
+        assert (caught.value.index, caught.value.during) == (3, "make")
+    else:
+        told(caught.value, kind, 1, [2, 3])
+    assert_nothing_left(before, before)
+
+
+@pytest.mark.parametrize("when", ["between two steps", "in recv", "in a call", "in get_attr", "while nobody waits"])
+def test_a_death_is_noticed_wherever_it_comes(backend, when, tmp_path):
+    env = backend(factories(tmp_path, 4), workers=2, batch_size=2 if when == "in recv" else None)
+    env.reset(seed=1)
+    victim = env.health().workers[1].pid
+    with pytest.raises(BackendError, match="worker 1 .*sub-environments 2-3.* died: killed by SIGKILL"):
+        if when == "between two steps":
+            os.kill(victim, signal.SIGKILL)
+            env.step([0, 0, 0, 0])
+            env.step([0, 0, 0, 0])
+        elif when == "in recv":
+            ask(tmp_path, 2, "step", "kill")
+            env.send([0, 0, 0, 0])
+            env.recv()
+            env.recv()
+        elif when == "in a call":
+            env.call("call_me", "kill", indices=[3])
+        elif when == "in get_attr":
+            os.kill(victim, signal.SIGSTOP)
+            env.call_async("call_me")
+            os.kill(victim, signal.SIGKILL)
+            env.call_wait()
+        else:
+            env.send([0, 0], env_ids=[0, 1])
+            os.kill(victim, signal.SIGKILL)
+            time.sleep(0.1)
+            env.recv()
+            env.send([0, 0], env_ids=[0, 1])
+    env.close()
+
+
+class Holder(Faulty):
+    """Its child keeps the worker's connection open, as one that was forked does."""
+
+    def reset(self, **keywords):
+        if not os.fork():
+            os.setpgid(0, 0)  # the worker's end does not end it
+            time.sleep(3)
+            os._exit(0)
+        return super().reset(**keywords)
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="this system tells of an end by the connection alone")
+def test_a_death_is_noticed_though_a_child_holds_the_connection(backend, tmp_path):
+    env = backend([Holder] * 2, workers=1)
+    env.reset(seed=1)
+    os.kill(env.health().workers[0].pid, signal.SIGKILL)
+    with pytest.raises(BackendError, match="died: killed by SIGKILL"):
+        env.step([0, 0])
+    env.close()
+
+
+class Talker(Faulty):
+    """Says something before it dies."""
+
+    def step(self, action):
+        for k in range(60):
+            print(f"simulator: state {k}", file=sys.stderr)
+        os.write(2, b"free(): invalid pointer\n")
+        os.abort()
+
+
+def test_the_last_lines_on_stderr_are_in_the_error_and_have_been_shown(backend, capsys):
+    env = backend([Talker] * 2, workers=1)
+    env.reset(seed=1)
+    with pytest.raises(BackendError) as caught:
+        env.step([0, 0])
+    message = str(caught.value)
+    assert "died: killed by SIGABRT\nThe last it wrote to stderr:\n" in message
+    assert "free(): invalid pointer" in message
+    assert "in step" in message, "where in Python it was"
+    assert "state 0" not in message
+    env.close()
+    assert "simulator: state 0\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("limit", "point"), [("step_timeout", "step"), ("reset_timeout", "reset"), ("start_timeout", "make")]
+)
+@pytest.mark.parametrize("kind", ["hang", "stop"])
+def test_a_hang_is_an_error_after_its_time(backend, limit, point, kind, tmp_path):
+    before = Holdings.now()
+    ask(tmp_path, 1, point, kind)
+    with pytest.raises(BackendError, match=rf"worker 0 .* did not answer within {limit}=3 s, and was killed"):
+        env = backend(factories(tmp_path, 4), workers=2, **{limit: 3.0})
+        try:
+            env.reset(seed=1)
+            env.step([0, 0, 0, 0])
+        finally:
+            env.close()
+    assert_nothing_left(before, before)
+
+
+def test_what_has_come_meanwhile_is_no_hang(backend, tmp_path):
+    """The time runs until the answer has come, not until somebody looks for it."""
+    with backend(factories(tmp_path, 4), workers=2, step_timeout=0.5) as env:
+        env.reset(seed=1)
+        for _ in range(2):
+            env.step_async([0, 0, 0, 0])
+            time.sleep(1.0)
+            env.step_wait()
+
+
+class Always(Faulty):
+    """Fails at each step, or each reset, or each time that it is made but the first."""
+
+    def __init__(self, where, how, folder, number):
+        self.where, self.how = where, how
+        self.folder = None
+        made = folder / f"made {number}"
+        if where == "make" and made.exists():
+            self.fail()
+        made.touch()
+        super().__init__()
+
+    def fail(self):
+        if self.how == "raise":
+            raise RuntimeError("as always")
+        os._exit(3)
+
+    def reset(self, **keywords):
+        if self.where == "reset":
+            self.fail()
+        return super().reset(**keywords)
+
+    def step(self, action):
+        self.fail()
+
+
+@pytest.mark.parametrize("how", ["raise", "exit"])
+@pytest.mark.parametrize("where", ["make", "reset", "step"])
+def test_what_always_fails_ends_with_one_error_and_not_in_a_loop(backend, where, how, tmp_path):
+    before = Holdings.now()
+    make = [partial(Always, where, how, tmp_path, number) for number in range(2)]
+    env = backend(make, workers=2, on_failure="restart", max_restarts=3, restart_backoff=0.01)
+    with pytest.raises((SubEnvError, BackendError)) as caught:
+        env.reset(seed=1)
+        for _ in range(10):
+            env.step([0, 0])
+    if isinstance(caught.value, BackendError):
+        assert "max_restarts=3 within restart_window=60 s are used up" in str(caught.value)
+    else:
+        assert "as always" in str(caught.value)
+        assert "max_restarts=3 within restart_window=60 s are used up" in str(caught.value)
+    assert env.health().restarts.max() == 3
+    env.close()
+    assert_nothing_left(before, before)
+
+
+def test_a_failing_start_is_tried_again(backend, tmp_path):
+    for i, kind in enumerate(["raise", "exit", "kill", "raise"]):
+        ask(tmp_path, i, "make", kind)
+    with backend(factories(tmp_path, 4), workers=4, on_failure="restart", restart_backoff=0.01) as env:
+        env.reset(seed=1)
+        assert env.health().restarts.tolist() == [1, 1, 1, 1]
+        assert env.health().lost_episodes.tolist() == [0, 0, 0, 0]
+        env.step([0, 0, 0, 0])
+
+
+def test_a_call_that_kills_its_worker_is_an_error_and_the_run_goes_on(backend, tmp_path):
+    with backend(factories(tmp_path, 4, end=0.0), workers=2, on_failure="restart") as env:
+        env.reset(seed=1)
+        with pytest.raises(BackendError, match="the call is not repeated"):
+            env.call("call_me", "kill", indices=[3])
+        assert env.call("call_me") == (0, 1, 2, 3)
+        *_, truncations, infos = env.step([0, 0, 0, 0])
+        assert truncations.tolist() == [False, False, True, True]
+        assert infos["restarted"].tolist() == [0, 0, 1, 1]
+
+
+def test_what_cannot_be_read_here_is_an_error_that_names_the_worker(backend):
+    with backend([Strange] * 2, workers=1) as env:
+        env.reset(seed=1)
+        with pytest.raises(BackendError, match=r"worker 0 .* sent what cannot be read here \(ZeroDivisionError"):
+            env.step([0, 0])
+
+
+class Unreadable:
+    def __reduce__(self):
+        return divmod, (1, 0)
+
+
+class Strange(Faulty):
+    def step(self, action):
+        result = super().step(action)
+        result[4]["strange"] = Unreadable()
+        return result
+
+
+def test_dummy_restarts_what_raises(backend, tmp_path):
+    """The same rows on every backend: an exception needs no process."""
+    rows = []
+    for make in (DummyBackend, backend):
+        with make(factories(tmp_path, 3), on_failure="restart") as env:
+            env.reset(seed=[1, 2, 3])
+            for k in range(20):
+                ask(tmp_path, k % 3, "step", "raise")
+                rows.append(env.step(np.full(3, k % 3)))
+    from vecwrap.testing.compare import assert_same
+
+    assert_same(rows[:20], rows[20:], "restarts")

@@ -1,0 +1,323 @@
+"""Environments that do what they should not: each works as on dummy, or gives an error that names it."""
+
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+
+import gymnasium
+import numpy as np
+import pytest
+
+import vecwrap
+from tests.faults.faulty import Faulty
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.shmem import ShmemBackend
+from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.errors import BackendError, SubEnvError
+from vecwrap.testing.compare import assert_same
+from vecwrap.testing.leftovers import Holdings, assert_nothing_left
+
+PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]
+ALL = [DummyBackend, *PROCESS_BACKENDS]
+
+
+class Writer(Faulty):
+    """Writes to stdout in every way there is."""
+
+    def step(self, action):
+        print("to stdout")
+        os.write(1, b"to descriptor 1\n")
+        sys.stdout.flush()
+        return super().step(action)
+
+
+class Mover(Faulty):
+    """Goes elsewhere."""
+
+    def step(self, action):
+        os.chdir("/")
+        return super().step(action)
+
+
+class Deaf(Faulty):
+    """Takes signals for itself."""
+
+    def reset(self, **keywords):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        return super().reset(**keywords)
+
+
+class Threads(Faulty):
+    """Starts threads that never end."""
+
+    def reset(self, **keywords):
+        threading.Thread(target=time.sleep, args=(600,), daemon=False).start()
+        return super().reset(**keywords)
+
+
+class Closes(Faulty):
+    """Closes itself in mid-episode, as some do at the end of an episode."""
+
+    def step(self, action):
+        self.close()
+        return super().step(action)
+
+
+class Buffers(Faulty):
+    """Gives the same arrays again and again."""
+
+    def reset(self, **keywords):
+        observation, info = super().reset(**keywords)
+        self.kept = observation
+        return self.kept, info
+
+    def step(self, action):
+        observation, *rest = super().step(action)
+        for key, value in observation.items():
+            self.kept[key][...] = value
+        return self.kept, *rest
+
+
+class Huge(Faulty):
+    """An info of 30 MB."""
+
+    def step(self, action):
+        result = super().step(action)
+        result[4]["huge"] = np.full(30_000_000 // 8, self.steps, dtype=np.int64)
+        return result
+
+
+class NotANumber(Faulty):
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        observation["a"][:] = np.nan
+        return observation, float("nan"), *rest
+
+
+class ArrayReward(Faulty):
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        return observation, np.array([reward]), *rest
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("kind", [Writer, Mover, Deaf, Threads, Closes, Buffers, Huge, NotANumber, ArrayReward])
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_it_works_as_on_dummy_and_goes_when_it_is_told(backend, kind, capfd):
+    before = Holdings.now()
+    plain = {Deaf: Faulty, Threads: Faulty, Mover: Faulty}.get(kind, kind)  # these would stay in this process
+    started = time.monotonic()
+    with backend([kind] * 3, workers=2) as env, DummyBackend([plain] * 3) as twin:
+        assert_same(twin.reset(seed=1), env.reset(seed=1), "reset")
+        for k in range(4):
+            assert_same(twin.step([k % 3] * 3), env.step([k % 3] * 3), f"step {k}")
+        closing = time.monotonic()
+    assert time.monotonic() - closing < 4.0, "it did not go before it was killed"
+    assert_nothing_left(before, before)
+    assert started < closing
+    if kind is Writer:
+        assert capfd.readouterr().out.count("to descriptor 1\n") == 2 * 4 * 3
+
+
+class Unpicklable(Exception):
+    def __init__(self):
+        super().__init__("an exception with a lock in it")
+        self.lock = threading.Lock()
+
+    def __reduce__(self):
+        raise TypeError("no")
+
+
+class Speechless(Exception):
+    def __str__(self):
+        raise RuntimeError("even this")
+
+
+def raising(error):
+    class Raises(Faulty):
+        def step(self, action):
+            raise error()
+
+    return Raises
+
+
+def giving(**changes):
+    class Gives(Faulty):
+        def step(self, action):
+            observation, reward, terminated, truncated, info = super().step(action)
+            observation = changes.get("observation", observation)
+            return observation, changes.get("reward", reward), terminated, truncated, changes.get("info", info)
+
+    return Gives
+
+
+A, B = np.zeros(2), np.zeros(3, np.uint8)
+
+
+@pytest.mark.parametrize("backend", ALL)
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (raising(Unpicklable), "an exception with a lock in it"),
+        (raising(Speechless), "its message cannot be shown"),
+        (raising(SystemExit), "raised SystemExit in step"),
+        (giving(observation={"a": np.zeros(3), "b": B}), "observation['a']: expected shape (2,), got shape (3,)"),
+        (giving(observation={"a": A, "b": np.zeros(1, np.uint8)}), "expected shape (3,), got shape (1,)"),
+        (giving(observation={"a": A, "b": np.zeros(3)}), "expected dtype uint8, got float64, which is of another kind"),
+        (giving(observation={"a": A}), "expected a dict with keys ['a', 'b'], got ['a']"),
+        (giving(observation=None), "expected a dict with keys ['a', 'b'], got NoneType"),
+        (
+            giving(observation={"a": [[1], [2, 3]], "b": B}),
+            "observation['a']: expected dtype float64, got object, which is of another kind",
+        ),
+        (giving(reward=np.zeros(2)), "reward: expected one number, got shape (2,)"),
+        (giving(reward="much"), "reward: expected a number, got 'much'"),
+        (giving(reward=None), "reward: expected a number, got None"),
+    ],
+)
+def test_it_is_an_error_that_names_the_sub_environment(backend, make, words):
+    with backend([Faulty, make, Faulty]) as env:
+        env.reset(seed=1)
+        with pytest.raises(SubEnvError) as caught:
+            env.step([0, 0, 0])
+        assert caught.value.index == 1
+        assert words in str(caught.value)
+        assert caught.value.others[4]["env_id"].tolist() == [0, 2]
+        env.reset(seed=1)
+
+
+class Lock(Faulty):
+    def step(self, action):
+        result = super().step(action)
+        result[4]["lock"] = threading.Lock()
+        return result
+
+
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_an_info_that_cannot_be_sent_is_named(backend):
+    with backend([Faulty, Lock, Faulty]) as env:
+        env.reset(seed=1)
+        with pytest.raises(
+            SubEnvError, match=r"sub-environment 1 .* infos \['lock'\] cannot be sent between processes"
+        ):
+            env.step([0, 0, 0])
+
+
+class CloseAll(Faulty):
+    """Closes every descriptor, the worker's connection among them."""
+
+    def step(self, action):
+        os.closerange(3, 4096)
+        return super().step(action)
+
+
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_an_environment_that_closes_every_descriptor_is_a_worker_that_died(backend):
+    before = Holdings.now()
+    with backend([CloseAll] * 2, workers=1) as env:
+        env.reset(seed=1)
+        with pytest.raises(BackendError, match=r"worker 0 .* died"):
+            env.step([0, 0])
+    assert_nothing_left(before, before)
+
+
+class Vector(gymnasium.Env):
+    """Holds a vector environment of its own."""
+
+    def __init__(self):
+        self.inner = vecwrap.build("CartPole-v1", n=2, backend="shmem", workers=2)
+        self.observation_space = self.inner.observation_space
+        self.action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return self.inner.reset(seed=seed)[0], {"pids": np.array([one.pid for one in self.inner.health().workers])}
+
+    def step(self, action):
+        observations, rewards, *_ = self.inner.step([action, action])
+        return observations, rewards.sum(), False, False, {}
+
+    def close(self):
+        self.inner.close()
+
+
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+@pytest.mark.parametrize("ends_by", ["close", "kill"])
+def test_vectors_within_vectors(backend, ends_by):
+    with DummyBackend([Vector] * 2) as twin:
+        expected = [twin.reset(seed=1)[0], *(twin.step([0, 1])[0] for _ in range(5))]
+    env = backend([Vector] * 2, workers=2)
+    observations, infos = env.reset(seed=1)
+    assert_same(expected, [observations, *(env.step([0, 1])[0] for _ in range(5))], "nested")
+    if ends_by == "kill":
+        for worker in env.health().workers:
+            os.kill(worker.pid, signal.SIGKILL)
+        with pytest.raises(BackendError):
+            env.step([0, 1])
+    env.close()
+    deadline = time.monotonic() + 3.0
+    while time.monotonic() < deadline and any(_runs(pid) for pid in infos["pids"].ravel()):
+        time.sleep(0.02)
+    assert not any(_runs(pid) for pid in infos["pids"].ravel())
+
+
+def _runs(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class Hungry(Faulty):
+    """Wants more memory than there is."""
+
+    def step(self, action):
+        resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+        self.eaten = np.ones(1 << 32)
+        return super().step(action)
+
+
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_memory_that_is_not_there_is_an_error_that_names_the_sub_environment(backend):
+    with backend([Faulty, Hungry], workers=2) as env:
+        env.reset(seed=1)
+        with pytest.raises(SubEnvError, match=r"sub-environment 1 .* raised \w*MemoryError"):
+            env.step([0, 0])
+
+
+LIMITED = """
+import resource, sys
+import gymnasium, numpy as np
+from vecwrap.backends.shmem import ShmemBackend
+class Big(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 255, (1 << 24,), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+limit = 1024 * int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) + (1 << 30)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+try:
+    ShmemBackend([Big] * 100, workers=1)
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_shared_memory_that_cannot_be_had_is_said_before_anything_is_stepped(tmp_path):
+    import subprocess
+
+    done = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith("BackendError shmem: 3,355,4"), done.stdout + done.stderr
+    assert "bytes of shared memory are needed and could not be had" in done.stdout
+
+
+def test_shared_memory_does_not_lie_in_dev_shm():
+    """Which is 64 MB in a container."""
+    before = {entry.name for entry in os.scandir("/dev/shm")} if os.path.isdir("/dev/shm") else set()  # noqa: PTH112
+    with ShmemBackend([Faulty] * 2) as env:
+        env.reset(seed=1)
+        assert any(name.startswith("/memfd:vecwrap") for name in Holdings.now().shared)
+        if before:
+            assert {entry.name for entry in os.scandir("/dev/shm")} - before == set()

@@ -1,0 +1,114 @@
+"""``on_failure="restart"``: what is lost is told, exactly, and every other row is what it would have been."""
+
+from itertools import cycle
+
+import numpy as np
+import pytest
+
+from tests.faults.faulty import DEATHS, IN_STEP_OF_A_WORKER
+from tests.faults.trial import Trial
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.shmem import ShmemBackend
+from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.testing.leftovers import Holdings, assert_nothing_left
+
+BACKENDS = [DummyBackend, SubprocessBackend, ShmemBackend]
+PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]
+MODES = ["same_step", "next_step", "disabled", "episodic"]
+
+
+def play_on(trial, steps):
+    """Steps without faults, and the resets that the mode leaves to the caller."""
+    for _ in range(steps):
+        reset_what_is_over(trial)
+        if trial.may_step():
+            trial.step()
+
+
+def reset_what_is_over(trial):
+    over = np.array([row.over for row in trial.model.rows])
+    if trial.mode.value in ("disabled", "episodic") and over.any() and trial.rng.random() < 0.7:
+        trial.reset(mask=over)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_exception_at_any_point_loses_one_row(backend, mode, tmp_path):
+    before = Holdings.now()
+    trial = Trial(backend, mode, tmp_path)
+    trial.reset(list(range(10, 15)))
+    trial.set_attr("bonus", [1.0, 2.0, 3.0, 4.0, 5.0])
+    points = cycle(
+        [point for point in ("reset", *IN_STEP_OF_A_WORKER) if backend is not DummyBackend or "reply" not in point]
+    )
+    for k, point in zip(range(60), points, strict=False):
+        if point == "half a reply":
+            continue  # nobody who raises has sent half of a message
+        reset_what_is_over(trial)
+        if trial.may_step():
+            trial.step({k % 5: (point, "raise"), (k * 3 + 1) % 5: (point, "raise")})
+    assert trial.met > 40
+    trial.reset([7, None, 9, None, 11], faults={0: "raise", 1: "raise"})
+    trial.reset(mask=np.array([True, False, True, False, True]), faults={4: "raise"})
+    play_on(trial, 10)
+    trial.close()
+    assert_nothing_left(before, before)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_a_death_at_any_point_loses_the_rows_of_its_worker(backend, mode, workers, tmp_path):
+    before = Holdings.now()
+    trial = Trial(backend, mode, tmp_path, workers=workers)
+    trial.reset(list(range(10, 15)))
+    trial.set_attr("bonus", [1.0, 2.0, 3.0, 4.0, 5.0])
+    kinds = cycle(DEATHS)
+    for i, point in zip(cycle([3, 0, 4, 1, 2]), ("step", "after step", "half a row", "reply", "half a reply", "reset")):
+        for _ in range(3):  # until there is one that meets it
+            met = trial.met
+            play_on(trial, 2)
+            reset_what_is_over(trial)
+            if trial.may_step():
+                trial.step({i: (point, next(kinds))})
+            if trial.met > met:
+                break
+    assert trial.met >= 4
+    trial.reset([7, None, 9, None, 11], faults={0: "kill"})
+    trial.reset(mask=np.array([True, False, True, False, True]), faults={4: "exit"})
+    play_on(trial, 6)
+    trial.close()
+    assert_nothing_left(before, before)
+
+
+@pytest.mark.parametrize("kind", ["stop", "hang"])
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_a_hang_is_a_failure_after_its_time(backend, kind, tmp_path):
+    trial = Trial(backend, "same_step", tmp_path)
+    trial.reset(list(range(10, 15)))
+    for i, point in enumerate(["step", "half a reply"]):
+        trial.step()
+        trial.step({i + 1: (point, kind)})
+    trial.reset([1, 2, 3, 4, 5], faults={3: kind})
+    play_on(trial, 5)
+    trial.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_what_was_lost_while_it_was_not_asked_is_told_when_it_is_next_asked(backend, mode, tmp_path):
+    trial = Trial(backend, mode, tmp_path, num_envs=4, end=0.0)
+    trial.reset([1, 2, 3, 4])
+    trial.step()
+    trial.step({0: ("step", "kill")}, env_ids=[0, 2])  # sub-environment 1 is lost too
+    trial.step(env_ids=[2, 3])
+    if mode == "disabled":
+        trial.reset(mask=np.array([True, False, False, False]))
+    trial.step(env_ids=[1, 3])
+    if mode == "disabled":
+        trial.reset(mask=np.array([False, True, False, False]))
+    trial.step()
+    trial.step({2: ("after step", "exit")}, env_ids=[2])  # and now 3
+    trial.reset(mask=np.array([False, False, False, True]))  # which is reset before it was told
+    play_on(trial, 3)
+    trial.close()
