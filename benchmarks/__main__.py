@@ -22,6 +22,7 @@ from vecwrap.bench.results import WorkResult, judge
 from vecwrap.bench.rounds import measure_rounds
 from vecwrap.commands.bench import print_result, print_targets, progress
 
+INTERRUPTED = 130  # 128 + SIGINT, as shells say it
 WIDTH = 160  # of tables that go to a file or a pipe
 
 
@@ -45,7 +46,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Run what was chosen; give the exit status: 0, or 2 for a key that there is not."""
+    """Run what was chosen; give the exit status: 0; 2 for a key that there is not; 130 after Ctrl-C."""
     options = arguments(given)
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -65,28 +66,32 @@ def main(given: Sequence[str] | None = None) -> int:
         return 2
     warnings.simplefilter("ignore")  # the peers' own, which are none of a reader's business here
     console.print(Text(machine_line(machine), style="dim"))
-    results = []
-    for work in works:
-        if work.key in keys:
-            results.append(run(work, options, console))
-            print_result(results[-1], console)
-    verdicts = [judge(target, results) for target in TARGETS if target.work in keys]
-    grown = []
-    for curve in () if options.no_growth else curves:
-        if curve.key in keys:
-            with progress(console) as say:
-                grown.append(growth.measure(curve, options.rounds, options.seconds, say))
-            growth.print_curve(grown[-1], console)
-            verdicts += filter(None, [growth.judge_curve(grown[-1])])
+    results: list[WorkResult] = []
+    grown: list[growth.Grown] = []
+    status = 0
+    try:
+        for work in works:
+            if work.key in keys:
+                results.append(run(work, options, console))
+                print_result(results[-1], console)
+        for curve in () if options.no_growth else curves:
+            if curve.key in keys:
+                grown.append(grow(curve, options, console))
+                growth.print_curve(grown[-1], console)
+    except KeyboardInterrupt:
+        console.print(Text("\ninterrupted; what follows is what was measured until then", style="yellow"))
+        status = INTERRUPTED
+    verdicts = [judge(target, results) for target in TARGETS if target.work in {result.key for result in results}]
+    verdicts += filter(None, map(growth.judge_curve, grown))
     if verdicts:
         print_targets(verdicts, console)
     text = markdown(machine, results, verdicts)
-    write(options.out, text, to_data(machine, results, verdicts, growth=[curve.to_data() for curve in grown]))
+    write(options.out, text, to_data(machine, results, verdicts, growth=[each.to_data() for each in grown]))
     plots = pages.plot(grown, options.out, console)
-    if options.publish:
+    if options.publish and not status:
         pages.publish(text, plots)
     console.print(Text(f"\nwritten to {options.out}/", style="dim"))
-    return 0
+    return status
 
 
 def run(work: Workload, options: argparse.Namespace, console: Console) -> WorkResult:
@@ -101,6 +106,12 @@ def run(work: Workload, options: argparse.Namespace, console: Console) -> WorkRe
             say=lambda text: say(f"{work.key}: {text}"),
         )
     return WorkResult(work.key, work.title, work.how, measured)
+
+
+def grow(curve: growth.Curve, options: argparse.Namespace, console: Console) -> growth.Grown:
+    """Measure one curve."""
+    with progress(console) as say:
+        return growth.measure(curve, options.rounds, options.seconds, say)
 
 
 def write(folder: Path, text: str, data: dict[str, object]) -> None:

@@ -1,6 +1,10 @@
 """The adapters: each installed peer does some real steps, with our seeds and actions; others say what is missing."""
 
 import importlib
+import os
+import signal
+import subprocess
+import sys
 import types
 
 import gymnasium
@@ -94,18 +98,36 @@ def test_a_peer_gets_our_seeds_and_actions(peer, name):
     np.testing.assert_array_equal(np.array([env.actions for env in stepped]).T, expected)
 
 
-def test_tianshous_ended_rows_are_reset_by_the_loop():
-    pytest.importorskip("tianshou")
-    venvs = importlib.import_module("tianshou.env")
+class EndsAfterThree:
+    """What tianshou's vector environments are, as far as the loop calls them; stepping past an end is an error."""
+
+    def __init__(self, n, wait_num):
+        self.since, self.wait_num, self.out, self.resets = [0] * n, wait_num, [], 0
+
+    def step(self, actions, ids):
+        assert len(actions) == len(ids)
+        assert all(self.since[i] < 3 for i in ids), "stepped past an end"
+        for i in ids:
+            self.since[i] += 1
+        self.out += ids.tolist()
+        ready, self.out = self.out[: self.wait_num], self.out[self.wait_num :]
+        dones = np.array([self.since[i] == 3 for i in ready])
+        return None, None, dones, np.zeros_like(dones), [{"env_id": i} for i in ready]
+
+    def reset(self, ids):
+        self.resets += len(ids)
+        for i in ids:
+            self.since[i] = 0
+
+
+@pytest.mark.parametrize("wait_num", [4, 2])
+def test_tianshous_ended_rows_are_reset_by_the_loop(wait_num):
     step_and_reset = importlib.import_module("vecwrap.bench.peers.tianshou")._step_and_reset
-    Recorder.alive.clear()
-    env = venvs.DummyVectorEnv([Recorder] * 2)
-    env.reset()
-    step = step_and_reset(env, np.arange(2))
+    env = EndsAfterThree(4, wait_num)
+    step = step_and_reset(env, np.arange(4))
     for _ in range(10):
-        step(np.zeros(2, np.int64))
-    assert [len(each.seeds) for each in Recorder.alive] == [3, 3]
-    env.close()
+        step(np.zeros(4, np.int64))
+    assert env.resets >= 4
 
 
 def test_nothing_is_left_of_a_peer():
@@ -117,6 +139,30 @@ def test_nothing_is_left_of_a_peer():
     sampler.close()
     del sampler  # multiprocessing's processes keep a descriptor each for as long as somebody knows them
     assert_nothing_left(before, during)
+
+
+def test_an_interrupt_is_not_told_by_every_process():
+    """Ctrl-C reaches the whole group, the forkserver and the peer's workers too."""
+    program = (
+        "import time\n"
+        "from vecwrap.bench.peers import load_peer\n"
+        "from vecwrap.plan import plan\n"
+        "from vecwrap.spec import PipelineSpec\n"
+        "try:\n"
+        "    print('begins', flush=True)\n"
+        "    sampler = load_peer('gymnasium').contenders(plan(PipelineSpec('CartPole-v1', n=2)))[1].open()\n"
+        "    print('steps', flush=True)\n"
+        "    while True: sampler.sample(0.01)\n"
+        "except KeyboardInterrupt: print('interrupted', flush=True)\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert [process.stdout.readline() for _ in range(2)] == ["begins\n", "steps\n"]
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (out, err) == ("interrupted\n", "")
 
 
 # -- the same work ----------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The workloads of ``make bench``: who takes part, what is to be reached, what the environments do, what is written."""
 
 import functools
+import importlib
 import json
 import shutil
 from pathlib import Path
@@ -212,6 +213,25 @@ def test_a_run_prints_and_writes_tables_and_data(tmp_path, capsys):
     assert [target["work"] for target in data["targets"]] == ["chain-64"]
     assert data["machine"]["loops_per_us"] > 0
     assert "| SB3 chain |" in (out / "bench.md").read_text(encoding="utf-8")
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("stable_baselines3")
+    program = importlib.import_module("benchmarks.__main__")
+    real = program.run
+
+    def run(work, options, console):
+        if work.key == "uneven-wait":
+            raise KeyboardInterrupt
+        return real(work, options, console)
+
+    monkeypatch.setattr(program, "run", run)
+    keys = "chain-64,uneven-wait"
+    assert main(["--only", keys, "--rounds", "1", "--seconds", "0.004", "--out", str(tmp_path), "--publish"]) == 130
+    assert "interrupted" in capsys.readouterr().out
+    data = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
+    assert [result["key"] for result in data["results"]] == ["chain-64"]
+    assert [target["work"] for target in data["targets"]] == ["chain-64"]
 
 
 def test_the_list_names_every_workload_and_curve(capsys):

@@ -38,11 +38,13 @@ def test_the_table_shows_ours_the_ideal_and_the_peer_beside_each_other(capsys, t
 
 
 def test_json_holds_every_sample_and_nothing_else_is_printed(capsys):
-    assert main(["bench", PIPELINE, "--n", "3", "--vs", "gymnasium", "--json", *QUICK]) == 0
+    changes = ["--n", "3", "--set", "wrappers.framestack.k=5"]
+    assert main(["bench", PIPELINE, *changes, "--vs", "gymnasium", "--json", *QUICK]) == 0
     captured = capsys.readouterr()
     data = json.loads(captured.out)
     assert (data["rounds"], data["seconds"], captured.err) == (2, 0.002, "")
     assert "n=3" in data["results"][0]["title"]
+    assert "framestack:5" in data["results"][0]["title"]
     by_name = {each["name"]: each for each in data["results"][0]["contenders"]}
     assert all(len(by_name[name]["rounds"]) == 2 for name in ("vecwrap dummy", "Gymnasium Sync"))
     assert {"cpu", "usable_cores", "python", "packages", "date", "load"} <= data["machine"].keys()

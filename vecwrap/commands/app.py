@@ -186,17 +186,17 @@ def bench(
     n: Annotated[int | None, typer.Option("--n", "-n", min=1, help="How many sub-environments.")] = None,
     backend: Annotated[str | None, typer.Option(help="What runs ours: auto, dummy, subprocess, shmem, ...")] = None,
     out: Annotated[Path | None, typer.Option(help="A file for the tables as Markdown.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with every sample.")] = False,
+    settings: Settings = None,
+    as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Measure a pipeline beside other libraries, where they are installed and can do the same work."""
     from vecwrap.commands.bench import bench_pipeline
+    from vecwrap.commands.pipelines import read_pipeline
 
-    overrides = {"n": n, "backend": backend}
     raise typer.Exit(
         bench_pipeline(
-            pipeline,
-            {key: value for key, value in overrides.items() if value is not None},
+            read_pipeline(pipeline, settings or (), {"n": n, "backend": backend}),
             vs=vs,
             rounds=rounds,
             seconds=seconds,

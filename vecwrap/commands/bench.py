@@ -1,10 +1,9 @@
 """``vecwrap bench``: a pipeline beside its peers, and the tables that ``make bench`` prints too."""
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -15,7 +14,8 @@ from vecwrap.bench.machine import describe_machine, machine_line
 from vecwrap.bench.peers import read_names
 from vecwrap.bench.report import TARGET_HEADER, markdown, result_header, result_rows, target_rows, to_data
 from vecwrap.bench.results import Verdict, WorkResult
-from vecwrap.commands.pipelines import read_pipeline
+from vecwrap.commands.output import print_json
+from vecwrap.spec import PipelineSpec
 
 __all__ = ["DEFAULT_PEERS", "bench_pipeline", "print_result", "print_targets", "progress"]
 
@@ -23,8 +23,7 @@ DEFAULT_PEERS = "gymnasium,sb3,envpool,ale"
 
 
 def bench_pipeline(
-    pipeline: str,
-    overrides: dict[str, Any],
+    spec: PipelineSpec,
     *,
     vs: str | None,
     rounds: int,
@@ -36,8 +35,7 @@ def bench_pipeline(
     """Compare a pipeline with peers; give the exit status.
 
     Args:
-        pipeline: a file, or a pipeline in one line.
-        overrides: what replaces settings of it.
+        spec: the pipeline.
         vs: names of peers with commas between them; None: all that can take part.
         rounds: how many samples of each contender.
         seconds: how long a sample lasts.
@@ -52,7 +50,6 @@ def bench_pipeline(
         VecwrapError: the pipeline cannot be built, or fails.
     """
     peers = read_names(DEFAULT_PEERS if vs is None else vs)
-    spec = read_pipeline(pipeline).override(**overrides)
     machine = describe_machine()
     with progress(console, quiet=as_json) as say:
         result = compare_pipeline(spec, peers, rounds, seconds, say=say)
@@ -60,7 +57,7 @@ def bench_pipeline(
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(markdown(machine, [result]), encoding="utf-8")
     if as_json:
-        print(json.dumps(to_data(machine, [result], rounds=rounds, seconds=seconds), indent=2))  # noqa: T201
+        print_json(to_data(machine, [result], rounds=rounds, seconds=seconds), console)
     else:
         console.print(Text(machine_line(machine), style="dim"))
         print_result(result, console)

@@ -56,5 +56,5 @@ class Ale:
             rows = batch_size or n
             return Throughput(Steps(env.step, action_batches(env.single_action_space, rows), rows), env.close)
 
-        note = f"C++; takes the maximum of greys; a stack of {stack} always has its axis"
+        note = "C++; takes the maximum of greys" + ("; shows a stack of 1" if stack == 1 else "")
         return [Contender(self.names[0], "peer", start, note)]

@@ -83,4 +83,4 @@ def _atari(planned: Plan) -> tuple[str, dict[str, Any], str]:
         "full_action_space": bool(kwargs.get("full_action_space", False)),
         "repeat_action_probability": settings.repeat_action_probability,
     }
-    return task, arguments, f"{NEXT_STEP}; a stack of {stack} always has its axis"
+    return task, arguments, NEXT_STEP + ("; shows a stack of 1" if stack == 1 else "")

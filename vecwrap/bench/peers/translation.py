@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing.forkserver import ensure_running
 from typing import Any, NoReturn
 
 import gymnasium
@@ -194,7 +197,15 @@ def forkserver() -> Iterator[None]:
 def warm_forkserver() -> None:
     """Let the forkserver import what peers' workers need, once for all: starting gets quicker by it, stepping does not.
 
-    What is not installed, it leaves out. Where it runs already, this does nothing.
+    What is not installed, it leaves out. Where it runs already, this does nothing. It ignores Ctrl-C, as then do the
+    peers' workers: an interrupt is the parent's affair, and not a traceback of every process.
     """
     modules = ["numpy", "gymnasium", "vecwrap.environments", "ale_py", "stable_baselines3.common.vec_env"]
     multiprocessing.set_forkserver_preload(modules)
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        ensure_running()
+    finally:
+        signal.signal(signal.SIGINT, before)
