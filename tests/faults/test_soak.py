@@ -74,7 +74,7 @@ class Twin:
             on_failure="restart",
             max_restarts=None,
             restart_backoff=0.0,
-            step_timeout=1.5,
+            step_timeout=2.0,
             **options,
         )
         self.model = Model(lambda _: make(name), NUM_ENVS, "same_step")

@@ -34,7 +34,7 @@ class Trial:
 
     def together(self, i):
         """Who is lost with sub-environment i when its worker dies."""
-        return next(share for share in self.shares if i in share)
+        return next((share for share in self.shares if i in share), range(i, i + 1))
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -48,7 +48,7 @@ class Trial:
             ask(self.folder, i, "reset", kind)
             self._note_loss(losses, i, kind)
         options = None if mask is None else {"reset_mask": mask}
-        told = self._lost_without_being_asked(losses, set(env_ids), lambda: self.model.reset(env_ids, seeds, losses))
+        told = self._play(lambda losses: self.model.reset(env_ids, seeds, losses), losses, set(env_ids))
         observations, infos = self.env.reset(seed=seeds, options=options)
         for i in env_ids:
             self._same_row(i, told[i], observations, None, infos, i)
@@ -59,7 +59,7 @@ class Trial:
         env_ids = self.may_step() if env_ids is None else env_ids
         actions = {i: int(self.rng.integers(3)) for i in env_ids}
         losses, kept = {}, set()
-        for i, (point, kind) in (faults or {}).items():
+        for i, (point, kind) in self._one_death_a_worker(faults or {}).items():
             if i in actions and self._meets(i, point, actions[i]):
                 ask(self.folder, i, point, kind)
                 self.met += 1
@@ -68,7 +68,8 @@ class Trial:
                 else:
                     self._note_loss(losses, i, kind)
         kept -= losses.keys()  # its worker died as well
-        told = self._lost_without_being_asked(losses, set(env_ids), lambda: self.model.step(actions, losses, kept))
+        asked = {i for i in env_ids if not self.model.rows[i].lost}
+        told = self._play(lambda losses: self.model.step(actions, losses, kept), losses, asked)
         if len(env_ids) == self.num_envs:
             result = self.env.step(np.array([actions[i] for i in env_ids]))
             positions = dict(zip(env_ids, env_ids, strict=True))
@@ -92,14 +93,27 @@ class Trial:
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
+    def _one_death_a_worker(self, faults):
+        """Leave out what nobody would live to meet: the next one made would."""
+        deaths = {}
+        for i, (_, kind) in faults.items():
+            if kind != "raise":
+                deaths.setdefault(self.together(i), i)
+        return {i: fault for i, fault in faults.items() if deaths.get(self.together(i), i) == i}
+
     def _note_loss(self, losses, i, kind):
         for k in [i] if kind == "raise" else self.together(i):
             losses[k] = 1
 
-    def _lost_without_being_asked(self, losses, asked, play):
-        """Sub-environments of a worker that dies which were not asked in this call are lost too, and tell it later."""
-        told = play()
-        for i in losses.keys() - asked:
+    def _play(self, play, losses, asked):
+        """Let the model play; then lose what the death of a worker takes along without its showing in these rows.
+
+        Those are the rows that were not asked, and those whose earlier loss is told in this call, for they are settled
+        before the steps begin.
+        """
+        later = [i for i in losses if i not in asked]
+        told = play({i: times for i, times in losses.items() if i in asked})
+        for i in later:
             self.model.lose(i)
         return told
 
