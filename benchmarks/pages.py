@@ -44,7 +44,7 @@ def plot(grown: Sequence[Grown], folder: Path, console: Console) -> list[Path]:
             axes.set_yscale("symlog", linthresh=0.1)  # an overhead may be below nothing where a peer's step is cheaper
         else:
             axes.set_ylim(bottom=0)
-        axes.set_xticks(curve.points, [f"{x:,}" for x in curve.points])
+        axes.set_xticks(curve.points, [_label(x, curve.across) for x in curve.points])
         axes.minorticks_off()
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
@@ -52,6 +52,13 @@ def plot(grown: Sequence[Grown], folder: Path, console: Console) -> list[Path]:
         figure.savefig(paths[-1], dpi=120, metadata={"Software": None})
         pyplot.close(figure)
     return paths
+
+
+def _label(x: int, across: str) -> str:
+    """Bytes in powers of 1024; other numbers as they are."""
+    if across != "bytes" or x < 1024:
+        return str(x)
+    return f"{x >> 20} Mi" if x >= 1 << 20 else f"{x >> 10} Ki"
 
 
 def publish(text: str, plots: Sequence[Path], page: Path = PAGE) -> None:

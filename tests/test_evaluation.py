@@ -153,6 +153,9 @@ def test_the_resolved_pipeline_holds_the_whole_evaluation_and_is_stable() -> Non
     assert again == resolved == plan(again).pipeline
     assert plan(evaluation(again)).pipeline == plan(evaluation(training)).pipeline
     assert {"add", "drop"}.isdisjoint(resolved.eval)
+    for section in ("eval: {training: true}", "eval: {wrappers: {monitor: {dir: runs/pong}}}"):
+        spec = PipelineSpec.from_yaml(PONG + section)
+        assert plan(evaluation(plan(spec).pipeline)).pipeline == plan(evaluation(spec)).pipeline
     same = PipelineSpec.from_yaml(
         "env: CartPole-v1\nenv_kwargs: {sutton_barto_reward: true}\neval: {env_kwargs: null}\n"
     )

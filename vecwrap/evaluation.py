@@ -79,7 +79,8 @@ def evaluation(spec: PipelineSpec) -> PipelineSpec:
 
 def differences(training: PipelineSpec, evaluation: PipelineSpec) -> Mapping[str, Any]:
     """Give the section ``eval`` that makes the one of the other, for two that a plan has resolved."""
-    section = {}
+    # These two are otherwise in an evaluation if nothing is said of them.
+    section: dict[str, Any] = {"training": evaluation.training, "wrappers": evaluation.wrappers}
     for key in KEYS:
         value = getattr(evaluation, key)
         if key != "eval" and canonical(value) != canonical(getattr(training, key)):

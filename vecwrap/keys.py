@@ -186,10 +186,13 @@ def _change_waiting_layers(old: Any, changes: Mapping[Any, Any], source: Source)
     """Changes of the pipeline's layers wait; changes of a list that stands here do not."""
     if isinstance(old, tuple):
         return change_layers(old, changes, source)
-    for name in changes:
+    waiting = dict(old or {})
+    for name, change in changes.items():
         if not isinstance(name, (str, int)) or isinstance(name, bool):
             fail(source, f"expected the name or number of a layer, got {shown(name)}")
-    return Settings(merged(old, changes))
+        known = next((other for other in waiting if str(other) == str(name)), name)  # 1 and "1" are one number
+        waiting[known] = merged(waiting.get(known), change)
+    return Settings(waiting)
 
 
 def _read_waiting_layers(value: Any, source: Source) -> Any:

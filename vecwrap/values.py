@@ -147,8 +147,11 @@ class Whole:
     value: Any
 
 
-def merged(old: Any, new: Any) -> Any:
+def merged(old: Any, new: Any, depth: int = 0) -> Any:
     """Give what stands where ``new`` is written over ``old``: mappings join, key by key; anything else replaces.
+
+    Raises:
+        SpecError: as ``copied``.
 
     >>> merged({"a": {"b": 1}, "c": 2}, {"a": {"d": 3}})
     {'a': {'b': 1, 'd': 3}, 'c': 2}
@@ -159,8 +162,10 @@ def merged(old: Any, new: Any) -> Any:
         return new.value
     if not isinstance(new, Mapping):
         return new
+    if depth > MAX_DEPTH:
+        fail_where(shown(new), f"nested more than {MAX_DEPTH} deep")
     below = old if isinstance(old, Mapping) else {}
-    return {**below, **{key: merged(below.get(key), value) for key, value in new.items()}}
+    return {**below, **{key: merged(below.get(key), value, depth + 1) for key, value in new.items()}}
 
 
 def is_scalar(value: Any) -> bool:

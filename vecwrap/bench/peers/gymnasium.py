@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from gymnasium import vector, wrappers
@@ -31,6 +32,8 @@ from vecwrap.wrappers.normalize_reward import NormalizeReward
 
 __all__ = ["Gymnasium", "atari", "framestack"]
 
+NO_CLIP = "its normalisers do not clip"
+
 
 class Gymnasium:
     """``SyncVectorEnv`` and ``AsyncVectorEnv(shared_memory=True)``, with Gymnasium's wrappers for our layers."""
@@ -39,6 +42,16 @@ class Gymnasium:
 
     def contenders(self, planned: Plan) -> Sequence[Contender]:
         """Both, with the same sub-environments."""
+        mode = Autoreset.parse(planned.pipeline.autoreset)
+
+        def normalize_obs(given: Mapping[str, Any]) -> Counterpart:
+            if mode is not Autoreset.NEXT_STEP:
+                cannot("Gymnasium", f"its NormalizeObservation needs autoreset=next_step, got {mode.value}")
+            return Counterpart((partial(vector_wrappers.NormalizeObservation, epsilon=given["epsilon"]),), NO_CLIP)
+
+        def normalize(given: Mapping[str, Any]) -> Counterpart:
+            return Counterpart((*normalize_obs(given).wraps, *_normalize_reward(given).wraps), NO_CLIP)
+
         work = sub_env_factories(
             planned,
             "Gymnasium",
@@ -46,25 +59,22 @@ class Gymnasium:
             inside={FrameStack: framestack},
             parent={
                 Monitor: monitor,
-                Normalize: lambda given: Counterpart(
-                    (*_normalize_obs(given).wraps, *_normalize_reward(given).wraps), "its normalisers do not clip"
-                ),
-                NormalizeObs: _normalize_obs,
+                Normalize: normalize,
+                NormalizeObs: normalize_obs,
                 NormalizeReward: _normalize_reward,
                 ClipAction: lambda given: Counterpart((vector_wrappers.ClipAction,)),
                 ClipReward: _clip_reward,
             },
         )
-        mode = Autoreset.parse(planned.pipeline.autoreset).gymnasium
         copy = planned.pipeline.copy
 
         def sync() -> Throughput:
-            return _running(work, vector.SyncVectorEnv(work.factories, copy=copy, autoreset_mode=mode))
+            return _running(work, vector.SyncVectorEnv(work.factories, copy=copy, autoreset_mode=mode.gymnasium))
 
         def asynchronous() -> Throughput:
             warm_forkserver()
             env = vector.AsyncVectorEnv(
-                work.factories, shared_memory=True, copy=copy, autoreset_mode=mode, context="forkserver"
+                work.factories, shared_memory=True, copy=copy, autoreset_mode=mode.gymnasium, context="forkserver"
             )
             return _running(work, env)
 
@@ -113,25 +123,13 @@ def monitor(given: Mapping[str, Any]) -> Counterpart:
     return Counterpart((vector_wrappers.RecordEpisodeStatistics,), note)
 
 
-def _normalize_obs(given: Mapping[str, Any]) -> Counterpart:
-    def wrap(env: Any) -> Any:
-        return vector_wrappers.NormalizeObservation(env, epsilon=given["epsilon"])
-
-    return Counterpart((wrap,), "its normalisers do not clip")
-
-
 def _normalize_reward(given: Mapping[str, Any]) -> Counterpart:
-    def wrap(env: Any) -> Any:
-        return vector_wrappers.NormalizeReward(env, gamma=given["gamma"], epsilon=given["epsilon"])
-
-    return Counterpart((wrap,), "its normalisers do not clip")
+    wrap = partial(vector_wrappers.NormalizeReward, gamma=given["gamma"], epsilon=given["epsilon"])
+    return Counterpart((wrap,), NO_CLIP)
 
 
 def _clip_reward(given: Mapping[str, Any]) -> Counterpart:
     sign = given["low"] is None and given["high"] is None
     low, high = (-1.0, 1.0) if sign else (given["low"], given["high"])
-
-    def wrap(env: Any) -> Any:
-        return vector_wrappers.ClipReward(env, low, high)
-
+    wrap = partial(vector_wrappers.ClipReward, min_reward=low, max_reward=high)
     return Counterpart((wrap,), "clips rewards to -1 and 1 instead of to their sign" if sign else "")
