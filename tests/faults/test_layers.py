@@ -172,3 +172,29 @@ def test_a_whole_pipeline_goes_on(backend, kind, options, tmp_path):
                 ask(tmp_path, k % 4, "step", kind)
             env.step(env.action_space.sample())
         assert env.health().restarts.sum() >= 2
+
+
+def test_an_episode_whose_end_was_delivered_is_no_lost_one_though_the_reset_after_it_failed(
+    backend, kind, options, tmp_path
+):
+    if kind != "raise":
+        kind, options = "raise", {"workers": 1}  # of a worker that died nobody knows how far it had got
+    requests = tmp_path / "requests"
+    requests.mkdir()
+    make = backend(factories(requests, 2, end=1.0), on_failure="restart", **options)
+    with RecordTrajectories(Monitor(TerminalObs(flat(make), record=1)), tmp_path / "run") as env:
+        env.reset(seed=1)
+        ask(requests, 1, "reset", kind)
+        _, rewards, terminations, truncations, infos = env.step([1, 2])
+        assert (terminations | truncations).tolist() == [True, True]
+        assert infos["episode"]["r"].tolist() == rewards.tolist()
+        assert infos["restarted"].tolist() == [0, 1]
+        (ending,) = env.find(TerminalObs).endings[1]
+        assert not ending.lost
+    with np.load(tmp_path / "run" / "env-001-episode-000000.npz") as file:
+        assert json.loads(str(file["header"]))["ended"] == ("terminated" if terminations[1] else "truncated")
+
+
+def flat(env):
+    """Arrays are all that trajectories hold here."""
+    return vecwrap.wrap(env, ["extract_obs:a"])
