@@ -6,8 +6,11 @@ up. Only the outermost environment, the one that the user calls, makes Gymnasium
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from os import PathLike
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import gymnasium
@@ -53,6 +56,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     """
 
     pipeline: Any = None
+    _saved_to: Mapping[str, bool] = MappingProxyType({})  # folders, and whether the last file there was written
     training: bool = True
 
     _root: Backend
@@ -440,13 +444,34 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         checkpoint.share_statistics(self, source)
         return self.eval()
 
-    def save(self, path: str | PathLike[str]) -> None:
+    def save(self, path: str | PathLike[str]) -> bool:
         """Write ``state_dict()`` to a ``.npz`` file, atomically: a crash or a full disk leaves the old file.
 
+        A disk that fills or vanishes hours later must not end the run: where a file of this environment has been
+        written into the same folder before, a failure is a warning, given once until it works again.
+
+        Returns:
+            Whether it was written.
+
         Raises:
-            OSError: the file cannot be written.
+            OSError: the file cannot be written, and none was written there before.
         """
-        checkpoint.write_state(path, self.state_dict())
+        folder = str(Path(path).absolute().parent)
+        try:
+            checkpoint.write_state(path, self.state_dict())
+        except OSError as error:
+            if folder not in self._saved_to:
+                raise
+            if self._saved_to[folder]:
+                warnings.warn(
+                    f"save: {path} cannot be written any more ({error}); the run goes on, the last file stays",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+            self._saved_to = {**self._saved_to, folder: False}
+            return False
+        self._saved_to = {**self._saved_to, folder: True}
+        return True
 
     def load(self, path: str | PathLike[str]) -> None:
         """Read what ``save`` wrote and go on from there; nothing in the file is run.

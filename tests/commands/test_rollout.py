@@ -79,6 +79,15 @@ def test_a_wish_to_stop_is_granted_between_steps():
     env.close()
 
 
+def test_the_first_sigterm_is_a_wish_and_the_second_ends_it_as_ever():
+    before = signal.getsignal(signal.SIGTERM)
+    with interruptible() as interrupt:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert (interrupt.asked, interrupt.number) == (True, signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_the_first_ctrl_c_is_a_wish_and_the_second_is_an_interrupt():
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), interruptible() as interrupt:

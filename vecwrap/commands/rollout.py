@@ -71,29 +71,32 @@ class Tally:
 
 @dataclass
 class Interrupt:
-    """Whether the user wants to stop."""
+    """Whether the user, or the system, wants to stop, and by which signal."""
 
     asked: bool = False
+    number: int = signal.SIGINT
 
 
 @contextmanager
 def interruptible() -> Iterator[Interrupt]:
-    """Make the first Ctrl-C a wish, so that the step in flight finishes; the second stops at once, as ever."""
+    """Make the first Ctrl-C or SIGTERM a wish: the step in flight finishes; the second one stops at once, as ever."""
     interrupt = Interrupt()
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield interrupt
         return
 
     def ask(number: int, frame: FrameType | None) -> None:
-        interrupt.asked = True
-        signal.signal(signal.SIGINT, before)
+        interrupt.asked, interrupt.number = True, number
+        signal.signal(number, before[number])
 
-    before = signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, ask)
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, ask)
     try:
         yield interrupt
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def rollout(

@@ -1,6 +1,7 @@
 """``vecwrap run``: steps a pipeline under a policy, and says what came of it."""
 
 import contextlib
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from vecwrap.wrappers.monitor import Monitor
 __all__ = ["run_pipeline"]
 
 DEFAULT_STEPS = 20_000  # two or three games of random Pong in each of eight sub-environments
-INTERRUPTED = 130  # 128 + SIGINT, as shells say it
+INTERRUPTED = 128  # and the signal's number, as shells say it
 REFRESH_SECONDS = 0.1
 
 
@@ -67,11 +68,11 @@ def run_pipeline(
             interrupt.asked = True
         except VecwrapError as error:
             failure = error
-        description = repr(env)
-    console.print(_summary(description, policy, tally, interrupt, monitor.paths, picture))
+        description, restarts = repr(env), int(env.health().restarts.sum())
+    console.print(_summary(description, policy, tally, interrupt, monitor.paths, picture, restarts))
     if failure is not None:
         raise failure
-    return INTERRUPTED if interrupt.asked else 0
+    return INTERRUPTED + interrupt.number if interrupt.asked else 0
 
 
 def _watch(
@@ -121,13 +122,20 @@ def _save_picture(env: VecEnv, path: Path) -> str:
 
 
 def _summary(
-    description: str, policy: str, tally: Tally, interrupt: Interrupt, files: Sequence[Path], picture: str
+    description: str,
+    policy: str,
+    tally: Tally,
+    interrupt: Interrupt,
+    files: Sequence[Path],
+    picture: str,
+    restarts: int,
 ) -> Table:
     table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     if interrupt.asked:
-        table.add_row("interrupted", "by Ctrl-C; the files are whole")
+        by = "Ctrl-C" if interrupt.number == signal.SIGINT else signal.Signals(interrupt.number).name
+        table.add_row("interrupted", f"by {by}; the files are whole")
     table.add_row("environment", description)
     table.add_row("policy", policy)
     table.add_row("agent steps", f"{tally.steps:,} in {tally.seconds:.1f} s, {tally.rate:,.0f} a second")
@@ -136,6 +144,8 @@ def _summary(
         scores, lengths = np.array(tally.scores), np.array(tally.lengths)
         table.add_row("score", f"{scores.mean():.2f} ± {scores.std():.2f}, from {scores.min():g} to {scores.max():g}")
         table.add_row("length", f"{lengths.mean():.0f} agent steps, from {lengths.min()} to {lengths.max()}")
+    if restarts:
+        table.add_row("restarts", f"{restarts:,} sub-environments were lost and made anew")
     for path in files:
         if path.exists():
             table.add_row("monitor", str(path))

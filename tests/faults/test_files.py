@@ -1,0 +1,130 @@
+"""Disks that fill or vanish under a run: it goes on, with one warning, and what was written stays."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from functools import partial
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+import vecwrap
+from tests.faults.faulty import Faulty
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.wrappers.monitor import Monitor
+
+ROOT = Path(__file__).parents[2]
+
+
+class Drawn(Faulty):
+    observation_space = Faulty.observation_space["a"]
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}
+    render_mode = "rgb_array"
+
+    def observation(self):
+        return super().observation()["a"]
+
+    def render(self):
+        return np.zeros((32, 32, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    ["monitor", "monitor:per_env=true", "video:every=1,length=3", "record_trajectories"],
+)
+def test_a_folder_that_vanishes(layer, tmp_path):
+    folder = tmp_path / "run"
+    name, _, rest = layer.partition(":")
+    kwargs = {"every": 1, "length": 3} if name == "video" else {"per_env": True} if rest else {}
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        env = vecwrap.build(
+            [partial(Drawn, end=0.3)] * 2, backend="dummy", wrappers=[{name: {"dir": str(folder), **kwargs}}]
+        )
+        env.reset(seed=1)
+        for _ in range(20):
+            env.step([0, 1])
+        shutil.rmtree(folder)
+        folder.write_text("something else stands there now")
+        for _ in range(50):
+            env.step([0, 1])
+        env.close()
+    assert len([one for one in told if issubclass(one.category, RuntimeWarning)]) <= 1
+
+
+def test_save_goes_on_where_it_once_worked(tmp_path):
+    folder = tmp_path / "run"
+    env = vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=["normalize"])
+    env.reset(seed=1)
+    with pytest.raises(OSError, match="No such file"):
+        env.save(folder / "state.npz")
+    folder.mkdir()
+    assert env.save(folder / "state.npz")
+    saved = (folder / "state.npz").read_bytes()
+    folder.rename(tmp_path / "away")
+    env.step([0, 1])
+    with pytest.warns(RuntimeWarning, match=r"state.npz cannot be written any more .* the last file stays"):
+        assert not env.save(folder / "state.npz")
+    assert not env.save(folder / "state.npz"), "one warning is enough"
+    (tmp_path / "away").rename(folder)
+    assert (folder / "state.npz").read_bytes() == saved
+    assert env.save(folder / "state.npz")
+    assert (folder / "state.npz").read_bytes() != saved
+    folder.rename(tmp_path / "away")
+    with pytest.warns(RuntimeWarning):
+        env.save(folder / "state.npz")
+    env.close()
+
+
+SCRIPT = """
+import time
+import vecwrap
+env = vecwrap.build("CartPole-v1", n=2, backend={backend!r}, wrappers=["monitor:" + {folder!r}])
+env.reset(seed=1)
+print("ready", flush=True)
+while True:
+    env.step(env.action_space.sample())
+"""
+
+
+@pytest.mark.parametrize("backend", ["dummy", "shmem"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_run_that_is_ended_leaves_whole_files(backend, number, tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT.format(backend=backend, folder=str(tmp_path))],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "ready\n"
+    deadline = time.monotonic() + 60
+    while (tmp_path / "monitor.csv").read_bytes().count(b"\n") < 5 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=30)
+    assert errors.count("Traceback") == (number == signal.SIGINT)
+    lines = (tmp_path / "monitor.csv").read_text().splitlines(keepends=True)
+    assert len(lines) > 3
+    assert all(line.endswith("\n") and line.count(",") == 4 for line in lines[1:])
+
+
+def test_no_file_is_written_outside_of_the_folder_that_was_named(tmp_path, monkeypatch):
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    monkeypatch.chdir(inside)
+    make = partial(gymnasium.make, "CartPole-v1")
+    with Monitor(DummyBackend([make] * 2), "run") as env:
+        env.reset(seed=1)
+        for _ in range(60):
+            env.step([0, 1])
+        env.save("run/state.npz")
+    assert {path.name for path in tmp_path.iterdir()} == {"inside"}
+    assert {path.name for path in inside.iterdir()} == {"run"}
+    assert {path.name for path in (inside / "run").iterdir()} == {"monitor.csv", "state.npz"}
