@@ -58,3 +58,14 @@ def test_the_generated_pages_are_current(name):
     generate = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(generate)
     assert (ROOT / "docs" / name).read_text(encoding="utf-8") == generate.PAGES[name](), "run `make docs`"
+
+
+def test_every_promise_of_reliability_names_a_test_that_is_there():
+    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    promises = [line for line in page.partition("## The promises")[2].splitlines() if line.startswith("| ")][1:]
+    assert len(promises) > 15
+    for line in promises:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", line)
+        assert named, line
+        for file, test in named:
+            assert re.search(rf"^def {test}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE), (file, test)

@@ -81,7 +81,7 @@ class ProcessBackend(Backend):
         reset_timeout: the same for its share of a reset.
         start_timeout: the same for its start, with all that its environments do when they are made.
         autoreset, copy, batch_size, start_index, seed, debug: as every backend.
-        on_failure, max_restarts, restart_window, restart_backoff: likewise.
+        on_failure, max_restarts, restart_window, restart_backoff: as every backend: see `dummy`.
     """
 
     shared: ClassVar[bool] = False
