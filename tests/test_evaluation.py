@@ -214,6 +214,15 @@ def test_statistics_that_never_saw_anything_are_refused(pendulum: str) -> None:
         assert env.training
 
 
+def test_a_built_evaluation_stands_still(pendulum: str) -> None:
+    with vecwrap.load(pendulum, mode="eval", backend="dummy", **{"eval.drop": [0]}) as env:
+        assert not env.training
+        assert (
+            env.pipeline
+            == plan(evaluation(PipelineSpec.load(pendulum).override(**{"eval.drop": [0]}, backend="dummy"))).pipeline
+        )
+
+
 def test_atari_plays_whole_games_and_pays_raw_rewards() -> None:
     pytest.importorskip("ale_py")
     spec = PipelineSpec.parse("BreakoutNoFrameskip-v4 n=1 seed=3 backend=dummy | atari:noop_max=0")
