@@ -14,8 +14,8 @@ from gymnasium.envs.registration import registry
 from vecwrap import environments
 from vecwrap.environments import MakeEnvironment, WrapSubEnv, find_environment, refuse_unsendable
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.spec import PipelineSpec
 from vecwrap.source import Place, Source
+from vecwrap.spec import PipelineSpec
 
 
 class Counter(gymnasium.Env[Any, Any]):
