@@ -117,6 +117,7 @@ def test_other_keys_are_written_over_the_pipelines() -> None:
     ],
 )  # fmt: skip
 def test_a_mistake_in_the_section_is_found_before_the_training_begins(section: str, message: str) -> None:
+    pytest.importorskip("ale_py")
     spec = PipelineSpec.from_yaml(PONG + section, "p.yaml")
     with pytest.raises((SpecError, PlanError)) as error:
         plan(spec)
@@ -145,6 +146,7 @@ def test_a_section_that_cannot_be_read_is_refused_with_its_line(section: str, me
 
 
 def test_the_resolved_pipeline_holds_the_whole_evaluation_and_is_stable() -> None:
+    pytest.importorskip("ale_py")
     text = PONG + "eval: {n: 4, seed: 7, drop: [normalize_reward], add: [terminal_obs]}"
     training = PipelineSpec.from_yaml(text)
     resolved = plan(training).pipeline
