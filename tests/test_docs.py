@@ -34,9 +34,12 @@ def test_the_python_of_a_page_runs_as_one_plain_script(page, tmp_path):
 
 
 @pytest.mark.parametrize("page", pages_with("yaml"))
-def test_the_pipelines_of_a_page_can_be_read(page):
+def test_the_pipelines_of_a_page_can_be_read(page, tmp_path):
+    for block in blocks(page, "yaml"):  # one may extend another, which says its name in its first line
+        if name := re.match(r"# (\S+\.yaml)$", block, re.MULTILINE):
+            (tmp_path / name[1]).write_text(block, encoding="utf-8")
     for block in blocks(page, "yaml"):
-        spec = PipelineSpec.from_yaml(block)
+        spec = PipelineSpec.from_yaml(block, page.name, tmp_path)
         assert PipelineSpec.from_yaml(spec.to_yaml()) == spec
 
 

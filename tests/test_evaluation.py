@@ -117,6 +117,7 @@ def test_other_keys_are_written_over_the_pipelines() -> None:
     ],
 )  # fmt: skip
 def test_a_mistake_in_the_section_is_found_before_the_training_begins(section: str, message: str) -> None:
+    pytest.importorskip("ale_py")
     spec = PipelineSpec.from_yaml(PONG + section, "p.yaml")
     with pytest.raises((SpecError, PlanError)) as error:
         plan(spec)
@@ -145,6 +146,7 @@ def test_a_section_that_cannot_be_read_is_refused_with_its_line(section: str, me
 
 
 def test_the_resolved_pipeline_holds_the_whole_evaluation_and_is_stable() -> None:
+    pytest.importorskip("ale_py")
     text = PONG + "eval: {n: 4, seed: 7, drop: [normalize_reward], add: [terminal_obs]}"
     training = PipelineSpec.from_yaml(text)
     resolved = plan(training).pipeline
@@ -212,6 +214,15 @@ def test_statistics_that_never_saw_anything_are_refused(pendulum: str) -> None:
     vecwrap.load(pendulum, mode="eval", backend="dummy", **{"eval.drop": ["normalize"]}).close()
     with vecwrap.load(pendulum, mode="eval", backend="dummy", **{"eval.training": True}) as env:
         assert env.training
+
+
+def test_a_built_evaluation_stands_still(pendulum: str) -> None:
+    with vecwrap.load(pendulum, mode="eval", backend="dummy", **{"eval.drop": [0]}) as env:
+        assert not env.training
+        assert (
+            env.pipeline
+            == plan(evaluation(PipelineSpec.load(pendulum).override(**{"eval.drop": [0]}, backend="dummy"))).pipeline
+        )
 
 
 def test_atari_plays_whole_games_and_pays_raw_rewards() -> None:

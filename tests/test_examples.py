@@ -25,6 +25,15 @@ def test_the_first_lines_of_a_script_say_what_it_shows():
         assert script.read_text(encoding="utf-8").startswith('"""')
 
 
+@pytest.mark.parametrize("mode", [[], ["--eval"]])
+def test_every_pipeline_file_is_without_mistakes_also_for_its_evaluation(mode):
+    pytest.importorskip("ale_py")
+    files = sorted(str(path) for path in EXAMPLES.glob("*.yaml"))
+    command = [sys.executable, "-m", "vecwrap", "check", "--strict", "--no-imports", *files, *mode]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
 def test_pong_from_the_file(tmp_path):
     pytest.importorskip("ale_py")
     command = [sys.executable, "-m", "vecwrap", "run", str(EXAMPLES / "pong.yaml")]

@@ -222,6 +222,13 @@ def test_the_hash_is_that_of_the_result_however_it_was_written() -> None:
     assert child == PipelineSpec.from_yaml(child.to_yaml())
 
 
+@pytest.mark.usefixtures("here")
+def test_mappings_join_at_every_depth() -> None:
+    written(base="env: A-v0\nenv_kwargs: {a: {b: {c: 1, d: 2}, e: 3}}\n",
+            child="extends: base.yaml\nenv_kwargs: {a: {b: {d: 4}, f: 5}}\n")  # fmt: skip
+    assert PipelineSpec.load("child.yaml").env_kwargs == {"a": {"b": {"c": 1, "d": 4}, "e": 3, "f": 5}}
+
+
 names = st.sampled_from(["a", "b", "c"])
 leaves = st.integers(0, 3) | st.lists(st.integers(0, 3), max_size=2) | st.none()
 trees = st.dictionaries(

@@ -199,6 +199,13 @@ def test_a_layer_can_be_written_in_many_forms(
     assert LayerSpec.parse(layer.to_data()) == layer
 
 
+def test_a_backend_of_a_module_without_a_dot_is_read_back() -> None:
+    for options in ({}, {"workers": 2}):
+        spec = PipelineSpec("CartPole-v1", backend=BackendSpec("my_backends:Fast", options))
+        for again in (PipelineSpec.from_dict(spec.to_dict()), PipelineSpec.from_yaml(spec.to_yaml())):
+            assert again == spec == PipelineSpec.parse(spec.format())
+
+
 def test_a_callable_that_no_import_finds_stays_itself() -> None:
     def wrap(env: Any) -> Any:
         return env
@@ -299,6 +306,7 @@ def test_places_lead_to_the_line() -> None:
         ("env: a\n--- \nenv: b\n", "p.yaml:2: a second document begins; expected one pipeline a file."),
         ("env: " + "[" * 1000, "p.yaml:1: nested more than 40 deep."),
         ("n: " + "9" * 5000, "p.yaml:1: a number of 5,000 digits is too long to be read."),
+        ("env_kwargs: {x: 0x" + "f" * 2000 + "}", "p.yaml:1: a number of 2,002 digits is too long to be read."),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_file_is_told_with_its_line(text: str, message: str) -> None:

@@ -245,7 +245,7 @@ def test_each_key_of_a_pipeline_is_there_with_its_help():
 
 
 def test_a_layer_that_is_registered_is_in_it(monkeypatch):
-    def halve(env, by: float = 2.0, *, why: str):
+    def halve(env, by: float = 2.0, *, why: str, size: int = None):  # noqa: RUF013
         """Halve."""
 
     register_wrapper("halve", halve)
@@ -256,7 +256,8 @@ def test_a_layer_that_is_registered_is_in_it(monkeypatch):
         wrappers.unregister("halve")
         wrappers.unregister("absent")
     for layer, expected in (
-        ({"halve": {"why": "so"}}, True), ({"halve": {"by": 3}}, False), ({"halve": 3}, False), ("halve", False),
+        ({"halve": {"why": "so", "size": None}}, True), ({"halve": {"by": 3}}, False), ({"halve": 3}, False),
+        ("halve", False),
         ("halve:why=so", True), ({"halve": [1]}, False), ({"absent": {"anything": 3}}, True), ("absent:3,4", True),
     ):  # fmt: skip
         assert validator.is_valid({"env": "A", "wrappers": [layer]}) is expected, layer
