@@ -131,6 +131,15 @@ def test_a_json_file_and_a_yaml_file_extend_each_other() -> None:
 
 
 @pytest.mark.usefixtures("here")
+def test_a_line_and_a_dict_extend_a_file_of_the_working_directory() -> None:
+    written(base=BASE)
+    spec = PipelineSpec.load("base.yaml").override(env="Acrobot-v1", n=2)
+    assert PipelineSpec.parse("Acrobot-v1 n=2 extends=base.yaml") == spec
+    assert PipelineSpec.from_dict({"extends": "base.yaml", "env": "Acrobot-v1", "n": 2}) == spec
+    assert PipelineSpec.parse("Acrobot-v1 extends=base.yaml | flatten").layer_names == ("flatten",)
+
+
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
     ("child", "message"),
     [
@@ -155,6 +164,8 @@ def test_a_json_file_and_a_yaml_file_extend_each_other() -> None:
         ("extends: list.yaml\n", "list.yaml:1: pipeline: expected a mapping of the keys of a pipeline, got [1]."),
         ("extends: base.yaml\nextend: 3\n",
          "child.yaml:2: extend: unknown key. The file that this one builds upon is called extends."),
+        ("a: &a {n: 3}\n<<: *a\n", "child.yaml:1: a: unknown key."),
+        ("env: A-v0\n<<: {n: 3}\n", "child.yaml:2: <<: unknown key. YAML 1.2 has no merge keys; a file builds upon"),
         ("wrappers: {framestack: 3}\nenv: CartPole-v1\n",
          "child.yaml:1: wrappers: expected a list of layers, got {framestack: 3}. A mapping changes the layers of a "
          "file that this one extends."),

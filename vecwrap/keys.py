@@ -268,6 +268,7 @@ _OTHER_WORDS = {
     **dict.fromkeys(BACKEND_OPTIONS, "It is the backend's: backend: {name: shmem, workers: 2}"),
     **dict.fromkeys(("base", "extend", "defaults", "include"), "The file that this one builds upon is called extends"),
     **dict.fromkeys(("evaluation", "test"), "What differs in an evaluation is called eval"),
+    "<<": "YAML 1.2 has no merge keys; a file builds upon another one with extends",
     "mode": "Did you mean autoreset or render_mode?",
     "kwargs": "Did you mean env_kwargs?",
 }

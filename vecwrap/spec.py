@@ -103,7 +103,9 @@ class PipelineSpec:
             if key == "wrappers":
                 fail_where(key, 'layers stand after bars: "CartPole-v1 n=4 | framestack:4"')
             _set(data, key, scalar(text, source))
-        return cls.from_dict({**data, "wrappers": [layer.strip() for layer in layers]})
+        if layers:
+            data["wrappers"] = [layer.strip() for layer in layers]
+        return cls.from_dict(data)
 
     @classmethod
     def from_dict(cls, data: Any, source: Source | None = None) -> PipelineSpec:
