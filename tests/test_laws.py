@@ -1,6 +1,5 @@
 """The laws of the conformance kit, over every backend and every registered layer."""
 
-import multiprocessing
 from dataclasses import replace
 from functools import partial
 
@@ -55,9 +54,6 @@ from vecwrap.wrappers.transpose import Transpose
 from vecwrap.wrappers.video import Video
 
 gymnasium.register_envs(ale_py)
-# Over processes every layer is built again and again; a fork server that has imported what workers need makes one in
-# 20 ms, and has no threads that a fork could lose.
-multiprocessing.set_forkserver_preload(["vecwrap.backends.worker", "vecwrap.testing", "cv2", "ale_py"])
 
 BACKENDS = {
     "dummy": DummyBackend,

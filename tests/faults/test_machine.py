@@ -17,6 +17,7 @@ from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
 
 NUM_ENVS = 4
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 INDEX = st.integers(0, NUM_ENVS - 1)
 MASK = st.lists(st.booleans(), min_size=NUM_ENVS, max_size=NUM_ENVS).map(np.array)
 SEEDS = st.lists(st.integers(0, 99), min_size=NUM_ENVS, max_size=NUM_ENVS)
@@ -106,7 +107,7 @@ MODES = ["same_step", "next_step", "disabled", "episodic"]
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_any_order_of_calls_and_faults(backend, mode):
-    run(BACKENDS[backend], mode, *((25, 30) if backend == "dummy" else (3, 20)))
+    run(BACKENDS[backend], mode, *((25, 30) if backend == "dummy" else (5, 25)))
 
 
 @pytest.mark.soak

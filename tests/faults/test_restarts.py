@@ -15,6 +15,7 @@ from vecwrap.testing.leftovers import Holdings, assert_nothing_left
 BACKENDS = [DummyBackend, SubprocessBackend, ShmemBackend]
 PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]
 MODES = ["same_step", "next_step", "disabled", "episodic"]
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
 def play_on(trial, steps):
@@ -55,12 +56,14 @@ def test_an_exception_at_any_point_loses_one_row(backend, mode, tmp_path):
     assert_nothing_left(before, before)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("workers", "start_method"), [(1, "forkserver"), (2, "forkserver"), (3, "forkserver"), (2, None)]
+)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
-def test_a_death_at_any_point_loses_the_rows_of_its_worker(backend, mode, workers, tmp_path):
+def test_a_death_at_any_point_loses_the_rows_of_its_worker(backend, mode, workers, start_method, tmp_path):
     before = Holdings.now()
-    trial = Trial(backend, mode, tmp_path, workers=workers)
+    trial = Trial(backend, mode, tmp_path, workers=workers, start_method=start_method)
     trial.reset(list(range(10, 15)))
     trial.set_attr("bonus", [1.0, 2.0, 3.0, 4.0, 5.0])
     kinds = cycle(DEATHS)

@@ -131,6 +131,14 @@ class Twin:
         assert self.env.health().restarts.tolist() == [row.restarts for row in self.model.rows]
 
 
+def tell(figures):
+    """Print them, and write them to the file that ``SOAK_FIGURES`` names: what a test process prints may be lost."""
+    print(figures)
+    if "SOAK_FIGURES" in os.environ:
+        with open(os.environ["SOAK_FIGURES"], "a") as file:  # noqa: PTH123
+            file.write(figures.strip() + "\n")
+
+
 def descriptors():
     return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
 
@@ -160,7 +168,7 @@ def test_chaos(backend, name, raises, counts, capsys, caplog):
         twin.step({})
     rate = 2000 * NUM_ENVS / (time.monotonic() - quiet)
     with capsys.disabled():
-        print(
+        tell(
             f"\n{backend.name} {name}: {rows:,} rows, all as they must be; {raises:,} exceptions, {counts}; RSS "
             f"{grown:+.1f} MB ({grown / rows * 1e6:+.2f} a million rows); {rows / seconds:,.0f} rows/s with faults, "
             f"{rate:,.0f} without, the comparison included"
@@ -184,7 +192,7 @@ def test_ten_million_steps_take_no_memory(backend, capsys):
     (before, *memory), (after, *later) = marks
     grown = [round(now - then, 2) for then, now in zip(memory, later, strict=True)]
     with capsys.disabled():
-        print(
+        tell(
             f"\n{backend.name}: RSS over 10 million steps, parent and workers: {grown} MB; "
             f"descriptors {before}, then {after}"
         )
@@ -211,8 +219,6 @@ def test_a_thousand_builds_leave_nothing(backend, capsys):
     grown = (psutil.Process().memory_info().rss - memory) / 2**20
     assert_nothing_left(before, before)
     with capsys.disabled():
-        print(
-            f"\n{backend.name}: 1,000 builds and closes: RSS {grown:+.1f} MB, descriptors {descriptors() - opened:+d}"
-        )
+        tell(f"\n{backend.name}: 1,000 builds and closes: RSS {grown:+.1f} MB, descriptors {descriptors() - opened:+d}")
     assert descriptors() == opened
     assert grown < 10

@@ -13,6 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, ClassVar, Literal
 
 import gymnasium
@@ -23,7 +24,7 @@ from gymnasium.vector import AutoresetMode
 
 from vecwrap import batch as batches
 from vecwrap.actions import conform_actions
-from vecwrap.backends.recovery import Recovery
+from vecwrap.backends.recovery import Recovery, Reset
 from vecwrap.backends.restarts import Health, Restarts, WorkerHealth, check_policy
 from vecwrap.batch import Batch
 from vecwrap.contract import Autoreset, BoolArray, Frames, IntArray, StepResult
@@ -329,10 +330,10 @@ class Backend(VecEnv):
             return False
         due = recovery.restarts.clock() + pause
         self._due.update(dict.fromkeys(env_ids, due))
-        for i in env_ids:
-            if self._out[i] and i not in self._ready:
-                recovery.lost_while_out(i)
-                self._settle(i)
+        out = [i for i in env_ids if self._out[i] and i not in self._ready]
+        for i in out:
+            recovery.lost_while_out(i)
+        self._settle(out)
         return True
 
     def _settle_lost(self, env_ids: IntArray, lost: BoolArray) -> BoolArray:
@@ -340,19 +341,24 @@ class Backend(VecEnv):
         self.slots.lost[env_ids] = False
         if self._due:
             lost = lost | np.isin(env_ids, list(self._due))
-        for i in env_ids[lost].tolist():
-            self._settle(i)
+        self._settle(env_ids[lost].tolist())
         return ~lost
 
-    def _settle(self, i: int) -> None:
-        """Bring a row that is out home, or let the new sub-environment do it, once it is there."""
+    def _settle(self, env_ids: Sequence[int]) -> None:
+        """Bring rows that are out home, or let the new sub-environments do it, those that are there, in one go."""
         assert self._recovery is not None
-        reset = self._recovery.settle(i, self.slots)
-        if reset is None:
-            self._progress = True
-            self._ready.append(i)
-        elif i not in self._due:
-            self._reset_rows(np.array([i]), [reset.seed], reset.options)
+        resets: list[tuple[int, Reset]] = []
+        for i in env_ids:
+            reset = self._recovery.settle(i, self.slots)
+            if reset is None:
+                self._progress = True
+                self._ready.append(i)
+            elif i not in self._due:
+                resets.append((i, reset))
+        for _, group in groupby(resets, key=lambda one: id(one[1].options)):
+            rows = list(group)
+            ids, seeds = np.array([i for i, _ in rows]), [reset.seed for _, reset in rows]
+            self._reset_rows(ids, seeds, rows[0][1].options)
 
     def _make_due_anew(self) -> float | None:
         """Make anew what is due; gives when the next one is."""
@@ -366,9 +372,7 @@ class Backend(VecEnv):
             self._gone.discard(i)
         if due:
             self._make_anew({i: self._recovery.takeover(i, self._frames_told[i]) for i in due})
-        for i in due:
-            if self._out[i] and i not in self._ready and i not in self._due and i not in self._gone:
-                self._settle(i)
+        self._settle([i for i in due if self._out[i] and not (i in self._ready or i in self._due or i in self._gone)])
         return min(self._due.values(), default=None)
 
     def _not_made(self, failure: Failure) -> None:
