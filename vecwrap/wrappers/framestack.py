@@ -170,7 +170,8 @@ class _Layout:
 
     def values(self, stacks: Array) -> Array:
         """See (m, *shape) as (m, k, *value_shape), without a copy."""
-        return np.moveaxis(stacks.reshape(len(stacks), *self.split_shape), 1 + self.position, 1)
+        split = stacks.reshape(len(stacks), *self.split_shape)
+        return np.moveaxis(split, 1 + self.position, 1) if self.position else split
 
     def stack(self, values: Array) -> Array:
         """Lay (k, *value_shape) out as one stack."""
@@ -259,7 +260,8 @@ class _Stack:
         ended = step.first & step.dones
         final_stacks[ended] = self._appended(history[ended], final_obs[ended])
         lost = step.cut_off  # its last observation stands in the history already
-        final_stacks[lost] = history[lost]
+        if np.count_nonzero(lost):
+            final_stacks[lost] = history[lost]
         return final_stacks
 
 
