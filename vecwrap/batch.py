@@ -69,6 +69,9 @@ def where(mask: np.ndarray[Any, Any], yes: Batch, no: Batch) -> Batch:
 
 def scatter(target: Batch, index: Any, source: Batch) -> None:
     """Write the rows of ``source`` into ``target`` at ``index``, in place."""
+    if isinstance(target, np.ndarray):
+        target[index] = source
+        return
 
     def put(to: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> None:
         to[index] = values

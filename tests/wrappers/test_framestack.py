@@ -124,6 +124,24 @@ def test_what_the_caller_writes_into_his_arrays_does_not_come_back():
             observations.fill(255)
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int16, np.float16, np.float32, np.bool_, np.float64])
+@pytest.mark.parametrize(("k", "shape"), [(2, (3, 5)), (4, (3, 5, 1)), (8, (3, 5)), (3, (3, 5)), (4, (3, 5, 2))])
+def test_stack_of_any_number_keeps_every_bit(dtype, k, shape):
+    """Also of negative numbers, of NaNs and their signs, and of arrays that lie in memory the other way round."""
+    bits = np.random.default_rng(k).integers(0, 256, (12, 2, *shape, np.dtype(dtype).itemsize), np.uint8)
+    given_in = (bits & 1 if dtype is np.bool_ else bits).view(dtype)[..., 0]
+    make = [lambda: ToyEnv((99,), observation_space=spaces.Box(0, 1, shape, dtype))] * 2
+    with FrameStack(DummyBackend(make), k, axis="channel") as env:
+        env.reset()
+        env.step_async([0, 0])
+        received = env.env._receive(2, None)
+        for t, observations in enumerate(given_in):
+            step = received.replace(observations=np.asfortranarray(observations) if t % 2 else observations)
+            env.on_step(step)
+        expected = [naive(list(given_in[-k:, i]), shape, "channel", "last") for i in range(2)]
+        assert step.observations.tobytes() == np.array(expected).tobytes()
+
+
 # -- stack of colour frames -------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from vecwrap.batch import Batch
 from vecwrap.errors import PlanError, did_you_mean
 
-__all__ = ["Key", "apply", "choose", "name_of", "refuse_missing", "replaced"]
+__all__ = ["Key", "apply", "choose", "name_of", "of", "refuse_missing", "replaced", "with_new"]
 
 Key: TypeAlias = str | None
 """A member of a Dict space; None stands for the observation itself, where the space is no Dict."""
@@ -94,6 +94,18 @@ def apply(functions: Mapping[Key, Callable[[Any], Any]], observations: Batch) ->
     if None in functions:
         return functions[None](observations)
     return {key: functions[key](value) if key in functions else value for key, value in observations.items()}
+
+
+def of(batch: Batch, key: Key) -> Any:
+    """Give a member of a batch, or what is no dict as it is."""
+    return batch if key is None else batch[key]
+
+
+def with_new(batch: Batch, new: Mapping[Key, Any]) -> Batch:
+    """Give a batch with other members; its own dict is left as it is."""
+    if None in new:
+        return new[None]
+    return {**batch, **new}
 
 
 def name_of(key: Key) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -77,12 +76,13 @@ class ObservationNormalizer:
             self._count(step)
         self._original.put(step.rows, step.observations)
         self._begun = True
-        resting = ~step.live  # such a row shows again what it showed, though the statistics have moved on
+        live = step.live
+        rests = np.count_nonzero(live) < len(live)
         observations = self._normalised(step.observations)
         for key, shown in self._shown.items():
-            values = _member(observations, key)
-            if resting.any():
-                values[resting] = shown.of(step.rows)[resting]
+            values = members.of(observations, key)
+            if rests:  # such a row shows again what it showed, though the statistics have moved on
+                values[~live] = shown.of(step.rows)[~live]
             shown.put(step.rows, values)
         step.observations = observations
         if step.final_obs is not None:
@@ -129,26 +129,26 @@ class ObservationNormalizer:
     def _count(self, step: StepResult) -> None:
         """Every observation that an episode goes on from: those that open one, and those that end none."""
         counted = step.first | (step.acted & ~step.dones)
-        if not counted.any():
+        number = np.count_nonzero(counted)
+        if not number:
             return
         batches = {}
         for key in self.statistics:
-            values = _member(step.observations, key)
+            values = members.of(step.observations, key)
             try:
-                batches[key] = moments(values if counted.all() else values[counted])
+                batches[key] = moments(values if number == len(counted) else values[counted])
             except FloatingPointError:
                 raise _not_finite(self._layer, members.name_of(key), values, counted, step) from None
         for key, statistics in self.statistics.items():
             statistics.merge(batches[key])
 
     def _normalised(self, observations: Batch) -> Batch:
-        def normalise(values: Array, statistics: RunningStatistics) -> Array:
-            out = np.subtract(values, statistics.mean, dtype=np.float64)
+        new = {}
+        for key, statistics in self.statistics.items():
+            out = np.subtract(members.of(observations, key), statistics.mean, dtype=np.float64)
             out /= statistics.scale(self._epsilon)
-            return np.clip(out, -self._clip, self._clip, out=out).astype(np.float32)
-
-        functions = {key: partial(normalise, statistics=each) for key, each in self.statistics.items()}
-        return members.apply(functions, observations)
+            new[key] = out.clip(-self._clip, self._clip, out=out).astype(np.float32)
+        return members.with_new(observations, new)
 
 
 class RewardNormalizer:
@@ -184,14 +184,20 @@ class RewardNormalizer:
         """Count the returns of rows that acted where ``training``, normalise, begin anew where an episode ended."""
         returns = self.returns[step.rows]
         if training:
-            returns = np.where(step.acted, returns * self._gamma + step.rewards, returns)
-            if step.acted.any():
+            acted = step.acted
+            discounted = returns * self._gamma + step.rewards
+            if np.count_nonzero(acted) == len(acted):
+                returns = discounted
                 self._count(returns, step)
-        self.returns[step.rows] = np.where(step.first | step.dones, 0.0, returns)
+            elif np.count_nonzero(acted):
+                returns = np.where(acted, discounted, returns)
+                self._count(returns[acted], step)
+        over = step.first | step.dones
+        self.returns[step.rows] = np.where(over, 0.0, returns) if np.count_nonzero(over) else returns
         self._original[step.rows] = step.rewards
         self._begun = True
         scaled = step.rewards / self.statistics.scale(self._epsilon)
-        step.rewards = np.clip(scaled, -self._clip, self._clip)
+        step.rewards = scaled.clip(-self._clip, self._clip, out=scaled)
 
     def original(self) -> FloatArray:
         """Give (n,) rewards as they came in last."""
@@ -233,7 +239,7 @@ class RewardNormalizer:
 
     def _count(self, returns: FloatArray, step: StepResult) -> None:
         try:
-            batch = moments(returns[step.acted])
+            batch = moments(returns)
         except FloatingPointError:
             raise _not_finite(self._layer, "rewards", step.rewards, step.acted, step) from None
         self.statistics.merge(batch)
@@ -250,10 +256,6 @@ def _not_finite(layer: str, what: str, values: Array, counted: BoolArray, step: 
         "this one, tells the action that led there; eval() lets them through",
         index=i,
     )
-
-
-def _member(observations: Batch, key: Key) -> Array:
-    return observations if key is None else observations[key]  # type: ignore[no-any-return]
 
 
 def _text(key: Key) -> str:

@@ -152,7 +152,9 @@ class Monitor(VecEnvWrapper):
     def on_step(self, step: StepResult) -> None:
         """Add up; report and write what ended; begin anew where a game does."""
         rows = step.rows
-        lost = step.lost & self._running[rows] & ~step.raw_dones
+        lost = step.lost  # most often of no row
+        if np.count_nonzero(lost):
+            lost = lost & self._running[rows] & ~step.raw_dones
         if self.rewards == "raw":
             paid, over, opens = step.raw_rewards, step.raw_dones, step.raw_first
         else:
@@ -160,14 +162,15 @@ class Monitor(VecEnvWrapper):
         returns = self._returns[rows] + paid
         lengths = self._lengths[rows] + step.acted
         closed = over | lost
-        if closed.any():
-            self._close_episodes(step, closed, lost, returns, lengths)
         cleared = closed | opens
-        self._returns[rows] = np.where(cleared, 0.0, returns)
-        self._lengths[rows] = np.where(cleared, 0, lengths)
-        self._running[rows] = opens | (self._running[rows] & ~closed)
-        if opens.any():
+        if np.count_nonzero(cleared):
+            if np.count_nonzero(closed):
+                self._close_episodes(step, closed, lost, returns, lengths)
+            returns, lengths = np.where(cleared, 0.0, returns), np.where(cleared, 0, lengths)
+            self._running[rows] = opens | (self._running[rows] & ~closed)
             self._started[step.env_ids[opens]] = time.perf_counter()
+        self._returns[rows] = returns
+        self._lengths[rows] = lengths
 
     def layer_state(self) -> dict[str, Any]:
         """Give the running scores, lengths and times, and what was counted."""
@@ -228,7 +231,7 @@ class Monitor(VecEnvWrapper):
         self, step: StepResult, closed: BoolArray, lost: BoolArray, returns: FloatArray, lengths: IntArray
     ) -> None:
         """Report the rows that closed, in infos and in the files."""
-        seconds = np.round(time.perf_counter() - self._started[step.rows], 6)
+        seconds = (time.perf_counter() - self._started[step.rows]).round(6)
         reported = closed & ~lost
         if reported.any():
             self._warn_of_another(step.infos)
