@@ -11,7 +11,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["Batch", "copy", "row", "scatter", "take", "tree_map", "where"]
+__all__ = ["Batch", "copy", "recycle", "row", "scatter", "take", "tree_map", "where"]
+
+_LARGEST_RECYCLED = 31 << 20  # bytes; glibc never recycles a block of 32 MB or more
 
 Batch: TypeAlias = Any
 """np.ndarray, or dict[str, Batch], or tuple[Batch, ...]."""
@@ -90,3 +92,13 @@ def object_array(values: Sequence[Any]) -> np.ndarray[Any, Any]:
     for i, value in enumerate(values):
         out[i] = value
     return out
+
+
+def recycle(num_bytes: int) -> None:
+    """Have the memory of arrays of this size recycled, where a fresh one is made at every step.
+
+    glibc gives freed memory back to the system beyond a bound that it learns from the largest block freed so far. Until
+    it has seen one much larger than the arrays of a step, each of them comes as new pages, and to touch those takes ten
+    times as long as to fill the array. So one is shown to it, which is never touched and costs nothing.
+    """
+    np.empty(min(4 * num_bytes, _LARGEST_RECYCLED), np.uint8)

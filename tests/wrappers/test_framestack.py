@@ -1,5 +1,8 @@
 """The last k observations as one, held against Gymnasium's and SB3's stacks and against lists of frames."""
 
+import platform
+import subprocess
+import sys
 from copy import deepcopy
 
 import numpy as np
@@ -140,6 +143,35 @@ def test_stack_of_any_number_keeps_every_bit(dtype, k, shape):
             env.on_step(step)
         expected = [naive(list(given_in[-k:, i]), shape, "channel", "last") for i in range(2)]
         assert step.observations.tobytes() == np.array(expected).tobytes()
+
+
+FAULTS_OF_FRESH_STACKS = """
+import resource, sys
+import numpy as np
+from tests.streams import ToyEnv
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.wrappers.framestack import FrameStack
+
+make = [lambda: ToyEnv((7,), shape=(84, 84, 1), dtype=np.uint8)] * 64
+env = FrameStack(DummyBackend(make), 4, axis=sys.argv[1])
+env.reset()
+for step in range(40):
+    if step == 20:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    observations = env.step([0] * 64)[0]
+new_pages = (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 20
+print(new_pages, observations.nbytes // resource.getpagesize())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries keep other books")
+@pytest.mark.parametrize("axis", ["new", "channel"])
+def test_stack_at_every_step_is_fresh_but_its_memory_is_recycled(axis):
+    ran = subprocess.run(
+        [sys.executable, "-c", FAULTS_OF_FRESH_STACKS, axis], capture_output=True, text=True, check=True
+    )
+    new_pages, pages_of_a_stack = map(int, ran.stdout.split())
+    assert new_pages < pages_of_a_stack / 10
 
 
 # -- stack of colour frames -------------------------------------------------------------------------------------------

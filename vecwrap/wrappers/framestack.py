@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.batch import Batch
+from vecwrap.batch import Batch, recycle
 from vecwrap.contract import StepResult
 from vecwrap.errors import PlanError, did_you_mean
 from vecwrap.parts import members
@@ -203,6 +203,7 @@ class _Stack:
             low[:-1], high[:-1] = np.minimum(low[:-1], 0), np.maximum(high[:-1], 0)
         self.space = spaces.Box(layout.stack(low), layout.stack(high), dtype=low.dtype.type)
         self.last = np.zeros((num_envs, *layout.shape), dtype=low.dtype)
+        recycle(self.last.nbytes)
         self._run = layout.run
         self._word = _word(low.dtype, layout.k) if self._run == 1 else None
 
