@@ -172,7 +172,7 @@ def test_an_interrupt_in_the_middle_of_an_answer_is_never_read_as_another(backen
     with pytest.raises(KeyboardInterrupt):
         env.step([0, 0])
     with pytest.raises(Exception, match="was interrupted in the middle of an answer"):
-        env.step_wait()
+        env.step_wait(timeout=20)
     env.close()
 
 

@@ -7,6 +7,7 @@ import time
 from functools import partial
 
 import numpy as np
+import psutil
 import pytest
 
 from tests.faults.faulty import DEATHS, IN_STEP_OF_A_WORKER, Faulty, ask, factories
@@ -102,21 +103,29 @@ class Holder(Faulty):
     """Its child keeps the worker's connection open, as one that was forked does."""
 
     def reset(self, **keywords):
-        if not os.fork():
+        observation, info = super().reset(**keywords)
+        info["child"] = os.fork()
+        if not info["child"]:
             os.setpgid(0, 0)  # the worker's end does not end it
-            time.sleep(3)
+            time.sleep(60)
             os._exit(0)
-        return super().reset(**keywords)
+        return observation, info
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="this system tells of an end by the connection alone")
-def test_a_death_is_noticed_though_a_child_holds_the_connection(backend, tmp_path):
+def test_a_death_is_noticed_though_a_child_holds_the_connection(backend):
     env = backend([Holder] * 2, workers=1)
-    env.reset(seed=1)
+    children = env.reset(seed=1)[1]["child"].tolist()
     os.kill(env.health().workers[0].pid, signal.SIGKILL)
-    with pytest.raises(BackendError, match="died: killed by SIGKILL"):
-        env.step([0, 0])
-    env.close()
+    try:
+        env.step_async([0, 0])
+        with pytest.raises(BackendError, match="died: killed by SIGKILL"):
+            env.step_wait(timeout=20)
+        assert all(psutil.pid_exists(child) for child in children)
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+        env.close()
 
 
 class Talker(Faulty):

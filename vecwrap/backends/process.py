@@ -37,7 +37,7 @@ from vecwrap.sub_env import Failure, Takeover
 
 __all__ = ["ProcessBackend", "share_out"]
 
-_LOOK = 0.2  # seconds between looks at what workers write to stderr, while waiting
+_LOOK = 0.2  # seconds between looks, while waiting: at what workers write to stderr, at whether somebody has closed us
 _open_backends: weakref.WeakSet[ProcessBackend] = weakref.WeakSet()
 
 
@@ -123,7 +123,6 @@ class ProcessBackend(Backend):
         self._block: SharedBlock | None = None
         self._lock = threading.RLock()
         self._poller = select.poll()
-        self._wake_up: tuple[int, int] | None = None
         self._looked = 0.0
         super().__init__(
             factories,
@@ -149,8 +148,6 @@ class ProcessBackend(Backend):
         self._owner_of = np.repeat(np.arange(self.workers), [len(share) for share in self._shares]).tolist()
         self._descriptions: dict[int, Description] = {}
         self._start_failures: list[Failure] = []
-        self._wake_up = os.pipe()
-        self._poller.register(self._wake_up[0], select.POLLIN)
         inits = [self._init_of(share, None) for share in self._shares]
         for worker in self._workers:
             self._launch(worker)
@@ -377,7 +374,7 @@ class ProcessBackend(Backend):
         with self._lock:
             while True:
                 events = self._poller.poll(self._patience(deadline))
-                if self.closed or any(descriptor == self._wake_end for descriptor, _ in events):
+                if self.closed:  # by another thread, or a signal's handler
                     raise ClosedEnvironmentError("the environment was closed meanwhile")
                 heard = {id(worker): worker for descriptor, _ in events if (worker := self._links.get(descriptor))}
                 for worker in heard.values():
@@ -392,10 +389,6 @@ class ProcessBackend(Backend):
                     return
                 if deadline is not None and now >= deadline:
                     raise TimeoutError(f"{self._num_out} sub-environments have not answered yet; wait again")
-
-    @property
-    def _wake_end(self) -> int:
-        return -1 if self._wake_up is None else self._wake_up[0]
 
     def _patience(self, deadline: float | None) -> float:
         """How long to wait at most, in milliseconds."""
@@ -576,17 +569,12 @@ class ProcessBackend(Backend):
     def _stop(self, timeout: float, terminate: bool) -> None:
         if os.getpid() != self._owner:
             return  # a forked copy: the workers are its parent's
-        if self._wake_up is not None:
-            os.write(self._wake_up[1], b"x")  # a thread that waits for answers gives way
-        locked = self._lock.acquire(timeout=min(max(timeout, 0.2), 3600.0))
+        locked = self._lock.acquire(timeout=max(2 * _LOOK, min(timeout, 3600.0)))  # of a thread that waits for answers
         try:
             _end_workers([worker for worker in self._workers if worker.is_up()], timeout, terminate)
             self._workers = []
             self._links = {}
             self._poller = select.poll()
-            for descriptor in self._wake_up or ():
-                os.close(descriptor)
-            self._wake_up = None
             if self._block is not None:
                 self._block.close_descriptor()
                 self._block = None
