@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import select
 import signal
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from vecwrap.backends.channel import Channel
 from vecwrap.backends.last_words import LastWords
 from vecwrap.backends.launch import WorkerProcess, exit_in_words, kill, start_worker
 
-__all__ = ["Expected", "Link"]
+__all__ = ["LOOK", "Expected", "Link", "end_workers"]
+
+LOOK = 0.2  # seconds between looks, while waiting: at what workers write to stderr, at whether somebody has closed us
 
 
 class Expected(NamedTuple):
@@ -130,3 +135,51 @@ class Link:
     def __str__(self) -> str:
         ids = f"{self.env_ids[0]}-{self.env_ids[-1]}" if len(self.env_ids) > 1 else f"{self.env_ids[0]}"
         return f"worker {self.number} (pid {self.process.pid}, sub-environments {ids})"
+
+
+def end_workers(workers: Sequence[Link], message: bytes, timeout: float, terminate: bool) -> None:
+    """Ask workers to close, then terminate them, then kill them and all that their environments started.
+
+    Args:
+        workers: which.
+        message: what asks a worker to close.
+        timeout: seconds to wait for that.
+        terminate: do not ask.
+    """
+    if not terminate:
+        for worker in workers:
+            with contextlib.suppress(OSError):
+                worker.send(message)
+        _drain(workers, time.monotonic() + timeout)
+    for worker in workers:
+        if worker.process.exitcode is None:
+            kill(worker.process, signal.SIGTERM)
+    _drain(workers, time.monotonic() + (0.2 if terminate else 1.0))
+    for worker in workers:
+        worker.end()
+
+
+def _drain(workers: Sequence[Link], deadline: float) -> None:
+    """Read and throw away what workers still say, until all have ended or the time is over."""
+    while time.monotonic() < deadline:
+        running = [worker for worker in workers if worker.process.exitcode is None]
+        if not running:
+            return
+        poller = select.poll()
+        for worker in running:
+            poller.register(worker.channel.fileno(), select.POLLIN | select.POLLOUT * worker.channel.unsent)
+            if worker.pidfd >= 0:
+                poller.register(worker.pidfd, select.POLLIN)
+        hung_up = False
+        remaining = max(0.0, min(deadline - time.monotonic(), LOOK))
+        poller.poll(math.ceil(1e3 * remaining))
+        for worker in running:
+            worker.words.show()
+            try:
+                worker.channel.flush()
+                while worker.channel.receive() is not None:
+                    pass
+            except (OSError, EOFError):
+                hung_up = True
+        if hung_up:  # its connection is always ready now; wait for the process
+            time.sleep(min(0.002, remaining))

@@ -8,7 +8,6 @@ import logging
 import math
 import os
 import select
-import signal
 import threading
 import time
 import warnings
@@ -24,8 +23,8 @@ from gymnasium.vector import AutoresetMode
 
 from vecwrap.backends.base import Backend, Description, Factory, refuse_unequal
 from vecwrap.backends.cores import usable_cores
-from vecwrap.backends.launch import check_start_method, kill
-from vecwrap.backends.link import Expected, Link
+from vecwrap.backends.launch import check_start_method
+from vecwrap.backends.link import LOOK, Expected, Link, end_workers
 from vecwrap.backends.memory import SharedBlock
 from vecwrap.backends.restarts import WorkerHealth
 from vecwrap.backends.worker import WorkerInit, decode, encode
@@ -37,7 +36,6 @@ from vecwrap.sub_env import Failure, Takeover
 
 __all__ = ["ProcessBackend", "share_out"]
 
-_LOOK = 0.2  # seconds between looks, while waiting: at what workers write to stderr, at whether somebody has closed us
 _open_backends: weakref.WeakSet[ProcessBackend] = weakref.WeakSet()
 
 
@@ -393,7 +391,7 @@ class ProcessBackend(Backend):
     def _patience(self, deadline: float | None) -> float:
         """How long to wait at most, in milliseconds."""
         now = time.monotonic()
-        until = now + _LOOK
+        until = now + LOOK
         if deadline is not None:
             until = min(until, deadline)
         for worker in self._workers:
@@ -536,7 +534,7 @@ class ProcessBackend(Backend):
     def _show_words(self) -> None:
         """Show, now and then, what workers write to stderr."""
         now = time.monotonic()
-        if now - self._looked < _LOOK / 2:
+        if now - self._looked < LOOK / 2:
             return
         self._looked = now
         for worker in self._workers:
@@ -569,9 +567,9 @@ class ProcessBackend(Backend):
     def _stop(self, timeout: float, terminate: bool) -> None:
         if os.getpid() != self._owner:
             return  # a forked copy: the workers are its parent's
-        locked = self._lock.acquire(timeout=max(2 * _LOOK, min(timeout, 3600.0)))  # of a thread that waits for answers
+        locked = self._lock.acquire(timeout=max(2 * LOOK, min(timeout, 3600.0)))  # of a thread that waits for answers
         try:
-            _end_workers([worker for worker in self._workers if worker.is_up()], timeout, terminate)
+            end_workers([one for one in self._workers if one.is_up()], encode(("close",)), timeout, terminate)
             self._workers = []
             self._links = {}
             self._poller = select.poll()
@@ -584,47 +582,6 @@ class ProcessBackend(Backend):
         finally:
             if locked:
                 self._lock.release()
-
-
-def _end_workers(workers: list[Link], timeout: float, terminate: bool) -> None:
-    """Ask workers to close, then terminate them, then kill them and all that their environments started."""
-    if not terminate:
-        for worker in workers:
-            with contextlib.suppress(OSError):
-                worker.send(encode(("close",)))
-        _drain(workers, time.monotonic() + timeout)
-    for worker in workers:
-        if worker.process.exitcode is None:
-            kill(worker.process, signal.SIGTERM)
-    _drain(workers, time.monotonic() + (0.2 if terminate else 1.0))
-    for worker in workers:
-        worker.end()
-
-
-def _drain(workers: list[Link], deadline: float) -> None:
-    """Read and throw away what workers still say, until all have ended or the time is over."""
-    while time.monotonic() < deadline:
-        running = [worker for worker in workers if worker.process.exitcode is None]
-        if not running:
-            return
-        poller = select.poll()
-        for worker in running:
-            poller.register(worker.channel.fileno(), select.POLLIN | select.POLLOUT * worker.channel.unsent)
-            if worker.pidfd >= 0:
-                poller.register(worker.pidfd, select.POLLIN)
-        hung_up = False
-        remaining = max(0.0, min(deadline - time.monotonic(), _LOOK))
-        poller.poll(math.ceil(1e3 * remaining))
-        for worker in running:
-            worker.words.show()
-            try:
-                worker.channel.flush()
-                while worker.channel.receive() is not None:
-                    pass
-            except (OSError, EOFError):
-                hung_up = True
-        if hung_up:  # its connection is always ready now; wait for the process
-            time.sleep(min(0.002, remaining))
 
 
 def _refuse_unsendable(method: str, arguments: Sequence[tuple[Any, ...]]) -> None:
