@@ -33,6 +33,13 @@ def test_the_first_is_at_once_and_each_further_one_in_vain_waits_twice_as_long()
     assert policy.request([0, 1], "why") == 1.0, "a worker waits for the longest of its own"
 
 
+def test_what_may_restart_for_ever_keeps_no_record_that_grows():
+    policy, _ = restarts(most=None)
+    for _ in range(1000):
+        policy.request([0, 1], "why")
+    assert sum(map(len, policy._times)) == 0
+
+
 def test_the_pause_is_bounded():
     policy, _ = restarts(most=None)
     assert max(policy.request([0], "why") for _ in range(3000)) == 30.0

@@ -117,7 +117,7 @@ class Restarts:
         self.counts: IntArray = np.zeros(num_envs, dtype=np.int64)
         self.reasons = [""] * num_envs
         self._backoff = backoff
-        self._times: list[deque[float]] = [deque(maxlen=max_restarts) for _ in range(num_envs)]
+        self._times: list[deque[float]] = [deque(maxlen=max_restarts or 0) for _ in range(num_envs)]
         self._in_vain = np.zeros(num_envs, dtype=np.int64)  # restarts since the last step
         self._any_in_vain = False
 
