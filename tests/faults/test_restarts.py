@@ -115,3 +115,13 @@ def test_what_was_lost_while_it_was_not_asked_is_told_when_it_is_next_asked(back
     trial.reset(mask=np.array([False, False, False, True]))  # which is reset before it was told
     play_on(trial, 3)
     trial.close()
+
+
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_what_cannot_be_sent_of_one_row_costs_no_other_its_last_step(backend, tmp_path):
+    """In one answer: a row whose info cannot be sent, and one whose autoreset failed after a step that was whole."""
+    trial = Trial(backend, "same_step", tmp_path, workers=1, end=1.0)
+    trial.reset([1, 2, 3, 4, 5])
+    for _ in range(3):
+        trial.step({1: ("reply", "raise"), 2: ("reset", "raise")})
+    trial.close()

@@ -256,7 +256,11 @@ class _Worker:
 
     def _without_unsendable(self, rows: list[int], failures: list[Failure]) -> tuple[list[int], list[Failure]]:
         """Turn rows whose infos or observations cannot be pickled into failures that name what it is."""
-        good, bad = [], list(failures)
+        good: list[int] = []
+        bad = [
+            replace(failure, stepped=failure.stepped and self._can_export(self._row_of(failure.index)))
+            for failure in failures
+        ]
         for row in rows:
             try:
                 encode(self._slots.export([row]))
@@ -267,8 +271,15 @@ class _Worker:
                 keys = [key for key, value in both.items() if not _can_send(value)]
                 what = f"infos {keys}" if keys else "its result"
                 reason = TypeError(f"{what} cannot be sent between processes ({error}); leave it out, or use dummy")
-                bad.append(replace(sub_env.failure(reason, "step").without_cause(), stepped=False))
-        return good, [replace(failure, stepped=False) for failure in bad]
+                bad.append(sub_env.failure(reason, "step").without_cause())
+        return good, bad
+
+    def _can_export(self, row: int) -> bool:
+        try:
+            encode(self._slots.export([row]))
+        except Exception:
+            return False
+        return True
 
     def _ask(self, method: str, rows: list[int], arguments: list[tuple[Any, ...]]) -> None:
         values: dict[int, Any] = {}
