@@ -86,7 +86,7 @@ def test_close_in_any_state(backend, state, how, tmp_path):
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
-@pytest.mark.parametrize("kind", ["raise", "kill", "hang"])
+@pytest.mark.parametrize("kind", ["raise", "kill", "segv", "exit", "hang", "stop"])
 def test_an_environment_that_fails_while_it_is_closed(backend, kind, tmp_path):
     before = Holdings.now()
     env = backend(factories(tmp_path, 3), workers=2)

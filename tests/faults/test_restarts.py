@@ -125,3 +125,23 @@ def test_what_cannot_be_sent_of_one_row_costs_no_other_its_last_step(backend, tm
     for _ in range(3):
         trial.step({1: ("reply", "raise"), 2: ("reset", "raise")})
     trial.close()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["stop", "hang"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_a_hang_at_any_point_loses_the_rows_of_its_worker(backend, mode, kind, workers, tmp_path):
+    trial = Trial(backend, mode, tmp_path, workers=workers)
+    trial.reset(list(range(10, 15)))
+    for i, point in enumerate(IN_STEP_OF_A_WORKER):
+        play_on(trial, 2)
+        over = np.array([row.over for row in trial.model.rows])
+        if mode in ("disabled", "episodic") and over.any():
+            trial.reset(mask=over)
+        trial.step({i: (point, kind)})
+    trial.reset([7, None, 9, None, 11], faults={0: kind})
+    play_on(trial, 6)
+    assert trial.met >= 3
+    trial.close()
