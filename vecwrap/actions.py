@@ -31,6 +31,8 @@ def conform_actions(space: spaces.Space[Any], actions: Any, num_rows: int, path:
     >>> conform_actions(spaces.Discrete(2), [0, 1, 1], 3)
     array([0, 1, 1])
     """
+    if type(space) in _ARRAY_SPACES:
+        return _conform_array(space, actions, num_rows, path)
     if isinstance(space, spaces.Dict):
         members = _members(actions, num_rows, path, dict.fromkeys(space.spaces))
         return {key: conform_actions(space[key], members[key], num_rows, f"{path}[{key!r}]") for key in space.spaces}
@@ -43,8 +45,6 @@ def conform_actions(space: spaces.Space[Any], actions: Any, num_rows: int, path:
             conform_actions(member, part, num_rows, f"{path}[{i}]")
             for i, (member, part) in enumerate(zip(space.spaces, parts, strict=True))
         )
-    if type(space) in _ARRAY_SPACES:
-        return _conform_array(space, actions, num_rows, path)
     if not isinstance(actions, (Sequence, np.ndarray)) or isinstance(actions, str) or len(actions) != num_rows:
         raise ArgumentError(f"{path}: expected a sequence of {num_rows} actions of {space}, got {_form(actions)}")
     return object_array(list(actions))
@@ -54,7 +54,7 @@ def _conform_array(space: spaces.Space[Any], actions: Any, num_rows: int, path: 
     assert space.shape is not None
     assert space.dtype is not None
     shape = (num_rows, *space.shape)
-    if type(actions) is np.ndarray and actions.dtype == space.dtype and actions.shape == shape:
+    if type(actions) is np.ndarray and actions.shape == shape and actions.dtype == space.dtype:
         return actions
     try:
         array = np.asarray(actions)

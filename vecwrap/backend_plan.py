@@ -8,6 +8,7 @@ from typing import Any
 
 from vecwrap import registry
 from vecwrap.backend_spec import BackendSpec
+from vecwrap.backends.cores import usable_cores
 from vecwrap.backends.launch import check_start_method
 from vecwrap.errors import PlanError, did_you_mean
 from vecwrap.signatures import Signature
@@ -31,8 +32,15 @@ _PROCESS_OPTIONS = (
 )
 
 
-def plan_backend(spec: PipelineSpec, n: int) -> tuple[Callable[..., VecEnv], Mapping[str, Any], BackendSpec, str]:
+def plan_backend(
+    spec: PipelineSpec, n: int, *, known: bool = False
+) -> tuple[Callable[..., VecEnv], Mapping[str, Any], BackendSpec, str]:
     """Choose and check a backend; nothing is started.
+
+    Args:
+        spec: the pipeline.
+        n: how many sub-environments.
+        known: whether all that would run in this process is Gymnasium's, ale-py's or ours.
 
     Returns:
         Its class, its options, its resolved spec, and why it was chosen (``""`` where it was asked for).
@@ -57,7 +65,18 @@ def plan_backend(spec: PipelineSpec, n: int) -> tuple[Callable[..., VecEnv], Map
     name = registry.backends.name_of(backend) or import_path(backend) or backend
     options = _fitting_options(spec, backend, options, where)
     _check_workers(spec, options, n)
-    return backend, Settings(options), BackendSpec(name, options), reason
+    if hasattr(backend, "check_options"):
+        try:
+            backend.check_options(options)
+        except PlanError as error:
+            raise PlanError(f"{where}: {error}") from None
+    if options.get("parent_share"):
+        _refuse_isolation(spec, options)
+    name = registry.backends.name_of(backend) or import_path(backend) or backend
+    written = BackendSpec(name, options)
+    if target == "shmem" and known and "parent_share" not in options and _shares_with_parent(spec, options, n):
+        options["parent_share"] = True  # as with the number of workers: what this machine makes of it is not written
+    return backend, Settings(options), written, reason
 
 
 def _choose(options: Mapping[str, Any], n: int) -> tuple[str, str]:
@@ -71,7 +90,31 @@ def _choose(options: Mapping[str, Any], n: int) -> tuple[str, str]:
         )
     if n == 1:
         return "dummy", "one sub-environment is quickest in this process"
-    return "shmem", f"{n} sub-environments share the cores, and shared memory is the fastest way to them"
+    return "shmem", f"{n} sub-environments share the cores; vecwrap tune measures whether another way is quicker"
+
+
+_ISOLATION = ("workers", "envs_per_worker", "step_timeout", "reset_timeout", "start_timeout")
+
+
+def _asks_for_isolation(spec: PipelineSpec, given: Mapping[str, Any]) -> str:
+    """What was given that wants sub-environments in processes of their own, or ``""``."""
+    asked = [name for name in _ISOLATION if given.get(name) is not None]
+    asked += ["on_failure"] * (given.get("on_failure") == "restart")
+    asked += ["batch_size"] * (spec.batch_size is not None)
+    return asked[0] if asked else ""
+
+
+def _shares_with_parent(spec: PipelineSpec, given: Mapping[str, Any], n: int) -> bool:
+    return min(n, usable_cores()) > 1 and not _asks_for_isolation(spec, given)
+
+
+def _refuse_isolation(spec: PipelineSpec, given: Mapping[str, Any]) -> None:
+    asked = _asks_for_isolation(spec, {key: value for key, value in given.items() if key not in _ISOLATION[:2]})
+    if asked:
+        raise PlanError(
+            f"{_where(spec, 'parent_share')}: expected False beside {asked}, got True: what this process steps itself, "
+            f"nothing isolates. Leave out parent_share or {asked}."
+        )
 
 
 def _fitting_options(spec: PipelineSpec, backend: Any, options: dict[str, Any], where: str) -> dict[str, Any]:
@@ -82,7 +125,7 @@ def _fitting_options(spec: PipelineSpec, backend: Any, options: dict[str, Any], 
         if name in PIPELINE_KEYS:
             raise PlanError(f"{place}: {name} is the pipeline's own; write it one level up.")
         if name not in names and not signature.any_name:
-            if name in _PROCESS_OPTIONS:
+            if name in _PROCESS_OPTIONS and "workers" not in names:
                 remedy = ' It runs in this process; leave the option out, or take backend="shmem".'
             else:
                 remedy = did_you_mean(name, names) or (f" It has {', '.join(names)}." if names else " It has none.")

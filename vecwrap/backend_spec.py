@@ -18,6 +18,7 @@ BACKEND_OPTIONS = (
     "envs_per_worker",
     "start_method",
     "daemon",
+    "parent_share",
     "on_failure",
     "max_restarts",
     "restart_window",

@@ -11,12 +11,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["Batch", "copy", "recycle", "row", "scatter", "take", "tree_map", "where"]
+__all__ = ["Allocate", "Batch", "copy", "recycle", "row", "scatter", "take", "tree_map", "where"]
 
 _LARGEST_RECYCLED = 31 << 20  # bytes; glibc never recycles a block of 32 MB or more
 
 Batch: TypeAlias = Any
 """np.ndarray, or dict[str, Batch], or tuple[Batch, ...]."""
+
+Allocate: TypeAlias = Callable[[tuple[int, ...], Any], np.ndarray[Any, Any]]
+"""``allocate(shape, dtype)`` gives a zeroed array."""
 
 
 def tree_map(function: Callable[..., Any], batch: Batch, *others: Batch) -> Batch:
@@ -55,7 +58,7 @@ def row(batch: Batch, i: int) -> Any:
             return deepcopy(value)
         return value.copy() if isinstance(value, np.ndarray) else value
 
-    return tree_map(one, batch)
+    return one(batch) if isinstance(batch, np.ndarray) else tree_map(one, batch)
 
 
 def where(mask: np.ndarray[Any, Any], yes: Batch, no: Batch) -> Batch:

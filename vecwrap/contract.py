@@ -117,6 +117,19 @@ class StepResult:
             rendering raised, an exception stands in the frame's place.
         final_frames: the same, beside ``final_obs``.
         failures: sub-environments that raised in this call; their rows are not among these.
+        added: the names of columns that layers put into ``infos``; these are about the step, also where the row's other
+            infos are those of the reset that followed it.
+
+    >>> import vecwrap
+    >>> class Look(vecwrap.VecEnvWrapper):
+    ...     def on_step(self, step):
+    ...         print(step.env_ids, step.first, step.acted, step.rewards)
+    >>> env = vecwrap.build("CartPole-v1", n=2, wrappers=[Look], backend="dummy")
+    >>> _ = env.reset(seed=1)
+    [0 1] [ True  True] [False False] [0. 0.]
+    >>> _ = env.step([0, 1])
+    [0 1] [False False] [ True  True] [1. 1.]
+    >>> env.close()
     """
 
     env_ids: IntArray
@@ -137,6 +150,7 @@ class StepResult:
     frames: tuple[Any, ...] | None = None
     final_frames: tuple[Any, ...] | None = None
     failures: tuple[SubEnvError, ...] = ()
+    added: tuple[str, ...] = ()
 
     @property
     def dones(self) -> BoolArray:
@@ -174,8 +188,13 @@ class StepResult:
             mask: (m,) bool, which rows have it.
         """
         self.infos = {**self.infos, key: values, f"_{key}": mask}
+        self.added = (*self.added, key)
 
     def replace(self, **changes: Any) -> StepResult:
-        """Give a copy that shares its arrays with this one, with ``changes`` assigned."""
+        """Give a copy that shares its arrays with this one.
+
+        Args:
+            **changes: fields with what they are in the copy.
+        """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return StepResult(**{**values, **changes})

@@ -13,8 +13,10 @@ __all__ = [
     "BackendError",
     "CastWarning",
     "CheckpointError",
+    "ClipError",
     "NotFiniteError",
     "PlanError",
+    "PlotError",
     "ResetNeededError",
     "SpecError",
     "SubEnvError",
@@ -24,15 +26,39 @@ __all__ = [
 
 
 class VecwrapError(Exception):
-    """The root of every error that vecwrap raises by itself."""
+    """The root of every error that vecwrap raises by itself.
+
+    >>> import vecwrap
+    >>> try:
+    ...     vecwrap.build("CartPole-v1 n=2 | framestak:4")
+    ... except VecwrapError as error:
+    ...     print(error)
+    wrappers[0] "framestak": unknown layer. Did you mean "framestack"?
+    """
 
 
 class SpecError(VecwrapError, ValueError):
-    """A pipeline that cannot be read: a bad line, a duplicate key, an unknown name, a wrong type."""
+    """A pipeline that cannot be read: a bad line, a duplicate key, an unknown name, a wrong type.
+
+    >>> import vecwrap
+    >>> try:
+    ...     vecwrap.PipelineSpec.parse("CartPole-v1 n=many")
+    ... except SpecError as error:
+    ...     print(error)
+    n: expected int, got "many".
+    """
 
 
 class PlanError(VecwrapError, ValueError):
-    """A pipeline that can be read but not built: a wrong order, an argument that the backend has no use for."""
+    """A pipeline that can be read but not built: a wrong order, an argument that the backend has no use for.
+
+    >>> import vecwrap
+    >>> try:
+    ...     vecwrap.build("CartPole-v1", n=2, batch_size=3, backend="dummy")
+    ... except PlanError as error:
+    ...     print(error)
+    batch_size: expected 1 to n=2, got 3.
+    """
 
 
 class ArgumentError(VecwrapError, ValueError):
@@ -47,13 +73,39 @@ class CheckpointError(VecwrapError, ValueError):
     """A saved state that does not fit, or a file that holds none."""
 
 
+class ClipError(VecwrapError, ValueError):
+    """A video cannot be made into an animated picture: no such file, another kind, nothing left of it."""
+
+
+class PlotError(VecwrapError, ValueError):
+    """Learning curves that cannot be drawn: monitor files that cannot be read or hold nothing, what does not fit."""
+
+
 class BackendError(VecwrapError, RuntimeError):
     """A worker that could not be started, died, or cannot be talked to.
+
+    Args:
+        message: what is said.
 
     Attributes:
         worker: the worker's number, or None where no single worker is meant.
         env_ids: the sub-environments that it held.
         exitcode: as ``subprocess.Popen.returncode``: negative for a signal; None while unknown.
+
+    >>> import os
+    >>> import gymnasium
+    >>> import vecwrap
+    >>> class Dying(gymnasium.Wrapper):
+    ...     def step(self, action):
+    ...         os._exit(3)
+    >>> env = vecwrap.build(lambda: Dying(gymnasium.make("CartPole-v1")), n=1, backend="subprocess")
+    >>> _ = env.reset(seed=1)
+    >>> try:
+    ...     env.step([0])
+    ... except BackendError as error:
+    ...     print(error.worker, error.env_ids, error.exitcode)
+    0 (0,) 3
+    >>> env.close()
     """
 
     def __init__(
@@ -82,6 +134,9 @@ class SubEnvError(VecwrapError, RuntimeError):
     The row needs a reset (a masked one will do); every other row goes on from where it is. ``__cause__`` holds the
     sub-environment's own exception (dummy) or its traceback as text (the other backends).
 
+    Args:
+        message: what is said.
+
     Attributes:
         index: which sub-environment.
         seed: the seed of its last seeded reset, or None.
@@ -92,6 +147,21 @@ class SubEnvError(VecwrapError, RuntimeError):
         others: what the healthy rows gave in the same call, the five-tuple of ``recv`` (with ``infos["env_id"]``) or
             None where there is nothing: the call raises, but their transitions are not lost.
         failures: every sub-environment that failed in this call, this one first.
+
+    >>> import vecwrap
+    >>> from vecwrap.testing import ToyEnv
+    >>> env = vecwrap.build(ToyEnv, n=3, backend="dummy")
+    >>> _ = env.reset(seed=1)
+    >>> env.set_attr("raise_in", "step", indices=1)
+    >>> try:
+    ...     env.step([0, 1, 2])
+    ... except SubEnvError as error:
+    ...     print(error.index, error.seed, error.during)
+    ...     observations, rewards, terminations, truncations, infos = error.others
+    1 2 step
+    >>> infos["env_id"], observations.shape
+    (array([0, 2]), (2, 3))
+    >>> env.close()
     """
 
     def __init__(

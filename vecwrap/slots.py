@@ -8,23 +8,22 @@ have no array form are kept as objects and always travel by the pipe.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.batch import Batch, object_array, scatter, take
+from vecwrap.batch import Allocate, Batch, object_array, recycle, scatter, take, tree_map
 from vecwrap.batch import copy as copy_batch
 from vecwrap.contract import IntArray, StepResult
 from vecwrap.errors import CastWarning
-from vecwrap.infos import columns
+from vecwrap.info_cells import MOST_LAYOUTS, InfoCells
+from vecwrap.infos import columns, snapshot
 
-__all__ = ["Allocate", "Arena", "Slots", "make_column"]
-
-Allocate = Callable[[tuple[int, ...], Any], np.ndarray[Any, Any]]
-"""``allocate(shape, dtype)`` gives a zeroed array."""
+__all__ = ["Arena", "Slots", "make_column"]
 
 _ALIGNMENT = 64  # a cache line: two columns never share one
 
@@ -51,13 +50,26 @@ class Arena:
 
 
 class Column(Protocol):
-    """Rows of one leaf, or of a dict or tuple of leaves."""
+    """Rows of one leaf, or of a dict or tuple of leaves.
+
+    Attributes:
+        rides_the_pipe: whether values of it have to be sent, because they are no arrays.
+    """
+
+    @property
+    def rides_the_pipe(self) -> bool: ...
 
     def put(self, i: int, value: Any) -> None:
         """Copy one value into row i; cast within a kind, refuse another shape or kind."""
 
+    def putter(self, i: int) -> Callable[[Any], None]:
+        """Give ``put`` for row i, as fast as it can be."""
+
     def fill(self, rows: Any, batch: Batch) -> None:
         """Copy a batch of values, already in this column's form, into rows."""
+
+    def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
+        """Give the value of each of these rows as a fresh copy."""
 
     def batch(self) -> Batch:
         """All rows, as a batch; for arrays these are the rows themselves, not a copy."""
@@ -72,20 +84,38 @@ class Column(Protocol):
 class ArrayColumn:
     """A leaf with an array form: Box, Discrete, MultiBinary, MultiDiscrete."""
 
+    rides_the_pipe = False
+
     def __init__(self, space: spaces.Space[Any], num_rows: int, allocate: Allocate, shared: bool, path: str) -> None:
         assert space.shape is not None and space.dtype is not None
         self._shape = space.shape
-        self._dtype = np.dtype(space.dtype)
+        self._dtype = _the_one(np.dtype(space.dtype))
         self._array = allocate((num_rows, *space.shape), self._dtype)
         self._shared = shared
         self._path = path
         self._warned = False
 
     def put(self, i: int, value: Any) -> None:
-        if type(value) is np.ndarray and value.dtype == self._dtype and value.shape == self._shape:
+        if type(value) is np.ndarray and value.dtype is self._dtype and value.shape == self._shape:
             self._array[i] = value
         else:
             self._array[i] = self._conform(value)
+
+    def putter(self, i: int) -> Callable[[Any], None]:
+        if len(self._shape) != 1 or not self._dtype.isnative or self._dtype.kind not in "iuf":
+            return partial(self.put, i)
+        row, conform = self._array[i], self._conform
+        cells = row.data
+
+        def put(value: Any) -> None:
+            try:
+                cells[:] = value  # refuses another shape or dtype by itself, in a third of the time
+                return
+            except (TypeError, ValueError):
+                pass
+            row[:] = conform(value)
+
+        return put
 
     def _conform(self, value: Any) -> Any:
         try:
@@ -110,6 +140,9 @@ class ArrayColumn:
     def fill(self, rows: Any, batch: Batch) -> None:
         self._array[rows] = batch
 
+    def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
+        return list(self._array[rows if type(rows) is not range else slice(rows.start, rows.stop)].copy())
+
     def batch(self) -> Batch:
         return self._array
 
@@ -121,8 +154,16 @@ class ArrayColumn:
             self._array[rows] = payload
 
 
+def _the_one(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """NumPy's own object for a dtype, where a pickled one is another: arrays have that, and ``is`` tells at once."""
+    own = np.dtype(dtype.type)
+    return own if own == dtype else dtype
+
+
 class TextColumn:
     """A Text leaf in an array: code points and a length, so that it can be shared."""
+
+    rides_the_pipe = False
 
     def __init__(self, space: spaces.Text, num_rows: int, allocate: Allocate, shared: bool, path: str) -> None:
         self._max_length = space.max_length
@@ -139,9 +180,15 @@ class TextColumn:
         self._points[i, : len(value)] = [ord(character) for character in value]
         self._lengths[i] = len(value)
 
+    def putter(self, i: int) -> Callable[[Any], None]:
+        return partial(self.put, i)
+
     def fill(self, rows: Any, batch: Batch) -> None:
-        for row, value in zip(rows, batch, strict=True):
+        for row, value in zip(range(len(batch)) if isinstance(rows, slice) else rows, batch, strict=True):
             self.put(row, value)
+
+    def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
+        return ["".join(map(chr, self._points[i, : self._lengths[i]])) for i in rows]
 
     def batch(self) -> Batch:
         lengths = self._lengths.tolist()
@@ -160,14 +207,22 @@ class TextColumn:
 class ObjectColumn:
     """A leaf without an array form: Graph, Sequence, OneOf, a space of the user's own."""
 
+    rides_the_pipe = True
+
     def __init__(self, num_rows: int) -> None:
         self._objects = np.full(num_rows, None, dtype=object)
 
     def put(self, i: int, value: Any) -> None:
         self._objects[i] = deepcopy(value)
 
+    def putter(self, i: int) -> Callable[[Any], None]:
+        return partial(self.put, i)
+
     def fill(self, rows: Any, batch: Batch) -> None:
         self._objects[rows] = batch
+
+    def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
+        return [deepcopy(self._objects[i]) for i in rows]
 
     def batch(self) -> Batch:
         return self._objects
@@ -184,6 +239,7 @@ class DictColumn:
 
     def __init__(self, members: dict[str, Column], path: str) -> None:
         self._members = members
+        self.rides_the_pipe = any(column.rides_the_pipe for column in members.values())
         self._path = path
 
     def put(self, i: int, value: Any) -> None:
@@ -193,9 +249,16 @@ class DictColumn:
         for key, column in self._members.items():
             column.put(i, value[key])
 
+    def putter(self, i: int) -> Callable[[Any], None]:
+        return partial(self.put, i)
+
     def fill(self, rows: Any, batch: Batch) -> None:
         for key, column in self._members.items():
             column.fill(rows, batch[key])
+
+    def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
+        parts = {key: column.get_all(rows) for key, column in self._members.items()}
+        return [{key: part[k] for key, part in parts.items()} for k in range(len(rows))]
 
     def batch(self) -> Batch:
         return {key: column.batch() for key, column in self._members.items()}
@@ -214,6 +277,7 @@ class TupleColumn:
 
     def __init__(self, members: tuple[Column, ...], path: str) -> None:
         self._members = members
+        self.rides_the_pipe = any(column.rides_the_pipe for column in members)
         self._path = path
 
     def put(self, i: int, value: Any) -> None:
@@ -223,9 +287,16 @@ class TupleColumn:
         for column, part in zip(self._members, value, strict=True):
             column.put(i, part)
 
+    def putter(self, i: int) -> Callable[[Any], None]:
+        return partial(self.put, i)
+
     def fill(self, rows: Any, batch: Batch) -> None:
         for column, part in zip(self._members, batch, strict=True):
             column.fill(rows, part)
+
+    def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
+        parts = [column.get_all(rows) for column in self._members]
+        return [tuple(part[k] for part in parts) for k in range(len(rows))]
 
     def batch(self) -> Batch:
         return tuple(column.batch() for column in self._members)
@@ -275,8 +346,8 @@ class Slots:
         scheduled: (num_rows,) float64. How many episodes a schedule has given.
         terminations, truncations, first, acted, raw_dones, raw_first: (num_rows,) bool.
         lost: (num_rows,) bool. Written by the parent alone.
-        infos, final_infos: a dict per row.
-        frames, final_frames: a frame per row, or None.
+        infos, final_infos: the dicts of those rows that have one, as far as they are not numbers in shared memory.
+        frames, final_frames: the frames of those rows that have one.
     """
 
     def __init__(
@@ -287,6 +358,7 @@ class Slots:
         *,
         allocate: Allocate = np.zeros,
         shared: bool = False,
+        first_row: int = 0,
     ) -> None:
         self.num_rows = num_rows
         self._shared = shared
@@ -294,74 +366,209 @@ class Slots:
         self.final_observations = make_column(observation_space, num_rows, allocate, shared=shared)
         self.actions = make_column(action_space, num_rows, allocate, shared=shared, path="action")
         self._numbers = allocate((3, num_rows), np.float64)
-        self._flags = allocate((6, num_rows), np.bool_)
+        self._flags = allocate((7, num_rows), np.bool_)
         self.rewards, self.raw_rewards, self.scheduled = self._numbers
-        self.terminations, self.truncations, self.first, self.acted, self.raw_dones, self.raw_first = self._flags
-        self.lost = np.zeros(num_rows, dtype=np.bool_)
-        self.infos: list[dict[str, Any]] = [{}] * num_rows
-        self.final_infos: list[dict[str, Any]] = [{}] * num_rows
-        self.frames: list[Any] = [None] * num_rows
-        self.final_frames: list[Any] = [None] * num_rows
+        self.acted, self.terminations, self.truncations, self.first, self.raw_dones, self.raw_first, self.lost = (
+            self._flags
+        )
+        self._flags_in_stride = bytes([1] * num_rows + [0] * (6 * num_rows))
+        self._yes, self._no = np.ones(num_rows, dtype=np.bool_), np.zeros(num_rows, dtype=np.bool_)
+        self._yes.flags.writeable = self._no.flags.writeable = False
+        self.infos: dict[int, dict[str, Any]] = {}
+        self.final_infos: dict[int, dict[str, Any]] = {}
+        self.frames: dict[int, Any] = {}
+        self.final_frames: dict[int, Any] = {}
+        base = MOST_LAYOUTS * first_row
+        self._cells = InfoCells(num_rows, allocate, base) if shared else None
+        self._final_cells = InfoCells(num_rows, allocate, base) if shared else None
+        self._told = 0, 0
+        self.rides_the_pipe = self.observations.rides_the_pipe
+
+    def recycle(self) -> None:
+        """Have the memory of what is made at every step recycled: an environment's observation, a batch of them."""
+        leaves: list[np.ndarray[Any, Any]] = []
+        tree_map(leaves.append, self.observations.batch())
+        recycle(sum(leaf.nbytes for leaf in leaves))
+
+    # -- infos and frames ----------------------------------------------------------------------------------------------
+
+    def put_info(self, row: int, info: dict[str, Any]) -> None:
+        """Take the info of a row as a copy."""
+        if info:
+            self.infos[row] = snapshot(info)
+        elif self.infos:
+            self.infos.pop(row, None)
+
+    def put_final_info(self, row: int, info: dict[str, Any]) -> None:
+        """Take the last info of the episode that ended in a row, as a copy."""
+        if info:
+            self.final_infos[row] = snapshot(info)
+        elif self.final_infos:
+            self.final_infos.pop(row, None)
+
+    def add_info(self, row: int, key: str, value: Any) -> None:
+        """Add to the info of a row."""
+        self.infos[row] = {**self._info(row, self.infos, self._cells), key: value}
+        if self._cells is not None:
+            self._cells.forget(row)
+
+    def forget_info(self, row: int) -> None:
+        """A row has neither info nor frame."""
+        self._forget(row, self.infos, self.frames, self._cells)
+
+    def forget_final_info(self, row: int) -> None:
+        """The same of the episode that ended in it."""
+        self._forget(row, self.final_infos, self.final_frames, self._final_cells)
+
+    @staticmethod
+    def _forget(row: int, infos: dict[int, Any], frames: dict[int, Any], cells: InfoCells | None) -> None:
+        infos.pop(row, None)
+        frames.pop(row, None)
+        if cells is not None:
+            cells.forget(row)
+
+    @staticmethod
+    def _info(row: int, infos: dict[int, dict[str, Any]], cells: InfoCells | None) -> dict[str, Any]:
+        info = infos.get(row)
+        if info is None and cells:
+            info = cells.get(row)
+        return info or {}
+
+    # -- from one process to another -----------------------------------------------------------------------------------
+
+    def put_into_cells(self, rows: Sequence[int]) -> Sequence[int]:
+        """Put the infos of rows into shared memory, as far as they are numbers; gives the rows of which all lies there.
+
+        Frames never do.
+        """
+        if self.rides_the_pipe or not self._shared:
+            return ()
+        if not (self.infos or self.final_infos or self.frames or self.final_frames or self._cells):
+            return rows
+        shared = []
+        for row in rows:
+            ended = bool(self.first[row] and (self.terminations[row] or self.truncations[row]))
+            if self._put_into_cells(row, ended) and row not in self.frames and not (ended and row in self.final_frames):
+                shared.append(row)
+        return shared
+
+    def _put_into_cells(self, row: int, ended: bool) -> bool:
+        assert self._cells is not None
+        assert self._final_cells is not None
+        fits = self._cells.put(row, self.infos.get(row))
+        if ended:
+            fits = self._final_cells.put(row, self.final_infos.get(row)) and fits
+        return fits
 
     def export(self, rows: Sequence[int]) -> Any:
         """Give what of these rows has to travel by the pipe: a small tuple, None where there is nothing."""
         index = list(rows)
         ended = [row for row in index if self.first[row] and (self.terminations[row] or self.truncations[row])]
+        learnt = None
+        if self._cells is not None and self._final_cells is not None:
+            for row in index:
+                self._put_into_cells(row, row in ended)
+            learnt = self._cells.learnt(self._told[0]), self._final_cells.learnt(self._told[1])
         return (
             None if self._shared else (self._numbers[:, index], self._flags[:, index]),
             self.observations.export(index),
             (
                 ended,
                 self.final_observations.export(ended),
-                [self.final_infos[row] for row in ended],
-                [self.final_frames[row] for row in ended],
+                _pick(self.final_infos, ended),
+                _pick(self.final_frames, ended),
             )
             if ended
             else None,
-            [self.infos[row] for row in index] if any(self.infos[row] for row in index) else None,
-            [self.frames[row] for row in index] if any(self.frames[row] is not None for row in index) else None,
+            _pick(self.infos, index),
+            _pick(self.frames, index),
+            learnt if learnt and any(learnt) else None,
         )
+
+    def exported(self) -> None:
+        """Take note that what ``export`` gave last is on its way."""
+        if self._cells is not None and self._final_cells is not None:
+            self._told = self._cells.num_learnt, self._final_cells.num_learnt
 
     def load(self, rows: Sequence[int], payload: Any, offset: int = 0) -> None:
         """Take in what ``export`` gave in another process, whose row r is our row ``offset + r``."""
         index = [offset + row for row in rows]
-        numbers, observations, final, infos, frames = payload
+        numbers, observations, final, infos, frames, learnt = payload
         if numbers is not None:
             self._numbers[:, index], self._flags[:, index] = numbers
         if observations is not None:
             self.observations.load(index, observations)
         if final is not None:
             ended, final_observations, final_infos, final_frames = final
-            ended = [offset + row for row in ended]
-            self.final_observations.load(ended, final_observations)
-            _spread(self.final_infos, ended, final_infos, {})
-            _spread(self.final_frames, ended, final_frames, None)
-        _spread(self.infos, index, infos, {})
-        _spread(self.frames, index, frames, None)
+            self.final_observations.load([offset + row for row in ended], final_observations)
+            _spread(self.final_infos, ended, offset, final_infos, self._final_cells)
+            _spread(self.final_frames, ended, offset, final_frames, None)
+        _spread(self.infos, rows, offset, infos, self._cells)
+        _spread(self.frames, rows, offset, frames, None)
+        if learnt is not None and self._cells is not None and self._final_cells is not None:
+            self._cells.know(learnt[0])
+            self._final_cells.know(learnt[1])
+
+    def load_shared(self, rows: Sequence[int]) -> None:
+        """Take note that all of these rows lies in shared memory."""
+        for kept in (self.infos, self.final_infos, self.frames, self.final_frames):
+            if kept:
+                for row in rows:
+                    kept.pop(row, None)
+
+    # -- to the layers -------------------------------------------------------------------------------------------------
 
     def collect(self, env_ids: IntArray, *, copy: bool = True) -> StepResult:
         """Give these rows as a StepResult of fresh arrays (views of the slots with ``copy=False``, where possible)."""
+        if len(env_ids) == self.num_rows:
+            flags = self._flags.tobytes()
+            if flags == self._flags_in_stride and not self.frames:
+                return self._collect_in_stride(env_ids, copy)
+        return self._collect(env_ids, copy)
+
+    def _collect_in_stride(self, env_ids: IntArray, copy: bool) -> StepResult:
+        """All rows, where each acted and nothing else happened: the many steps amid episodes."""
+        numbers, observations = self._numbers, self.observations.batch()
+        if copy:
+            numbers, observations = numbers.copy(), copy_batch(observations)
+        num_rows, no = self.num_rows, self._no
+        return StepResult(
+            env_ids=env_ids,
+            rows=slice(None),
+            observations=observations,
+            rewards=numbers[0],
+            terminations=np.zeros(num_rows, np.bool_),
+            truncations=np.zeros(num_rows, np.bool_),
+            first=no,
+            acted=self._yes,
+            lost=no,
+            raw_rewards=numbers[1],
+            raw_dones=no,
+            raw_first=no,
+            infos=self._infos(slice(None), range(num_rows)) if self.infos or self._cells else {},
+        )
+
+    def _collect(self, env_ids: IntArray, copy: bool) -> StepResult:
         whole = len(env_ids) == self.num_rows
         rows: Any = slice(None) if whole else env_ids
-        numbers, flags, lost = self._numbers[:, rows], self._flags[:, rows], self.lost[rows]
+        numbers, flags = self._numbers[:, rows], self._flags[:, rows]
         observations = take(self.observations.batch(), rows)
         if whole and copy:
             numbers, flags, observations = numbers.copy(), flags.copy(), copy_batch(observations)
-            lost = lost.copy()
-        terminations, truncations, first, acted, raw_dones, raw_first = flags
-        indices: Iterable[int] = range(self.num_rows) if whole else env_ids.tolist()
+        acted, terminations, truncations, first, raw_dones, raw_first, lost = flags
+        indices: Sequence[int] = range(self.num_rows) if whole else env_ids.tolist()
         final_obs = final_infos = frames = final_frames = None
-        ended = first & (terminations | truncations)
-        if ended.any():
-            ended_ids = env_ids[ended]
+        ended = np.flatnonzero(first & (terminations | truncations))
+        if len(ended):
+            ended_ids = ended if whole else env_ids[ended]
             final_obs = copy_batch(observations)
             scatter(final_obs, ended, take(self.final_observations.batch(), ended_ids))
-            ended_list = ended_ids.tolist()
-            final_infos = columns([self.final_infos[i] if i in ended_list else {} for i in indices])
-            if any(self.final_frames[i] is not None for i in ended_list):
-                final_frames = tuple(self.final_frames[i] if i in ended_list else None for i in indices)
-        if any(self.frames[i] is not None for i in indices):
-            frames = tuple(self.frames[i] for i in indices)
+            ended_set = frozenset(ended_ids.tolist())
+            final_infos = self._final_infos(indices, ended_set)
+            if self.final_frames and any(i in self.final_frames for i in ended_set):
+                final_frames = tuple(self.final_frames.get(i) if i in ended_set else None for i in indices)
+        if self.frames and any(i in self.frames for i in indices):
+            frames = tuple(self.frames.get(i) for i in indices)
         return StepResult(
             env_ids=env_ids,
             rows=rows,
@@ -375,14 +582,43 @@ class Slots:
             raw_rewards=numbers[1],
             raw_dones=raw_dones,
             raw_first=raw_first,
-            infos=columns([self.infos[i] for i in indices]),
+            infos=self._infos(rows, indices) if self.infos or self._cells else {},
             final_obs=final_obs,
             final_infos=final_infos,
             frames=frames,
             final_frames=final_frames,
         )
 
+    def _infos(self, rows: Any, indices: Sequence[int]) -> dict[str, Any]:
+        """The infos of rows, as columns."""
+        if self._cells:
+            found = self._cells.columns(rows)
+            if found is not None and not any(i in self.infos for i in indices):
+                return found
+        return columns([self._info(i, self.infos, self._cells) for i in indices])
 
-def _spread(target: list[Any], index: Sequence[int], values: Sequence[Any] | None, absent: Any) -> None:
-    for position, i in enumerate(index):
-        target[i] = absent if values is None else values[position]
+    def _final_infos(self, indices: Sequence[int], ended: frozenset[int]) -> dict[str, Any]:
+        """The last infos of the episodes that ended in these rows, as columns."""
+        if not (self.final_infos or self._final_cells):
+            return {}
+        return columns([self._info(i, self.final_infos, self._final_cells) if i in ended else {} for i in indices])
+
+
+def _pick(values: dict[int, Any], rows: Sequence[int]) -> dict[int, Any] | None:
+    """The values of those rows that have one, by position; None where none has."""
+    if not values:
+        return None
+    return {position: values[row] for position, row in enumerate(rows) if row in values} or None
+
+
+def _spread(
+    target: dict[int, Any], rows: Sequence[int], offset: int, values: dict[int, Any] | None, cells: InfoCells | None
+) -> None:
+    """Undo ``_pick``; where these are infos, what lies in cells holds no longer for them."""
+    for position, row in enumerate(rows):
+        if values is not None and position in values:
+            target[offset + row] = values[position]
+            if cells is not None:
+                cells.forget(offset + row)
+        elif target:
+            target.pop(offset + row, None)

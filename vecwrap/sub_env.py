@@ -23,7 +23,7 @@ from vecwrap.batch import row as row_of
 from vecwrap.contract import Autoreset, Frames
 from vecwrap.env_state import env_state, load_env_state
 from vecwrap.errors import RemoteTraceback, SubEnvError
-from vecwrap.infos import own_copy, snapshot
+from vecwrap.infos import own_copy
 from vecwrap.schedule import Schedule
 from vecwrap.slots import Slots
 
@@ -216,7 +216,6 @@ class SubEnv:
     def __init__(self, index: int, env: Env, mode: Autoreset, *, debug: bool = False) -> None:
         self.index = index
         self.env = env
-        self.frames = Frames.NONE
         self._mode = mode
         self._debug = debug
         self._slots: Slots
@@ -231,10 +230,27 @@ class SubEnv:
         self._schedule: Schedule | None = None
         self._seed_of_takeover: int | None = None
         self._autoresetting = False
+        self._in_stride = False  # whether an ordinary step changes nothing but reward, observation and info
+        self._watched = False
+        self.frames = Frames.NONE
 
     def attach(self, slots: Slots, row: int) -> None:
         """Say where the results go."""
         self._slots, self._row = slots, row
+        self._put = slots.observations.putter(row)
+        self._rewards, self._raw_rewards = slots.rewards.data, slots.raw_rewards.data
+        self._in_stride = False
+
+    @property
+    def frames(self) -> Frames:
+        """Which frames are wanted."""
+        return self._frames
+
+    @frames.setter
+    def frames(self, frames: Frames) -> None:
+        self._frames = frames
+        self._watched = frames is not Frames.NONE
+        self._in_stride = False
 
     # -- what a backend asks -------------------------------------------------------------------------------------------
 
@@ -245,42 +261,43 @@ class SubEnv:
             seed: as ``gymnasium.Env.reset``.
             options: likewise; each sub-environment gets a copy of its own.
         """
-        self._over, self._autoresetting = True, False
+        self._over, self._autoresetting, self._in_stride = True, False, False
         slots, row = self._slots, self._row
         self._begin(seed, deepcopy(options))
         slots.rewards[row] = 0.0
         slots.terminations[row] = slots.truncations[row] = slots.acted[row] = False
         slots.first[row] = True
         slots.raw_rewards[row], slots.raw_dones[row], slots.raw_first[row] = self._raw_of_reset()
-        slots.final_frames[row] = None
+        slots.final_frames.pop(row, None)
 
     def step(self, action: Any) -> None:
         """Take one action and write the row."""
-        self._autoresetting = False
         if self._over:
             self._step_after_end()
             return
-        slots, row = self._slots, self._row
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._steps += 1
-        terminated, truncated = bool(terminated), bool(truncated)
-        done = terminated or truncated
-        slots.rewards[row] = reward = float_reward(reward)
-        slots.terminations[row] = terminated
-        slots.truncations[row] = truncated
+        if type(reward) is not float:
+            reward = float_reward(reward)
+        done = bool(terminated or truncated)
+        paid, over = (reward, done) if self._tap is None else self._raw_of_step(done)
+        if self._in_stride and not (done or over):
+            self._rewards[self._row], self._raw_rewards[self._row] = reward, paid
+            self._put(observation)
+            if info or self._slots.infos:
+                self._slots.put_info(self._row, info)
+            return
+        slots, row = self._slots, self._row
+        slots.rewards[row], slots.raw_rewards[row], slots.raw_dones[row] = reward, paid, over
+        slots.terminations[row], slots.truncations[row] = terminated, truncated
         slots.acted[row] = True
-        slots.first[row] = slots.raw_first[row] = False
-        if self._tap is None:
-            slots.raw_rewards[row], slots.raw_dones[row] = reward, done
-        else:
-            paid, over = self._tap.after_step()
-            slots.raw_rewards[row] = paid
-            slots.raw_dones[row] = over or (done and not self._game_goes_on())
+        slots.first[row] = slots.raw_first[row] = self._in_stride = False
         if done and self._mode is Autoreset.SAME_STEP:
             self._end_and_begin(observation, info)
             return
         self._over = done
         self._write(observation, info)
+        self._in_stride = not (done or over or self._watched or self._debug)
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a method of the outermost layer that has it, or give the attribute where it is no method."""
@@ -302,6 +319,11 @@ class SubEnv:
                 setattr(layer, name, own_copy(value))
                 return
         setattr(self.env.unwrapped, name, own_copy(value))
+
+    def is_wrapped(self, module: str, qualname: str) -> bool:
+        """Whether a layer is of a class, or of one derived from it; by name, so that nothing is imported for it."""
+        kinds = (kind for layer in _chain(self.env) for kind in type(layer).__mro__)
+        return any((kind.__module__, kind.__qualname__) == (module, qualname) for kind in kinds)
 
     def render(self) -> Any:
         """Give what the environment renders, as an array of the caller's own."""
@@ -337,6 +359,7 @@ class SubEnv:
         self._episode, self._steps = state["episode"], state["steps"]
         slots.observations.put(row, state["observation"])
         slots.terminations[row], slots.truncations[row] = state["terminated"], state["truncated"]
+        self._in_stride = False
 
     def follow(self, schedule: bytes) -> None:
         """Let a schedule say what seedless resets get; pickled, so that no two sub-environments share what it holds."""
@@ -430,21 +453,26 @@ class SubEnv:
         return observation, info if seed is None else {**info, "episode_seed": seed}
 
     def _write(self, observation: Any, info: dict[str, Any]) -> None:
-        slots, row = self._slots, self._row
+        slots = self._slots
         if self._debug and not self.env.observation_space.contains(observation):
             raise ValueError(f"observation: expected an element of {self.env.observation_space}, got {observation!r}")
-        slots.observations.put(row, observation)
-        slots.infos[row] = snapshot(info)
-        opening = self._steps == 0
-        wanted = self.frames is Frames.ALL or (opening and self.frames is Frames.OPENING)
-        slots.frames[row] = self._frame() if wanted else None
+        self._put(observation)
+        if info or slots.infos:
+            slots.put_info(self._row, info)
+        if self._watched and (self._frames is Frames.ALL or self._steps == 0):
+            slots.frames[self._row] = self._frame()
+        elif slots.frames:
+            slots.frames.pop(self._row, None)
 
     def _end_and_begin(self, observation: Any, info: dict[str, Any]) -> None:
         """Same-step mode: keep all that belongs to the ended episode, then reset; a fresh row follows."""
         slots, row = self._slots, self._row
         slots.final_observations.put(row, observation)
-        slots.final_infos[row] = snapshot(info)
-        slots.final_frames[row] = self._frame() if self.frames is Frames.ALL else None
+        slots.put_final_info(row, info)
+        if self._frames is Frames.ALL:
+            slots.final_frames[row] = self._frame()
+        elif slots.final_frames:
+            slots.final_frames.pop(row, None)
         slots.first[row] = self._over = self._autoresetting = True
         self._begin(None, None)
         self._autoresetting = False
@@ -471,8 +499,13 @@ class SubEnv:
         slots, row = self._slots, self._row  # the row rests: observation and done flags stay as they are
         slots.rewards[row] = slots.raw_rewards[row] = 0.0
         slots.acted[row] = slots.first[row] = slots.raw_dones[row] = slots.raw_first[row] = False
-        slots.infos[row] = {}
-        slots.frames[row] = None
+        slots.forget_info(row)
+
+    def _raw_of_step(self, done: bool) -> tuple[float, bool]:
+        """What the environment itself paid in a step, and whether its episode ended."""
+        assert self._tap is not None
+        paid, over = self._tap.after_step()
+        return paid, over or (done and not self._game_goes_on())
 
     def _raw_of_reset(self) -> tuple[float, bool, bool]:
         """What the environment itself paid, whether its episode ended, and whether a new one began in a reset."""

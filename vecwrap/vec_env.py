@@ -17,6 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
+from numpy.typing import NDArray
 
 from vecwrap import batch as batches
 from vecwrap import checkpoint
@@ -25,6 +26,8 @@ from vecwrap.batch import Batch
 from vecwrap.contract import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.errors import ArgumentError, ResetNeededError
 from vecwrap.infos import scatter_columns
+from vecwrap.parts import tiles
+from vecwrap.parts.notebook import display_image
 
 if TYPE_CHECKING:
     from typing import Self
@@ -53,9 +56,73 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         spec: Gymnasium's EnvSpec of the environment, or None.
         pipeline: what it was built from (a ``PipelineSpec``), or None where it was put together by hand.
         training: whether the statistics of the layers follow the stream; ``train()`` and ``eval()`` set it.
+
+    >>> import vecwrap
+    >>> from vecwrap.testing import ToyEnv  # an environment for trying things
+    >>> layers = ["normalize_reward", "normalize_obs", "monitor"]
+    >>> env = vecwrap.build(ToyEnv, n=3, wrappers=layers, backend="dummy", env_kwargs={"render_mode": "rgb_array"})
+    >>> observations, infos = env.reset(seed=1)
+    >>> observations, rewards, terminations, truncations, infos = env.step([0, 1, 2])
+    >>> observations.shape, observations.dtype, rewards.shape, rewards.dtype
+    ((3, 3), dtype('float32'), (3,), dtype('float64'))
+
+    In two halves, with something else to do in between; and some of the rows, where ``recv`` says which came:
+
+    >>> env.step_async([0, 1, 2])
+    >>> observations, rewards, terminations, truncations, infos = env.step_wait(timeout=60)
+    >>> env.reset_async(options={"reset_mask": np.array([True, False, False])})
+    >>> observations, infos = env.reset_wait()
+    >>> env.send([2, 0], env_ids=[2, 0])
+    >>> observations, rewards, terminations, truncations, infos = env.recv()
+    >>> observations.shape, infos["env_id"]
+    ((2, 3), array([0, 2]))
+
+    The sub-environments themselves:
+
+    >>> env.call("greet", "you", loud=True)
+    ('HELLO you 1', 'HELLO you 2', 'HELLO you 3')
+    >>> env.call_async("greet", "you", indices=[2])
+    >>> env.call_wait()
+    ('hello you 3',)
+    >>> env.set_attr("bonus", [1.0, 2.0, 3.0])
+    >>> env.get_attr("bonus", indices=[0, 2])
+    (1.0, 3.0)
+
+    Pictures, (height, width, 3) uint8; ``request_frames`` is for layers that record:
+
+    >>> len(env.render()), env.get_images(indices=0)[0].shape, env.picture().shape, env.viewer_open
+    (3, (4, 6, 3), (8, 12, 3), False)
+    >>> env.request_frames(env_ids=[0])
+
+    The chain:
+
+    >>> [type(layer).__name__ for layer in env.layers], env.backend, env.num_workers
+    (['Monitor', 'NormalizeObs', 'NormalizeReward', 'DummyBackend'], 'dummy', 0)
+    >>> from vecwrap.wrappers.normalize_obs import NormalizeObs
+    >>> statistics = env.find(NormalizeObs).layer_statistics()
+    >>> env.get_original_obs().shape, env.get_original_reward().shape
+    ((3, 3), (3,))
+    >>> print(env.health())
+    0 restarts, 0 lost episodes
+
+    Saving, and an evaluation with what was learnt:
+
+    >>> from tempfile import mkdtemp
+    >>> file = Path(mkdtemp()) / "state.npz"
+    >>> state = env.state_dict()
+    >>> env.load_state_dict(state)
+    >>> env.save(file)
+    True
+    >>> env.load(file)
+    >>> evaluation = vecwrap.build(ToyEnv, n=1, wrappers=layers, backend="dummy").share_statistics(env)
+    >>> evaluation.training, evaluation.train().training, evaluation.eval().training
+    (False, True, False)
+    >>> evaluation.close()
+    >>> env.close()
     """
 
     pipeline: Any = None
+    _plan: Any = None  # that it was built from, for notebooks
     _saved_to: Mapping[str, bool] = MappingProxyType({})  # folders, and whether the last file there was written
     training: bool = True
 
@@ -103,7 +170,16 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def reset_async(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> None:
-        """Ask for what ``reset`` does; ``reset_wait`` brings it."""
+        """Ask for what ``reset`` does; ``reset_wait`` brings it.
+
+        Args:
+            seed: as ``reset``.
+            options: as ``reset``.
+
+        Raises:
+            ArgumentError: a mask or seeds of the wrong form.
+            AlreadyPendingCallError: rows are still out.
+        """
         root = self._root
         root._refuse_pending("reset_async")
         env_ids, options = _split_mask(options, root)
@@ -115,6 +191,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Args:
             timeout: seconds; None waits for ever.
+
+        Returns:
+            As ``reset``.
 
         Raises:
             NoAsyncCallError: nothing was asked for.
@@ -148,7 +227,15 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return self.step_wait()
 
     def step_async(self, actions: Any) -> None:
-        """Send the actions off; ``step_wait`` brings the results."""
+        """Send the actions off; ``step_wait`` brings the results.
+
+        Args:
+            actions: as ``step``.
+
+        Raises:
+            ArgumentError: actions of a wrong number, shape or kind.
+            AlreadyPendingCallError: rows are still out.
+        """
         root = self._root
         root._refuse_pending("step_async")
         self._dispatch(actions, root.all_ids)
@@ -160,6 +247,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             timeout: seconds; None waits for ever.
 
+        Returns:
+            As ``step``.
+
         Raises:
             NoAsyncCallError: nothing was sent.
             TimeoutError: not there yet; the call stays pending, nothing is lost, and it can be made again.
@@ -170,8 +260,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Send actions to some sub-environments, without waiting.
 
         Args:
-            actions: one action for each of ``env_ids``, in their order.
-            env_ids: which sub-environments; None means all those that are not out, in ascending order.
+            actions: m actions, one for each of ``env_ids`` in their order, in any form that ``step`` takes.
+            env_ids: (m,) int64 or a list, which sub-environments; None means all that are not out, in ascending order.
 
         Raises:
             ArgumentError: an index twice, out of range, or out already.
@@ -190,7 +280,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             timeout: seconds; None waits for ever.
 
         Returns:
-            The five-tuple with m rows; ``infos["env_id"]``: (m,) int64, ascending, says which.
+            The five-tuple of ``step`` with m rows; ``infos["env_id"]``: (m,) int64, ascending, says which.
 
         Raises:
             NoAsyncCallError: no row is out.
@@ -209,7 +299,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             rows = batches.take(rows, order)
         if root.debug:
             refuse_outside(self.single_action_space, rows, env_ids)
-        root._refuse_ended(env_ids)
+        if root._any_ended:
+            root._refuse_ended(env_ids)
         self._send(rows, env_ids)
 
     def _wait(self, kind: str, name: str, timeout: float | None) -> StepResult:
@@ -293,14 +384,16 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     # -- calls to the sub-environments ---------------------------------------------------------------------------------
 
-    def call(self, name: str, *args: Any, indices: Sequence[int] | int | None = None, **kwargs: Any) -> tuple[Any, ...]:
+    def call(
+        self, name: str, /, *args: Any, indices: Sequence[int] | int | None = None, **kwargs: Any
+    ) -> tuple[Any, ...]:
         """Call a method of each sub-environment (its outermost layer that has it); an attribute is simply given.
 
         Args:
             name: the method.
             *args: its arguments.
             indices: which sub-environments, in that order; None means all.
-            **kwargs: its keyword arguments.
+            **kwargs: its keyword arguments, also one that is called ``name``.
 
         Returns:
             One value for each.
@@ -314,16 +407,49 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     env_method = call
 
-    def call_async(self, name: str, *args: Any, indices: Sequence[int] | int | None = None, **kwargs: Any) -> None:
-        """Ask for what ``call`` does; ``call_wait`` brings it."""
+    def call_async(self, name: str, /, *args: Any, indices: Sequence[int] | int | None = None, **kwargs: Any) -> None:
+        """Ask for what ``call`` does; ``call_wait`` brings it.
+
+        Args:
+            name: the method.
+            *args: its arguments.
+            indices: which sub-environments, in that order; None means all.
+            **kwargs: its keyword arguments.
+
+        Raises:
+            ValueError: as ``call``.
+        """
         self._root._call_async(name, args, kwargs, indices)
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """Wait for what ``call_async`` asked for; ``timeout`` in seconds as for ``step_wait``."""
+        """Wait for what ``call_async`` asked for.
+
+        Args:
+            timeout: seconds; None waits for ever.
+
+        Returns:
+            One value for each.
+
+        Raises:
+            NoAsyncCallError: nothing was asked for.
+            TimeoutError: not there yet; the call stays pending and can be made again.
+            SubEnvError: a sub-environment raised.
+        """
         return self._root._call_wait(timeout)
 
     def get_attr(self, name: str, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
-        """Give an attribute of each sub-environment, from its outermost layer that has it."""
+        """Give an attribute of each sub-environment, from its outermost layer that has it.
+
+        Args:
+            name: the attribute.
+            indices: which sub-environments, in that order; None means all.
+
+        Returns:
+            One value for each.
+
+        Raises:
+            SubEnvError: a sub-environment has no such attribute.
+        """
         return self._root._get_attr(name, indices)
 
     def set_attr(self, name: str, values: Any, indices: Sequence[int] | int | None = None) -> None:
@@ -354,6 +480,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def get_images(self, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
         """Give an (height, width, 3) uint8 image of each sub-environment.
 
+        Args:
+            indices: which sub-environments, in that order; None means all.
+
         Raises:
             ArgumentError: it was built without ``render_mode="rgb_array"``.
         """
@@ -363,6 +492,42 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             )
         return self.call("render", indices=indices)
 
+    def picture(self) -> NDArray[np.uint8]:
+        """Give one image of all sub-environments, (height, width, 3) uint8: with the labels of ``tile`` where it is.
+
+        Raises:
+            ArgumentError: it was built without a render mode that gives frames.
+        """
+        return tiles.fit(tiles.tile(self.get_images()), tiles.SIZE)
+
+    def show(self) -> None:
+        """Show ``picture()`` below the cell of a notebook.
+
+        Raises:
+            ArgumentError: this is no notebook; says what to use instead. Or as ``picture``.
+
+        >>> import vecwrap
+        >>> from vecwrap.testing import ToyEnv
+        >>> env = vecwrap.build(ToyEnv, n=2, backend="dummy", env_kwargs={"render_mode": "rgb_array"})
+        >>> _ = env.reset(seed=1)
+        >>> try:
+        ...     env.show()
+        ... except ArgumentError as error:
+        ...     print(str(error).partition(",")[0])
+        show: expected a Jupyter notebook
+        >>> env.close()
+        """
+        display_image(self.picture())
+
+    @property
+    def viewer_open(self) -> bool:
+        """Whether the window of ``render_mode="human"`` is open."""
+        return False
+
+    def _repr_html_(self) -> str | None:
+        """The plan as a table, for notebooks; None where it was put together by hand."""
+        return None if self._plan is None else str(self._plan._repr_html_())
+
     def request_frames(self, env_ids: Sequence[int] | IntArray, opening: Sequence[int] | IntArray = ()) -> None:
         """Ask for frames of sub-environments from the next actions or resets on, until this layer asks otherwise.
 
@@ -371,8 +536,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         called at any time, costs nothing where it asks for the same as before, and no answer is waited for.
 
         Args:
-            env_ids: whose frames are wanted with every result.
-            opening: whose frames are wanted with results that open an episode.
+            env_ids: (k,) int64 or a list, whose frames are wanted with every result.
+            opening: the same, whose frames are wanted with results that open an episode.
         """
         root = self._root
         root._request_frames(self, root._indices(env_ids), root._indices(opening))
@@ -387,6 +552,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def find(self, kind: type[Layer]) -> Layer:
         """Give the outermost layer of a class.
 
+        Args:
+            kind: the class; a base class finds what derives from it.
+
         Raises:
             LookupError: there is none.
         """
@@ -396,7 +564,11 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         raise LookupError(f"{self!r} has no layer {kind.__name__}")
 
     def train(self, mode: bool = True) -> Self:
-        """Let every statistic in the chain follow the stream, or freeze all of them; gives the environment back."""
+        """Let every statistic in the chain follow the stream, or freeze all of them; gives the environment back.
+
+        Args:
+            mode: False freezes them.
+        """
         for layer in self.layers:
             layer.training = mode
         return self
@@ -422,6 +594,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where ``state_dict`` was called, bit for bit where the sub-environments could be saved.
+
+        Args:
+            state: what it gave; nothing in it is shared with the environment afterwards.
 
         Raises:
             CheckpointError: the state is of another chain or format; says the first difference.
@@ -450,6 +625,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         A disk that fills or vanishes hours later must not end the run: where a file of this environment has been
         written into the same folder before, a failure is a warning, given once until it works again.
 
+        Args:
+            path: the file.
+
         Returns:
             Whether it was written.
 
@@ -475,6 +653,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     def load(self, path: str | PathLike[str]) -> None:
         """Read what ``save`` wrote and go on from there; nothing in the file is run.
+
+        Args:
+            path: the file.
 
         Raises:
             CheckpointError: no such file, not one of these, or one of another chain.
@@ -567,7 +748,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         if self.pipeline is not None:
             name, layers = self.pipeline.env_name, self.pipeline.layer_names
         else:
-            name = root.spec.id if root.spec is not None else root.env_name
+            name = root.env_id
             layers = tuple(type(layer).__name__ for layer in reversed(self.layers[:-1]))
         workers = f", {root.workers} worker{'s' * (root.workers != 1)}" if root.workers else ""
         chain = f", layers {' > '.join(layers)}" if layers else ""

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
+import numpy as np
 from gymnasium import spaces
+from numpy.typing import NDArray
 
 from vecwrap.batch import Batch
 from vecwrap.contract import IntArray, StepResult
@@ -27,6 +29,9 @@ class VecEnvWrapper(VecEnv):
     Args:
         env: what it wraps.
 
+    Raises:
+        TypeError: it is no environment of vecwrap's.
+
     A counter of the actions that really happened, in full:
 
     >>> class CountSteps(VecEnvWrapper):
@@ -36,6 +41,40 @@ class VecEnvWrapper(VecEnv):
     ...
     ...     def on_step(self, step):
     ...         self.steps[step.rows] += step.acted
+
+    One with all the other hooks: actions the other way round, a state that is saved, something that is opened:
+
+    >>> class Contrary(VecEnvWrapper):
+    ...     def __init__(self, env):
+    ...         super().__init__(env)
+    ...         self.turned, self.seen = 0, RunningStatistics(())
+    ...
+    ...     def on_actions(self, actions, env_ids):
+    ...         self.turned += len(env_ids)
+    ...         return 1 - actions
+    ...
+    ...     def on_close(self):
+    ...         print("closed after", self.turned, "actions")
+    ...
+    ...     def layer_state(self):
+    ...         return {"turned": self.turned}
+    ...
+    ...     def load_layer_state(self, state):
+    ...         self.turned = state["turned"]
+    ...
+    ...     def layer_statistics(self):
+    ...         return {"seen": self.seen}
+    ...
+    ...     def use_statistics(self, statistics):
+    ...         self.seen = statistics["seen"]
+    >>> import vecwrap
+    >>> env = vecwrap.build("CartPole-v1", n=2, wrappers=[CountSteps, Contrary], backend="dummy")
+    >>> observations, infos = env.reset(seed=1)
+    >>> observations, rewards, terminations, truncations, infos = env.step([0, 1])
+    >>> env.find(CountSteps).steps
+    array([1, 1])
+    >>> env.close()
+    closed after 2 actions
     """
 
     def __init__(self, env: VecEnv) -> None:
@@ -52,7 +91,6 @@ class VecEnvWrapper(VecEnv):
         self.action_space = env.action_space
         self.metadata = dict(env.metadata)
         self.render_mode = env.render_mode
-        self.spec = env.spec
         self._root = env._root
         self._on_close_called = False
         self._object_leaves = env._object_leaves
@@ -72,7 +110,11 @@ class VecEnvWrapper(VecEnv):
         return actions
 
     def on_step(self, step: StepResult) -> None:
-        """Change a result on its way up: assign fields of ``step``; never write into its arrays."""
+        """Change a result on its way up.
+
+        Args:
+            step: m rows; assign its fields, and never write into its arrays.
+        """
 
     def on_close(self) -> None:
         """Close what this layer opened; called once, before what it wraps is closed."""
@@ -87,14 +129,22 @@ class VecEnvWrapper(VecEnv):
         return {}
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
-        """Take in what ``layer_state`` gave; its own arrays are not shared with ``state`` afterwards."""
+        """Take in what ``layer_state`` gave.
+
+        Args:
+            state: what it gave; nothing in it is shared with this layer afterwards.
+        """
 
     def layer_statistics(self) -> dict[str, RunningStatistics]:
         """Give the running statistics of this layer by name; the objects themselves, not copies."""
         return {}
 
     def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
-        """Go on with these objects instead of this layer's own; names and shapes have been checked."""
+        """Go on with these objects instead of this layer's own.
+
+        Args:
+            statistics: by the names of ``layer_statistics``; names and shapes have been checked.
+        """
 
     # -- forwarding ----------------------------------------------------------------------------------------------------
 
@@ -123,6 +173,18 @@ class VecEnvWrapper(VecEnv):
         """What the layer below renders."""
         return self.env.render()
 
+    def picture(self) -> NDArray[np.uint8]:
+        """Give one image of all sub-environments, (height, width, 3) uint8, as the layer below has it."""
+        return self.env.picture()
+
+    @property
+    def viewer_open(self) -> bool:
+        """Whether the window of ``render_mode="human"`` is open."""
+        return self.env.viewer_open
+
+    def _repr_html_(self) -> str | None:
+        return self.env._repr_html_()
+
     @property
     def closed(self) -> bool:  # type: ignore[override]
         """Whether the backend is closed."""
@@ -137,6 +199,11 @@ class VecEnvWrapper(VecEnv):
     def unwrapped(self) -> VecEnv:  # type: ignore[override]
         """The backend."""
         return self._root
+
+    @property
+    def spec(self) -> Any:  # type: ignore[override]
+        """Gymnasium's EnvSpec of the environment, or of the pipeline where ``gymnasium.make_vec`` built it; or None."""
+        return self._root.spec
 
     @property  # type: ignore[misc]
     def np_random(self) -> Any:
@@ -160,6 +227,19 @@ class MapObservations(VecEnvWrapper):
     Args:
         env: what it wraps.
         single_observation_space: the space of one observation after the change; it is copied.
+
+    >>> class Halves(MapObservations):
+    ...     def __init__(self, env):
+    ...         space = env.single_observation_space
+    ...         super().__init__(env, spaces.Box(space.low / 2, space.high / 2, space.shape, space.dtype))
+    ...
+    ...     def map(self, observations):
+    ...         return observations / 2
+    >>> import vecwrap
+    >>> with vecwrap.build("Pendulum-v1", n=2, wrappers=[Halves], backend="dummy") as env:
+    ...     observations, infos = env.reset(seed=1)
+    >>> observations.shape, observations.dtype, bool(abs(observations[:, :2]).max() <= 0.5)
+    ((2, 3), dtype('float32'), True)
     """
 
     def __init__(self, env: VecEnv, single_observation_space: spaces.Space[Any]) -> None:
@@ -168,7 +248,14 @@ class MapObservations(VecEnvWrapper):
 
     @abstractmethod
     def map(self, observations: Batch) -> Batch:
-        """Change a batch of m observations, row by row independent; the argument is not to be written into."""
+        """Change a batch of observations.
+
+        Args:
+            observations: m rows, each of which is changed by itself; not to be written into.
+
+        Returns:
+            m rows of the new space, in arrays of its dtype.
+        """
 
     def on_step(self, step: StepResult) -> None:
         """Apply ``map`` to both observations."""

@@ -15,6 +15,7 @@ from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.errors import BackendError, PlanError, SubEnvError
 from vecwrap.testing import assert_same, toy
 
+pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = {
     "dummy": DummyBackend,
     "subprocess": partial(SubprocessBackend, workers=2),

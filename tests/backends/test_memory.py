@@ -12,6 +12,7 @@ from vecwrap.backends.memory import SharedBlock
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.errors import BackendError
 
+pytestmark = pytest.mark.usefixtures("quick_workers")
 WAYS = ["memfd", "unlinked file"]
 
 

@@ -8,6 +8,7 @@ from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.errors import ArgumentError
 
+pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = [DummyBackend, SubprocessBackend, ShmemBackend]
 
 
@@ -26,6 +27,9 @@ class Collects(gymnasium.Env):
 
     def step(self, action):
         return self.observation_space.sample(), 0.0, False, False, {}
+
+    def named(self, *, name):
+        return name
 
     def add(self, item, to=None):
         (self.items if to is None else to).append(item)
@@ -51,6 +55,14 @@ def test_arguments_of_a_call_are_copied_for_each_sub_environment(backend, worker
         given = ["given"]
         assert env.call("add", "own", to=given) == (["given", "own"],) * 3
         assert given == ["given"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_calls_arguments_may_be_called_name(backend):
+    with backend([Collects] * 2) as env:
+        assert env.call("named", name="Ada") == ("Ada", "Ada")
+        env.call_async("named", name="Bea")
+        assert env.call_wait() == ("Bea", "Bea")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vecwrap.backends.launch import check_start_method, worker_environment
-from vecwrap.backends.process import share_out
+from vecwrap.backends.workers import share_out
 from vecwrap.errors import PlanError
 
 

@@ -2,11 +2,20 @@
 
 import pytest
 
-from tests.faults.faulty import Faulty
 from vecwrap.backends.subprocess import SubprocessBackend
 
 
 @pytest.fixture(autouse=True, scope="session")
-def fork_server():
-    """Start the fork server now: it stays, and is no leak of the test that happens to be the first to use it."""
-    SubprocessBackend([Faulty], start_method="forkserver").close()
+def _fork_server_runs(fork_server):
+    """Before a test notes what is open."""
+
+
+@pytest.fixture
+def either_start(request):
+    """Workers of ``subprocess`` come from the fork server, those of ``shmem`` are fresh interpreters, as users' are.
+
+    How workers start and end is one piece of code under both backends, so each backend and each way to start meets
+    every fault here, at half the price of all pairs.
+    """
+    if "backend" in request.fixturenames and request.getfixturevalue("backend") is SubprocessBackend:
+        request.getfixturevalue("quick_workers")

@@ -5,14 +5,14 @@ import signal
 import subprocess
 import sys
 import threading
-import time
+from functools import partial
 from pathlib import Path
 
-import psutil
 import pytest
 from gymnasium.error import ClosedEnvironmentError
 
 from tests.faults.faulty import Faulty, ask, factories
+from tests.waiting import LONG, gone, until
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
@@ -21,37 +21,46 @@ from vecwrap.testing.leftovers import Holdings, assert_nothing_left
 
 ROOT = Path(__file__).parents[2]
 PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]
-pytestmark = pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+pytestmark = [pytest.mark.parametrize("backend", PROCESS_BACKENDS), pytest.mark.usefixtures("either_start")]
 
 
-class Slow(Faulty):
-    """Takes its time; long enough that every wait of these tests comes before its end."""
+class Gated(Faulty):
+    """Takes each step, and each ``wait``, when the gate of that number is open: when there is a file of that name."""
 
-    seconds = 0.3
+    def __init__(self, folder):
+        super().__init__()
+        self.gates, self.number = folder, 0
+
+    def pass_a_gate(self):
+        self.number += 1
+        assert until((self.gates / str(self.number)).exists)
 
     def step(self, action):
-        time.sleep(self.seconds)
+        self.pass_a_gate()
         return super().step(action)
 
-    def wait(self, seconds):
-        time.sleep(seconds)
+    def wait(self):
+        self.pass_a_gate()
         return "waited"
 
 
-def test_a_wait_that_times_out_can_be_repeated_and_gives_what_it_would_have_given(backend):
-    with backend([Slow] * 2, workers=2) as env, DummyBackend([Faulty] * 2) as twin:
+def test_a_wait_that_times_out_can_be_repeated_and_gives_what_it_would_have_given(backend, tmp_path):
+    with backend([partial(Gated, tmp_path)] * 2, workers=2) as env, DummyBackend([Faulty] * 2) as twin:
         assert_same(twin.reset(seed=1), env.reset(seed=1), "reset")
-        for _ in range(2):
+        for number in (1, 2):
             env.step_async([1, 2])
             with pytest.raises(TimeoutError):
                 env.step_wait(timeout=0.01)
             with pytest.raises(TimeoutError):
                 env.step_wait(timeout=0)
+            (tmp_path / str(number)).touch()
             assert_same(twin.step([1, 2]), env.step_wait(), "step")
-        env.call_async("wait", 0.2)
+        env.call_async("wait")
         with pytest.raises(TimeoutError):
             env.call_wait(timeout=0.01)
+        (tmp_path / "3").touch()
         assert env.call_wait() == ("waited", "waited")
+        (tmp_path / "4").touch()
         assert_same(twin.step([0, 1]), env.step([0, 1]), "after it")
 
 
@@ -83,7 +92,7 @@ def test_close_in_any_state(backend, state, how, tmp_path):
         env.close()
         assert env.closed
     assert_nothing_left(before, before)
-    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert gone(pids)
 
 
 @pytest.mark.parametrize("kind", ["raise", "kill", "segv", "exit", "hang", "stop"])
@@ -96,63 +105,70 @@ def test_an_environment_that_fails_while_it_is_closed(backend, kind, tmp_path):
     assert_nothing_left(before, before)
 
 
-def test_close_from_another_thread_than_the_one_that_steps(backend, tmp_path):
+@pytest.fixture
+def hanging(backend, tmp_path):
+    """An environment of three whose next step hangs; the test closes it, and nothing may be left then."""
     before = Holdings.now()
     env = backend(factories(tmp_path, 3), workers=2)
     env.reset(seed=1)
     ask(tmp_path, 0, "step", "hang")
+    yield env
+    assert_nothing_left(before, before)
+
+
+def hangs(tmp_path):
+    """Whether the environment is in the step that hangs."""
+    return not (tmp_path / "0 step").exists()
+
+
+def test_close_from_another_thread_than_the_one_that_steps(hanging, tmp_path):
     raised = []
 
     def step():
         try:
-            env.step([0, 0, 0])
+            hanging.step([0, 0, 0])
         except Exception as error:
             raised.append(error)
 
     thread = threading.Thread(target=step)
     thread.start()
-    time.sleep(0.2)
-    env.close(timeout=0.5)
-    thread.join(10)
+    assert until(lambda: hangs(tmp_path))
+    hanging.close(timeout=0.5)
+    thread.join(LONG)
     assert not thread.is_alive()
     assert [type(error) for error in raised] == [ClosedEnvironmentError]
-    assert_nothing_left(before, before)
 
 
-def test_close_in_a_signals_handler(backend, tmp_path):
-    before = Holdings.now()
-    env = backend(factories(tmp_path, 3), workers=2)
-    env.reset(seed=1)
-    ask(tmp_path, 0, "step", "hang")
-    earlier = signal.signal(signal.SIGUSR1, lambda number, frame: env.close(timeout=0.5))
+def test_close_in_a_signals_handler(hanging):
+    earlier = signal.signal(signal.SIGUSR1, lambda number, frame: hanging.close(timeout=0.5))
     try:
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1))
-        timer.start()
         with pytest.raises(ClosedEnvironmentError):
-            env.step([0, 0, 0])
+            timer.start()
+            hanging.step([0, 0, 0])
         timer.join()
     finally:
         signal.signal(signal.SIGUSR1, earlier)
-    assert_nothing_left(before, before)
 
 
-def test_an_interrupted_wait_can_be_taken_up_again(backend):
+def test_an_interrupted_wait_can_be_taken_up_again(backend, tmp_path):
     """An interrupt comes while the parent waits; the call is still pending, and gives what it would have given."""
 
     def interrupt(number, frame):
         raise KeyboardInterrupt
 
-    with backend([Slow] * 2, workers=2) as env, DummyBackend([Faulty] * 2) as twin:
+    with backend([partial(Gated, tmp_path)] * 2, workers=2) as env, DummyBackend([Faulty] * 2) as twin:
         assert_same(twin.reset(seed=1), env.reset(seed=1), "reset")
         earlier = signal.signal(signal.SIGUSR1, interrupt)
         try:
-            for _ in range(3):
+            for number in (1, 2, 3):
                 env.step_async([1, 2])
                 timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1))
-                timer.start()
                 with pytest.raises(KeyboardInterrupt):
+                    timer.start()
                     env.step_wait()
                 timer.join()
+                (tmp_path / str(number)).touch()
                 assert_same(twin.step([1, 2]), env.step_wait(), "step")
         finally:
             signal.signal(signal.SIGUSR1, earlier)
@@ -212,7 +228,4 @@ def test_at_the_interpreters_end_nothing_is_left(backend, rest):
     )
     assert done.stderr == ""
     pids = [int(word) for word in done.stdout.split()]
-    deadline = time.monotonic() + 3
-    while any(psutil.pid_exists(pid) for pid in pids) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert gone(pids)

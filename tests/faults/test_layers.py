@@ -26,7 +26,7 @@ WAYS = [
     (SubprocessBackend, "kill", {"workers": 2}),
     (ShmemBackend, "exit", {"workers": 2}),
 ]
-pytestmark = pytest.mark.parametrize(("backend", "kind", "options"), WAYS)
+pytestmark = [pytest.mark.parametrize(("backend", "kind", "options"), WAYS), pytest.mark.usefixtures("quick_workers")]
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 
 

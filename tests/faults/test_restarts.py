@@ -1,7 +1,10 @@
 """``on_failure="restart"``: what is lost is told, exactly, and every other row is what it would have been."""
 
-from itertools import cycle
+import os
+import signal
+from itertools import cycle, product
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -10,11 +13,13 @@ from tests.faults.trial import Trial
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.errors import BackendError
 from vecwrap.testing.leftovers import Holdings, assert_nothing_left
 
 BACKENDS = [DummyBackend, SubprocessBackend, ShmemBackend]
 PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]
 MODES = ["same_step", "next_step", "disabled", "episodic"]
+HANGS_ARE_SHORT = {"step_timeout": 3.0, "reset_timeout": 3.0}  # seconds, and each is waited for
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
@@ -57,9 +62,9 @@ def test_an_exception_at_any_point_loses_one_row(backend, mode, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("workers", "start_method"), [(1, "forkserver"), (2, "forkserver"), (3, "forkserver"), (2, None)]
+    ("mode", "workers", "start_method"),  # how the next worker is started has nothing to do with the mode
+    [*product(MODES, (1, 2, 3), ("forkserver",)), ("same_step", 2, "fresh"), ("disabled", 2, "fresh")],
 )
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
 def test_a_death_at_any_point_loses_the_rows_of_its_worker(backend, mode, workers, start_method, tmp_path):
     before = Holdings.now()
@@ -84,10 +89,9 @@ def test_a_death_at_any_point_loses_the_rows_of_its_worker(backend, mode, worker
     assert_nothing_left(before, before)
 
 
-@pytest.mark.parametrize("kind", ["stop", "hang"])
-@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+@pytest.mark.parametrize(("backend", "kind"), [(SubprocessBackend, "stop"), (ShmemBackend, "hang")])  # more below
 def test_a_hang_is_a_failure_after_its_time(backend, kind, tmp_path):
-    trial = Trial(backend, "same_step", tmp_path)
+    trial = Trial(backend, "same_step", tmp_path, **HANGS_ARE_SHORT)
     trial.reset(list(range(10, 15)))
     for i, point in enumerate(["step", "half a reply"]):
         trial.step()
@@ -133,7 +137,7 @@ def test_what_cannot_be_sent_of_one_row_costs_no_other_its_last_step(backend, tm
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
 def test_a_hang_at_any_point_loses_the_rows_of_its_worker(backend, mode, kind, workers, tmp_path):
-    trial = Trial(backend, mode, tmp_path, workers=workers)
+    trial = Trial(backend, mode, tmp_path, workers=workers, **HANGS_ARE_SHORT)
     trial.reset(list(range(10, 15)))
     for i, point in enumerate(IN_STEP_OF_A_WORKER):
         play_on(trial, 2)
@@ -145,3 +149,34 @@ def test_a_hang_at_any_point_loses_the_rows_of_its_worker(backend, mode, kind, w
     play_on(trial, 6)
     assert trial.met >= 3
     trial.close()
+
+
+class Growing(gymnasium.Env):
+    """Its observations are longer each time it is made, and its process is killed in the first step."""
+
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, folder):
+        made = len(list(folder.iterdir()))
+        (folder / str(made)).touch()
+        self.observation_space = gymnasium.spaces.Box(-1, 1, (4 + made,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.low, {}
+
+    def step(self, action):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_what_comes_back_with_other_spaces_is_refused_before_it_writes(backend, tmp_path):
+    before = Holdings.now()
+    env = backend([lambda: Growing(tmp_path)], on_failure="restart", start_method="fork")
+    env.reset(seed=1)
+    with pytest.raises(BackendError, match=r"need the same observation_space.*Box\(-1.0, 1.0, \(5,\)"):
+        env.step([0])
+    with pytest.raises(BackendError, match="need the same observation_space"):
+        env.step([0])
+    env.close()
+    assert_nothing_left(before, before)

@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from tests.faults.model import Model
-from vecwrap.backends.process import share_out
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.backends.workers import share_out
 from vecwrap.testing.leftovers import Holdings, assert_nothing_left
 
 gymnasium.register_envs(ale_py)

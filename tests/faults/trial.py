@@ -7,7 +7,7 @@ import numpy as np
 from tests.faults.faulty import IN_STEP_OF_A_WORKER, Faulty, ask, factories, forget
 from tests.faults.model import Model
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.process import share_out
+from vecwrap.backends.workers import share_out
 from vecwrap.contract import Autoreset
 from vecwrap.testing.compare import assert_same
 
@@ -21,9 +21,9 @@ class Trial:
             settings = {
                 "workers": workers,
                 "start_method": "forkserver",  # a fresh interpreter takes ten times as long, and these start hundreds
-                "step_timeout": 2.0,
-                "reset_timeout": 2.0,
-                "start_timeout": 20.0,
+                "step_timeout": 60.0,  # nothing is a hang because the machine is busy
+                "reset_timeout": 60.0,
+                "start_timeout": 60.0,
                 **settings,
             }
         self.env = backend(factories(folder, num_envs, end=end), autoreset=mode, on_failure="restart", **settings)
@@ -69,7 +69,7 @@ class Trial:
                 else:
                     self._note_loss(losses, i, kind)
         kept -= losses.keys()  # its worker died as well
-        asked = {i for i in env_ids if not self.model.rows[i].lost}
+        asked = {i for i in env_ids if not self.model.rows[i].lost or self._loss_is_told_by_a_reset(i)}
         told = self._play(lambda losses: self.model.step(actions, losses, kept), losses, asked)
         if len(env_ids) == self.num_envs:
             result = self.env.step(np.array([actions[i] for i in env_ids]))
@@ -109,14 +109,16 @@ class Trial:
     def _play(self, play, losses, asked):
         """Let the model play; then lose what the death of a worker takes along without its showing in these rows.
 
-        Those are the rows that were not asked, and those whose earlier loss is told in this call, for they are settled
-        before the steps begin.
+        Those are the rows that were not asked, and those whose earlier loss is told in this call by the parent alone.
         """
         later = [i for i in losses if i not in asked]
         told = play({i: times for i, times in losses.items() if i in asked})
         for i in later:
             self.model.lose(i)
         return told
+
+    def _loss_is_told_by_a_reset(self, i):
+        return self.mode is Autoreset.SAME_STEP or (self.mode is Autoreset.NEXT_STEP and self.model.rows[i].over)
 
     def _meets(self, i, point, action):
         row = self.model.rows[i]

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import compress, groupby
 from typing import Any, ClassVar, Literal
 
 import gymnasium
@@ -99,6 +99,27 @@ class Backend(VecEnv):
         restart_window: seconds; None counts over the whole run.
         restart_backoff: seconds to wait before one that was lost again before it had taken a step is made anew; doubled
             each further time.
+
+    Raises:
+        PlanError: no sub-environments, an impossible ``batch_size``, or a policy of restarts that does not fit.
+        SubEnvError: a sub-environment raised while it was made.
+        BackendError: a worker could not be started, or the spaces of the sub-environments differ.
+
+    A backend that writes down who is stepped, made of another one; docs/adding-a-backend.md has one from the ground up:
+
+    >>> import vecwrap
+    >>> from vecwrap.backends.dummy import DummyBackend
+    >>> class NotingBackend(DummyBackend):
+    ...     name = "noting"
+    ...
+    ...     def _send_rows(self, actions, env_ids):
+    ...         print("steps", env_ids)
+    ...         super()._send_rows(actions, env_ids)
+    >>> with vecwrap.build("CartPole-v1", n=3, backend=NotingBackend) as env:
+    ...     _ = env.reset(seed=1)
+    ...     env.send([0, 1], env_ids=[0, 2])
+    ...     _ = env.recv()
+    steps [0 2]
     """
 
     name: ClassVar[str] = "backend"
@@ -127,6 +148,7 @@ class Backend(VecEnv):
         if batch_size is not None and not 1 <= batch_size <= self.num_envs:
             raise PlanError(f"batch_size: expected 1 to n={self.num_envs}, got {batch_size}")
         self.autoreset = Autoreset.parse(autoreset)
+        self._resets_are_asked_for = self.autoreset is Autoreset.DISABLED
         self.copy = copy
         self.batch_size = batch_size
         self.start_index = start_index
@@ -161,9 +183,15 @@ class Backend(VecEnv):
         self.closed = False
         try:
             self._adopt(self._start(factories))
+            if hasattr(self, "slots"):
+                self.slots.recycle()
         except BaseException:
             self.close(terminate=True)
             raise
+
+    def rows(self, env_ids: IntArray) -> slice | IntArray:
+        """Give what indexes the state of these sub-environments fastest."""
+        return slice(None) if env_ids is self.all_ids else env_ids
 
     # -- what a backend adds -------------------------------------------------------------------------------------------
 
@@ -208,17 +236,20 @@ class Backend(VecEnv):
     def _send(self, actions: Batch, env_ids: IntArray) -> None:
         self._mark_out(env_ids)
         try:
-            self._tell_changed_frames()
+            if self._frames_changed:
+                self._tell_changed_frames()
             rows = conform_actions(self.single_action_space, actions, len(env_ids))
             if self._recovery is None:
                 self._send_rows(rows, env_ids)
                 return
-            self._recovery.asked_to_step(env_ids)
-            well = self._settle_lost(env_ids, self._recovery.lost[env_ids])
-            if well.all():
+            self._recovery.asked_to_step()
+            lost = self._lost_among(env_ids, self._recovery.lost[env_ids])
+            if not lost.any():
                 self._send_rows(rows, env_ids)
-            elif well.any():
-                self._send_rows(batches.take(rows, well), env_ids[well])
+                return
+            if not lost.all():
+                self._send_rows(batches.take(rows, ~lost), env_ids[~lost])
+            self._settle(env_ids[lost].tolist())
         except BaseException as error:
             self._not_sent(env_ids, error)
             raise
@@ -233,10 +264,10 @@ class Backend(VecEnv):
             self._recovery.asked_to_reset(env_ids, seeds, options)
             for i in self._gone.intersection(env_ids.tolist()):
                 self._due[i] = 0.0  # whoever asks for a reset asks for another try
-            well = self._settle_lost(env_ids, np.zeros(len(env_ids), dtype=np.bool_))
-            if well.any():
-                chosen = [seed for seed, one in zip(seeds, well.tolist(), strict=True) if one]
-                self._reset_rows(env_ids[well], chosen, options)
+            none = np.zeros(len(env_ids), dtype=np.bool_)  # a reset tells of the loss, wherever it happens
+            lost = self._lost_among(env_ids, none)
+            if not lost.all():
+                self._reset_rows(env_ids[~lost], list(compress(seeds, ~lost)), options)
         except BaseException as error:
             self._not_sent(env_ids, error)
             raise
@@ -246,14 +277,16 @@ class Backend(VecEnv):
         self._progress = False
         while len(self._ready) + len(self._failed) < count:
             self._poll(deadline)
-        failures = _errors(self._failed)
-        taken = self._ready[: max(count - len(failures), 0)]
-        env_ids = self.all_ids if len(taken) == self.num_envs else np.array(sorted(taken), dtype=np.int64)
-        for failure in self._failed:
-            self._ended[failure.index] = self._any_ended = True
-            self._mark_home(np.array([failure.index]))
-        del self._ready[: len(taken)]
-        self._failed = []
+        failures: tuple[SubEnvError, ...] = ()
+        if self._failed:
+            failures = self._book_failures()
+        if len(self._ready) == self.num_envs == count:
+            env_ids = self.all_ids
+            self._ready.clear()
+        else:
+            taken = self._ready[: max(count - len(failures), 0)]
+            env_ids = np.array(sorted(taken), dtype=np.int64)
+            del self._ready[: len(taken)]
         step = self.slots.collect(env_ids, copy=self.copy)
         if self._recovery is not None:
             self._recovery.delivered(step, self.slots)
@@ -265,6 +298,14 @@ class Backend(VecEnv):
             with contextlib.suppress(VecwrapError):  # it is said with the next call; what has come is not held back
                 self._make_due_anew()
         return step
+
+    def _book_failures(self) -> tuple[SubEnvError, ...]:
+        for failure in self._failed:
+            self._ended[failure.index] = self._any_ended = True
+            self._mark_home(np.array([failure.index]))
+        failures = _errors(self._failed)
+        self._failed = []
+        return failures
 
     def _arrived(self, rows: Sequence[int], failures: Sequence[Failure]) -> None:
         """Book rows that came home and rows that failed."""
@@ -330,25 +371,24 @@ class Backend(VecEnv):
             return False
         due = recovery.restarts.clock() + pause
         self._due.update(dict.fromkeys(env_ids, due))
-        out = [i for i in env_ids if self._out[i] and i not in self._ready]
+        out = [i for i in env_ids if self._out[i]]
         for i in out:
             recovery.lost_while_out(i)
         self._settle(out)
         return True
 
-    def _settle_lost(self, env_ids: IntArray, lost: BoolArray) -> BoolArray:
-        """Settle those of these rows, which go out now, that are lost; give which are not."""
+    def _lost_among(self, env_ids: IntArray, lost: BoolArray) -> BoolArray:
+        """Say which of these rows, which go out now, nobody could be asked for: those, and what is to be made anew."""
         self.slots.lost[env_ids] = False
-        if self._due:
-            lost = lost | np.isin(env_ids, list(self._due))
-        self._settle(env_ids[lost].tolist())
-        return ~lost
+        return lost | np.isin(env_ids, list(self._due)) if self._due else lost
 
     def _settle(self, env_ids: Sequence[int]) -> None:
         """Bring rows that are out home, or let the new sub-environments do it, those that are there, in one go."""
         assert self._recovery is not None
         resets: list[tuple[int, Reset]] = []
         for i in env_ids:
+            if i in self._ready:
+                continue
             reset = self._recovery.settle(i, self.slots)
             if reset is None:
                 self._progress = True
@@ -372,7 +412,7 @@ class Backend(VecEnv):
             self._gone.discard(i)
         if due:
             self._make_anew({i: self._recovery.takeover(i, self._frames_told[i]) for i in due})
-        self._settle([i for i in due if self._out[i] and not (i in self._ready or i in self._due or i in self._gone)])
+        self._settle([i for i in due if self._out[i] and i not in self._due and i not in self._gone])
         return min(self._due.values(), default=None)
 
     def _not_made(self, failure: Failure) -> None:
@@ -398,13 +438,13 @@ class Backend(VecEnv):
             opened = step.env_ids[step.first]
             self._ended[opened] = self._never_reset[opened] = False
             self._any_ended = bool(self._ended.any())
-        if self.autoreset is Autoreset.DISABLED:
+        if self._resets_are_asked_for:
             ended = step.env_ids[step.dones]
             if len(ended):
                 self._ended[ended] = self._any_ended = True
 
     def _mark_out(self, env_ids: IntArray) -> None:
-        self._out[env_ids] = True
+        self._out[self.rows(env_ids)] = True
         self._num_out += len(env_ids)
 
     def _not_sent(self, env_ids: IntArray, error: BaseException) -> None:
@@ -412,7 +452,7 @@ class Backend(VecEnv):
         self._mark_home(env_ids)
 
     def _mark_home(self, env_ids: IntArray) -> None:
-        self._out[env_ids] = False
+        self._out[self.rows(env_ids)] = False
         self._num_out -= len(env_ids)
 
     # -- what may be called when ---------------------------------------------------------------------------------------
@@ -429,8 +469,6 @@ class Backend(VecEnv):
             )
 
     def _refuse_ended(self, env_ids: IntArray) -> None:
-        if not self._any_ended:
-            return
         ended = env_ids[self._ended[env_ids]]
         if not len(ended):
             return
@@ -593,6 +631,8 @@ class Backend(VecEnv):
         self.render_mode = description.render_mode
         self.spec = description.spec
         self.env_name = description.name
+        # By value: gymnasium.make_vec gives `spec` the id of a whole pipeline afterwards.
+        self.env_id = description.spec.id if description.spec is not None else description.name
         self._set_observation_space(deepcopy(description.observation_space))
         self._set_action_space(deepcopy(description.action_space))
 

@@ -28,7 +28,7 @@ __all__ = ["START_METHODS", "WorkerProcess", "check_start_method", "exit_in_word
 
 START_METHODS = ("fresh", "spawn", "forkserver", "fork")
 _MPI_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "MPI_LOCAL", "MV2_COMM_", "HYDI_")
-_ONE_THREAD = (
+ONE_THREAD = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -86,16 +86,20 @@ class _FreshProcess:
 class _MultiprocessingProcess:
     def __init__(self, process: Any) -> None:
         self._process = process
+        self._code: int | None = None
         self.pid: int = process.pid
 
     @property
     def exitcode(self) -> int | None:
-        code: int | None = self._process.exitcode
-        return code
+        if self._code is None and (code := self._process.exitcode) is not None:
+            self._code = code
+            self._process.close()  # its descriptors go now, and not with the last reference to it
+        return self._code
 
     def join(self, timeout: float) -> bool:
-        self._process.join(timeout)
-        return self._process.exitcode is not None
+        if self._code is None:
+            self._process.join(timeout)
+        return self.exitcode is not None
 
 
 def check_start_method(method: str | None) -> str:
@@ -182,7 +186,7 @@ def exit_in_words(code: int | None) -> str:
 def worker_environment(variables: dict[str, str]) -> dict[str, str]:
     """Give a worker's environment variables: none of MPI's; one thread a library unless the user said otherwise."""
     kept = {name: value for name, value in variables.items() if not name.startswith(_MPI_PREFIXES)}
-    return {**dict.fromkeys(_ONE_THREAD, "1"), **kept}
+    return {**dict.fromkeys(ONE_THREAD, "1"), **kept}
 
 
 def _popen(worker_end: socket.socket, words: LastWords) -> subprocess.Popen[bytes]:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from vecwrap.backends.channel import Channel
+from vecwrap.backends.lane import Lane
 from vecwrap.backends.last_words import LastWords
 from vecwrap.backends.launch import WorkerProcess, exit_in_words, kill, start_worker
 
@@ -46,6 +47,8 @@ class Link:
         process, channel, words, pidfd: of the running process; ``pidfd`` is -1 where the system has none.
         expected: what it still owes, in order.
         made: whether its sub-environments are made.
+        lane: the way through shared memory, where there is one.
+        messages: how many were sent since it was told where the slots are, that included.
         torn: whether an interrupt came in the middle of a message, so that its answers can no longer be trusted.
         restarts: how often it was started again.
     """
@@ -60,6 +63,8 @@ class Link:
         self.expected: deque[Expected] = deque()
         self.pidfd = -1
         self._up = self.made = self.torn = False
+        self.lane: Lane | None = None
+        self.messages = 0
         self.restarts = -1
         self._since = 0.0
 
@@ -81,6 +86,10 @@ class Link:
         """Whether there is a process, as far as is known."""
         return self._up
 
+    def owes(self) -> list[str]:
+        """The kinds of answers that it owes, in order."""
+        return [one.kind for one in self.expected]
+
     def send(self, message: bytes, answers: int = 0, expected: Expected | None = None) -> None:
         """Send a message that is answered so many times.
 
@@ -91,18 +100,30 @@ class Link:
             if not self.expected:
                 self._since = time.monotonic()
             self.expected.extend([expected] * answers)
+        self.messages += 1
         self.channel.send(message)
 
-    def answered(self) -> Expected:
-        """Take note of an answer; gives what it was expected to be."""
-        self._since = time.monotonic()
-        return self.expected.popleft()
+    def ask(self, rows: list[int] | None, expected: Expected) -> None:
+        """Ask for steps of these rows of it (None: all) through the lane."""
+        assert self.lane is not None
+        if expected.seconds is not None and not self.expected:
+            self._since = time.monotonic()
+        answers = self.lane.ask(rows, self.messages)
+        self.expected.extend((expected,) * answers)
+
+    def answered(self, count: int = 1) -> Expected:
+        """Take note of answers; gives what the last of them was expected to be."""
+        for _ in range(count):
+            last = self.expected.popleft()
+        if self.expected and self.expected[0].seconds is not None:
+            self._since = time.monotonic()
+        return last
 
     @property
-    def deadline(self) -> float | None:
-        """When the next answer is overdue."""
+    def deadline(self) -> float:
+        """When the next answer is overdue; infinity where nothing says so."""
         if not self.expected or self.expected[0].seconds is None:
-            return None
+            return math.inf
         return self._since + self.expected[0].seconds
 
     def end(self) -> tuple[str, str]:

@@ -4,68 +4,44 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import logging
 import math
 import os
 import select
 import threading
 import time
-import warnings
 import weakref
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
-import cloudpickle
 import numpy as np
 from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode
 
-from vecwrap.backends.base import Backend, Description, Factory, refuse_unequal
+from vecwrap.backends.base import Description, Factory, refuse_unequal
 from vecwrap.backends.cores import usable_cores
+from vecwrap.backends.lane import ORDERED, Lane
 from vecwrap.backends.launch import check_start_method
 from vecwrap.backends.link import LOOK, Expected, Link, end_workers
+from vecwrap.backends.local import LocalRows
 from vecwrap.backends.memory import SharedBlock
 from vecwrap.backends.restarts import WorkerHealth
-from vecwrap.backends.worker import WorkerInit, decode, encode
+from vecwrap.backends.spinning import Spinner
+from vecwrap.backends.worker import allocate_shared, decode, encode
+from vecwrap.backends.workers import WorkerBackend, check_limits, share_out
 from vecwrap.batch import Batch
 from vecwrap.contract import Autoreset, Frames, IntArray
 from vecwrap.errors import ArgumentError, BackendError, PlanError, VecwrapError
 from vecwrap.slots import Arena, Slots
 from vecwrap.sub_env import Failure, Takeover
 
-__all__ = ["ProcessBackend", "share_out"]
+__all__ = ["ProcessBackend"]
+
+GLANCE = 0.02  # seconds between looks past shared memory, while all answers come there
 
 _open_backends: weakref.WeakSet[ProcessBackend] = weakref.WeakSet()
 
 
-def share_out(num_envs: int, workers: int | None, envs_per_worker: int | None) -> list[range]:
-    """Say which sub-environments each worker holds: consecutive ones, shares that differ by one at most.
-
-    Args:
-        num_envs: n; need not divide evenly.
-        workers: how many workers; None means as many as there are usable cores, n at most.
-        envs_per_worker: how many sub-environments a worker, the last one fewer; instead of ``workers``.
-
-    Raises:
-        PlanError: both are given, or one is below 1.
-
-    >>> share_out(5, 2, None), share_out(5, None, 3)
-    ([range(0, 3), range(3, 5)], [range(0, 3), range(3, 5)])
-    """
-    for name, value in (("workers", workers), ("envs_per_worker", envs_per_worker)):
-        if value is not None and value < 1:
-            raise PlanError(f"{name}: expected at least 1, got {value}")
-    if workers is not None and envs_per_worker is not None:
-        raise PlanError("workers and envs_per_worker: expected one of the two, got both; each follows from the other")
-    if envs_per_worker is not None:
-        return [range(i, min(i + envs_per_worker, num_envs)) for i in range(0, num_envs, envs_per_worker)]
-    count = min(workers or usable_cores(), num_envs)
-    bounds = [-(-num_envs * k // count) for k in range(count + 1)]
-    return [range(start, stop) for start, stop in pairwise(bounds)]
-
-
-class ProcessBackend(Backend):
+class ProcessBackend(WorkerBackend[Link]):
     """Sub-environments in worker processes; each worker holds several.
 
     Args:
@@ -74,6 +50,8 @@ class ProcessBackend(Backend):
         envs_per_worker: how many sub-environments a worker, instead of ``workers``.
         start_method: None (a fresh interpreter), ``"spawn"``, ``"forkserver"`` or ``"fork"``.
         daemon: at the interpreter's exit, True ends workers that need over a second to close; False waits for them.
+        parent_share: step the last share in this process, while it would only wait; then nothing isolates those
+            sub-environments, so neither a time limit, ``on_failure="restart"`` nor ``batch_size`` can be had with it.
         step_timeout: seconds that a worker may take for its share of a step, autoresets included; one that takes longer
             is killed, and then ``on_failure`` decides. None waits for ever.
         reset_timeout: the same for its share of a reset.
@@ -92,6 +70,7 @@ class ProcessBackend(Backend):
         envs_per_worker: int | None = None,
         start_method: str | None = None,
         daemon: bool = True,
+        parent_share: bool = False,
         step_timeout: float | None = None,
         reset_timeout: float | None = None,
         start_timeout: float | None = None,
@@ -107,18 +86,24 @@ class ProcessBackend(Backend):
         restart_backoff: float = 0.1,
     ) -> None:
         self.closed = True
-        self._shares = share_out(len(factories), workers, envs_per_worker) if factories else []
+        self._shares = share_out(len(factories), workers, envs_per_worker, parent_share) if factories else []
         self.start_method = check_start_method(start_method)
         self.daemon = daemon
+        self.parent_share = parent_share and len(self._shares) > 1
         self._limits = {"step_timeout": step_timeout, "reset_timeout": reset_timeout, "start_timeout": start_timeout}
-        for name, seconds in self._limits.items():
-            if seconds is not None and not seconds > 0:
-                raise PlanError(f"{name}: expected seconds above 0, or None to wait for ever, got {seconds}")
-        self._workers: list[Link] = []
+        check_limits(self._limits)
+        self._limited = any(self._limits.values())
+        self._step_expected = self._expect("rows", "step_timeout")
+        if parent_share:
+            self._refuse_isolation(on_failure=on_failure != "raise", batch_size=batch_size is not None)
+        self._workers = []
+        self._torn: list[Link] = []  # whose answers can no longer be trusted, because an interrupt came amid one
         self._links: dict[int, Link] = {}  # by the descriptors that are polled
-        self._broken: VecwrapError | None = None
+        self._broken = None
         self._owner = os.getpid()
         self._block: SharedBlock | None = None
+        self._by_lane = False  # whether workers are asked for steps through shared memory
+        self.own: LocalRows | None = None
         self._lock = threading.RLock()
         self._poller = select.poll()
         self._looked = 0.0
@@ -137,64 +122,51 @@ class ProcessBackend(Backend):
         )
         _open_backends.add(self)
 
+    def _refuse_isolation(self, **asked: bool) -> None:
+        """Refuse what rows in this process cannot have."""
+        for name, given in {**asked, **{name: bool(seconds) for name, seconds in self._limits.items()}}.items():
+            if given:
+                raise PlanError(
+                    f"{name}: expected none beside parent_share=True, which steps sub-environments in this process; "
+                    "leave one of the two out"
+                )
+
     # -- start ---------------------------------------------------------------------------------------------------------
 
     def _start(self, factories: Sequence[Factory]) -> Description:
         self._factories = list(factories)
-        self.workers = len(self._shares)
-        self._workers = [Link(number, share) for number, share in enumerate(self._shares)]
-        self._owner_of = np.repeat(np.arange(self.workers), [len(share) for share in self._shares]).tolist()
-        self._descriptions: dict[int, Description] = {}
-        self._start_failures: list[Failure] = []
-        inits = [self._init_of(share, None) for share in self._shares]
+        self._owner_of = np.repeat(range(len(self._shares)), [len(share) for share in self._shares]).tolist()
+        shares, own = (self._shares[:-1], self._shares[-1]) if self.parent_share else (self._shares, range(0))
+        self.workers = len(shares)
+        self._workers = [Link(number, share) for number, share in enumerate(shares)]
+        self._spinner = Spinner(ORDERED and self.workers < usable_cores())
+        self._descriptions = {}
+        self._start_failures = []
+        self._attaching = False  # whether there are slots, for workers that start from now on
+        inits = [self._init_of_worker(worker, None) for worker in self._workers]
         for worker in self._workers:
             self._launch(worker)
         for worker, init in zip(self._workers, inits, strict=True):
             self._initiate(worker, init)
+        if own:
+            self.own = LocalRows(own, self._factories[own[0] :])
+            made = self.own.make(self.autoreset, debug=self.debug)
+            self._descriptions.update({i: Description.of(env) for i, env in made.items()})
         self._await_made()
         first = self._descriptions[0]
         refuse_unequal(sorted(self._descriptions.items()))
         self._allocate(first)
+        if self.own is not None:
+            self.own.attach(self.slots)
+        self._attaching = True
         for worker in self._workers:
             self._attach(worker)
         self._pump_until(lambda: not any(worker.expected for worker in self._workers))
         return first
 
-    def _await_made(self) -> None:
-        """Wait until all sub-environments are made, or one could not be, and those before it are made."""
-        patience = math.inf
-        while not all(worker.made for worker in self._workers):
-            failed = min((failure.index for failure in self._start_failures), default=None)
-            if failed is not None:
-                patience = min(patience, time.monotonic() + 1.0)
-                before = [worker for worker in self._workers if worker.env_ids[0] < failed and not worker.made]
-                if not before or time.monotonic() > patience:
-                    raise min(self._start_failures, key=lambda failure: failure.index).error()
-            self._make_due_anew()
-            with contextlib.suppress(TimeoutError):
-                self._pump(None if failed is None else patience)
-
-    def _init_of(self, share: range, takeovers: dict[int, Takeover] | None) -> bytes:
-        init = WorkerInit(
-            env_ids=tuple(share),
-            num_envs=self.num_envs,
-            factories=[self._factories[i] for i in share],
-            takeovers=None if takeovers is None else [takeovers[i] for i in share],
-            autoreset=self.autoreset,
-            debug=self.debug,
-            shared=self.shared,
-            each=self.batch_size is not None,
-            filters=list(warnings.filters),
-            log_level=logging.getLogger().level,
-        )
-        try:
-            data: bytes = cloudpickle.dumps(init)
-        except Exception as error:
-            raise PlanError(
-                f"the environments of sub-environments {share[0]} to {share[-1]} cannot be sent to a worker: {error}; "
-                'make what cannot be sent inside the factory, or use backend="dummy"'
-            ) from error
-        return data
+    def _init_of_worker(self, worker: Link, takeovers: dict[int, Takeover] | None) -> bytes:
+        spins = worker.number < usable_cores() - 1
+        return self._init_of(worker, takeovers, shared=self.shared, each=self.batch_size is not None, spins=spins)
 
     def _launch(self, worker: Link) -> None:
         """Start a worker's process; one that cannot be started is a loss like any other.
@@ -211,18 +183,30 @@ class ProcessBackend(Backend):
             raise
         for descriptor in (worker.channel.fileno(), worker.pidfd):
             if descriptor >= 0:
-                self._links[descriptor] = worker
-                self._poller.register(descriptor, select.POLLIN)
+                self._listen(worker, descriptor)
+
+    def _listen(self, worker: Link, descriptor: int) -> None:
+        self._links[descriptor] = worker
+        self._poller.register(descriptor, select.POLLIN)
 
     def _initiate(self, worker: Link, init: bytes) -> None:
         self._send_bytes(worker, init, 1, self._expect("made", "start_timeout"))
 
     def _attach(self, worker: Link) -> None:
         """Say where the slots are."""
+        worker.messages = 0
+        if worker.lane is not None:
+            worker.lane.restart()
         self._send_bytes(worker, encode(("attach",)), 1, self._expect("attached", "start_timeout"))
-        if self._block is not None and worker.is_up():
-            with contextlib.suppress(OSError):
-                worker.channel.send_descriptor(self._block.descriptor)
+        if self._block is None or not worker.is_up():
+            return
+        descriptors = [self._block.descriptor]
+        if worker.lane is not None:
+            descriptors += [worker.lane.there.listens, worker.lane.back.rings]
+            self._listen(worker, worker.lane.back.listens)
+        with contextlib.suppress(OSError):
+            for descriptor in descriptors:
+                worker.channel.send_descriptor(descriptor)
 
     def _allocate(self, first: Description) -> None:
         """Make the slots: in memory of this process alone, or shared with the workers."""
@@ -231,22 +215,55 @@ class ProcessBackend(Backend):
             self.slots = Slots(*form)
             return
         arena = Arena()
-        Slots(*form, allocate=arena, shared=True)
+        allocate_shared(*form, self.workers, largest := max(map(len, self._shares)), arena)
         self._block = SharedBlock.create(arena.num_bytes)
-        self.slots = Slots(*form, allocate=Arena(self._block.buffer), shared=True)
+        own = self._shares[-1][0] if self.parent_share else self.num_envs
+        arena = Arena(self._block.buffer)
+        self.slots, words = allocate_shared(*form, self.workers, largest, arena, first_row=own)
+        self._by_lane = not self.slots.actions.rides_the_pipe
+        if self._by_lane:
+            for worker in self._workers:
+                worker.lane = Lane(words[worker.number], worker.env_ids)
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def _send_rows(self, actions: Batch, env_ids: IntArray) -> None:
-        self.slots.actions.fill(env_ids, actions)
+        self.slots.actions.fill(self.rows(env_ids), actions)
+        if self._by_lane:
+            self._ask_by_lane(env_ids)
+            return
         messages = []
         for worker, ids in self._by_worker(env_ids):
             rows = None if len(ids) == len(worker.env_ids) else [i - self._offset(worker) for i in ids]
             messages.append((worker, encode(("step", rows, self.slots.actions.export(ids))), self._answers_for(ids)))
-        expected = self._expect("rows", "step_timeout")
         with self._lock:
             for worker, message, answers in messages:
-                self._send_bytes(worker, message, answers, expected)
+                self._send_bytes(worker, message, answers, self._step_expected)
+        if self.own is not None:
+            self.own.step(self._own_among(env_ids))
+
+    def _ask_by_lane(self, env_ids: IntArray) -> None:
+        expected = self._step_expected
+        with self._lock:
+            if self._broken is not None:
+                raise self._broken
+            if env_ids is self.all_ids and self.batch_size is None:
+                for worker in self._workers:
+                    if worker.is_up():
+                        worker.ask(None, expected)
+                if self.own is not None:
+                    self.own.step(self._shares[-1])
+                return
+            for worker, ids in self._by_worker(env_ids):
+                if worker.is_up():
+                    worker.ask(ids, expected)
+            if self.own is not None:
+                self.own.step(self._own_among(env_ids))
+
+    def _own_among(self, env_ids: Sequence[int] | IntArray) -> list[int]:
+        """Which of these rows are stepped in this process."""
+        own = self._shares[-1]
+        return [i for i in map(int, env_ids) if i >= own[0]] if self.own is not None else []
 
     def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         seed_of = dict(zip(env_ids.tolist(), seeds, strict=True))
@@ -259,8 +276,12 @@ class ProcessBackend(Backend):
         with self._lock:
             for worker, message, answers in messages:
                 self._send_bytes(worker, message, answers, expected)
+        if self.own is not None and (own := self._own_among(env_ids)):
+            self.own.reset(own, [seed_of[i] for i in own], options)
 
     def _tell_frames(self, wanted: Sequence[Frames]) -> None:
+        if self.own is not None:
+            self.own.tell_frames(wanted)
         with self._lock:
             for worker in self._workers:
                 if worker.is_up():  # a new one takes them over
@@ -274,35 +295,29 @@ class ProcessBackend(Backend):
                     message = encode(("remake", rows, [takeovers[i] for i in ids]))
                     self._send_bytes(worker, message, 1, self._expect("remade", "start_timeout"))
                     continue
-                init = self._init_of(worker.env_ids, takeovers)
+                init = self._init_of_worker(worker, takeovers)
                 self._launch(worker)
                 self._initiate(worker, init)
-                if hasattr(self, "slots") and worker.is_up():
+                if self._attaching and worker.is_up():
                     self._attach(worker)
 
-    def _not_sent(self, env_ids: IntArray, error: BaseException) -> None:
-        super()._not_sent(env_ids, error)
-        if not isinstance(error, Exception) and any(worker.expected for worker in self._workers):
-            self._broken = BackendError(
-                f"{type(error).__name__} came while actions were being sent, so what the workers answer can no longer "
-                "be told apart; close() still works, build the environment again to go on"
-            )
-
     def _poll(self, deadline: float | None) -> None:
-        self._refuse_broken()
+        if self._broken is not None:
+            raise self._broken
         arrived = len(self._ready) + len(self._failed)
-        self._make_due_anew()
+        if self._due:
+            self._make_due_anew()
+        if self.own:
+            if self._progress and deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(f"{self._num_out} sub-environments have not been stepped yet; wait again")
+            self.own.run(self._arrived_here, one=deadline is not None)
         if len(self._ready) + len(self._failed) == arrived:
             self._pump(deadline)
 
-    def _by_worker(self, env_ids: Sequence[int] | IntArray) -> list[tuple[Link, list[int]]]:
-        """Group indices by the worker that holds them, in their order."""
-        if env_ids is self.all_ids:
-            return [(worker, list(worker.env_ids)) for worker in self._workers]
-        groups: dict[int, list[int]] = {}
-        for i in map(int, env_ids):
-            groups.setdefault(self._owner_of[i], []).append(i)
-        return [(self._workers[number], ids) for number, ids in groups.items()]
+    def _arrived_here(self, rows: list[int], failures: list[Failure]) -> None:
+        """Book rows that were stepped in this process; their infos go where the workers' are."""
+        self.slots.load_shared(self.slots.put_into_cells(rows))
+        self._arrived(rows, failures)
 
     def _offset(self, worker: Link) -> int:
         """What to add to a worker's row to get ours: shared slots have one numbering."""
@@ -319,24 +334,22 @@ class ProcessBackend(Backend):
         groups = self._by_worker(list(dict.fromkeys(env_ids)))
         if groups:
             _refuse_unsendable(method, arguments)  # before the first worker has been asked
-        self._values: dict[int, Any] = {}
-        self._value_failures: list[Failure] = []
-        self._unanswered: VecwrapError | None = None
+        self._values, self._value_failures, self._unanswered = {}, [], None
         with self._lock:
             for worker, ids in groups:
                 rows = [i - self._offset(worker) for i in ids]
                 message = encode(("ask", method, rows, [arguments_of[i] for i in ids]))
                 self._send_bytes(worker, message, 1, Expected("values"))
+        if self.own is not None:
+            own = self._own_among(env_ids)
+            self.own.ask(method, own, [arguments_of[i] for i in own])
 
     def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
-        self._pump_until(
-            lambda: not any(expected.kind == "values" for worker in self._workers for expected in worker.expected),
-            deadline,
-        )
-        if self._unanswered is not None:
-            self._pending = None
-            raise self._unanswered
-        return self._values, self._value_failures
+        values, failures = super()._answers(deadline)
+        if self.own is not None:
+            more, others = self.own.answers()
+            return {**values, **more}, [*failures, *others]
+        return values, failures
 
     # -- talking to the workers ----------------------------------------------------------------------------------------
 
@@ -356,12 +369,6 @@ class ProcessBackend(Backend):
         if worker.channel.unsent:
             self._poller.modify(worker.channel.fileno(), select.POLLIN | select.POLLOUT)
 
-    def _pump_until(self, done: Callable[[], bool], deadline: float | None = None) -> None:
-        while not done():
-            self._refuse_broken()
-            self._make_due_anew()
-            self._pump(deadline)
-
     def _pump(self, deadline: float | None) -> None:
         """Take in what has come, once something has.
 
@@ -370,55 +377,112 @@ class ProcessBackend(Backend):
             BackendError: a worker is lost, and may not be started again.
         """
         with self._lock:
-            while True:
-                events = self._poller.poll(self._patience(deadline))
-                if self.closed:  # by another thread, or a signal's handler
-                    raise ClosedEnvironmentError("the environment was closed meanwhile")
-                heard = {id(worker): worker for descriptor, _ in events if (worker := self._links.get(descriptor))}
-                for worker in heard.values():
-                    self._take_in(worker)
-                self._show_words()
-                now = time.monotonic()
-                for worker in self._workers:
-                    if worker.is_up() and (worker.torn or (worker.deadline is not None and now > worker.deadline)):
-                        self._lose_worker(worker)
-                        heard[id(worker)] = worker
-                if heard or (self._due and min(self._due.values()) <= now):
-                    return
-                if deadline is not None and now >= deadline:
-                    raise TimeoutError(f"{self._num_out} sub-environments have not answered yet; wait again")
+            if self._by_lane and ORDERED and self._hear():
+                if time.monotonic() - self._looked > GLANCE:  # at what is not in shared memory: deaths, words
+                    self._look(0.0)
+                return
+            if ORDERED and any(worker.lane is not None and worker.lane.owes for worker in self._workers):
+                self._spinner.wait(self._hear, lambda: self._sleep(deadline))
+            else:
+                while not self._sleep(deadline):
+                    pass
+
+    def _hear(self) -> bool:
+        """Take in what has come through shared memory; whether anything has."""
+        heard = False
+        for worker in self._workers:
+            if worker.lane is not None and worker.lane.has_answers():
+                self._take_in(worker)
+                heard = True
+        return heard
+
+    def _sleep(self, deadline: float | None) -> bool:
+        """Sleep until something comes, and take it in; whether anything has come."""
+        if self._look(self._patience(deadline)):
+            return True
+        now = time.monotonic()
+        if self._due and min(self._due.values()) <= now:
+            return True
+        if deadline is not None and now >= deadline:
+            raise TimeoutError(f"{self._num_out} sub-environments have not answered yet; wait again")
+        return False
+
+    def _look(self, milliseconds: float) -> bool:
+        """Wait so long for what comes by descriptors, and take it in; whether anything has come."""
+        events = self._poller.poll(milliseconds)
+        if self.closed:  # by another thread, or a signal's handler
+            raise ClosedEnvironmentError("the environment was closed meanwhile")
+        heard = [(link, descriptor) for descriptor, _ in events if (link := self._links.get(descriptor))]
+        for worker, descriptor in heard:
+            self._take_in(worker, descriptor)
+        now = time.monotonic()
+        if now - self._looked > GLANCE:
+            self._looked = now
+            self._show_words()
+        overdue = self._overdue(now)
+        for worker in overdue:
+            self._lose_worker(worker)
+        return bool(heard or overdue)
 
     def _patience(self, deadline: float | None) -> float:
         """How long to wait at most, in milliseconds."""
+        if self._torn:
+            return 0.0
         now = time.monotonic()
-        until = now + LOOK
+        until = [now + LOOK, *self._due.values()]
         if deadline is not None:
-            until = min(until, deadline)
-        for worker in self._workers:
-            if worker.torn:
-                return 0.0
-            if worker.deadline is not None:
-                until = min(until, worker.deadline)
-        if self._due:
-            until = min(until, *self._due.values())
-        return max(0.0, math.ceil(1e3 * (until - now)))
+            until.append(deadline)
+        if self._limited:
+            until += [worker.deadline for worker in self._workers]
+        return max(0.0, math.ceil(1e3 * (min(until) - now)))
 
-    def _take_in(self, worker: Link) -> None:
-        """Take in all that a worker has said; then, where that was its end, its loss."""
+    def _overdue(self, now: float) -> list[Link]:
+        """The workers that are not to be waited for any longer."""
+        torn, self._torn = self._torn, []
+        late = [worker for worker in self._workers if now > worker.deadline] if self._limited else []
+        return [worker for worker in dict.fromkeys(torn + late) if worker.is_up()]
+
+    def _take_in(self, worker: Link, descriptor: int = -1) -> None:
+        """Take in all that a worker has said; then, where that was its end, its loss.
+
+        Args:
+            worker: who has said something.
+            descriptor: where that was noticed; -1: in shared memory.
+        """
         if not worker.is_up():
             return
+        ended = descriptor >= 0 and descriptor == worker.pidfd
         try:
-            ended = self._take_in_messages(worker)
+            lane = worker.lane
+            if lane is not None and descriptor >= 0:
+                lane.hear()
+            if lane is not None and lane.has_answers():
+                if worker.expected and worker.expected[0].kind != "rows":  # a message that was sent before
+                    ended = self._take_in_messages(worker) or ended
+                self._take_in_rows_of_lane(worker, lane)
+            if lane is None or lane.piped or descriptor not in (-1, lane.back.listens):  # not rows alone
+                ended = self._take_in_messages(worker) or ended
         except BaseException as error:
             if not isinstance(error, VecwrapError):  # an interrupt: nobody knows how far it got
                 worker.torn = True
+                self._torn.append(worker)
             raise
-        if ended:
+        if ended and worker.is_up():
             self._lose_worker(worker)
 
+    def _take_in_rows_of_lane(self, worker: Link, lane: Lane) -> None:
+        if not worker.is_up():
+            return
+        rows, answers = lane.take()
+        if answers:
+            worker.answered(answers)
+            self.slots.load_shared(rows)
+            self._arrived(rows, [])
+
     def _take_in_messages(self, worker: Link) -> bool:
-        """Whether the worker is gone."""
-        gone = worker.process.exitcode is not None
+        """Whether the worker has hung up."""
+        if not worker.is_up():
+            return False
         try:
             if worker.channel.unsent:
                 worker.channel.flush()
@@ -434,14 +498,17 @@ class ProcessBackend(Backend):
                     return False
         except (OSError, EOFError):
             return True
-        return gone
+        return False
 
     def _handle(self, worker: Link, message: tuple[Any, ...]) -> None:
         kind, *content = message
-        expected = worker.answered()
         if kind == "rows":
+            answers, *content = content
+            worker.answered(answers)
             self._take_in_rows(worker, *content)
-        elif kind == "values":
+            return
+        expected = worker.answered()
+        if kind == "values":
             values, failures = content
             self._values.update(values)
             self._value_failures.extend(failures)
@@ -451,6 +518,7 @@ class ProcessBackend(Backend):
             for failure in content[0]:
                 self._not_made(failure)
         elif kind == "failed":
+            worker.end()
             self._take_in_failed_start(worker, *content)
         else:
             assert kind == "attached" == expected.kind, (kind, expected)
@@ -463,24 +531,6 @@ class ProcessBackend(Backend):
             self.slots.load(rows + stepped, payload, offset)
         self._arrived([offset + row for row in rows], failures)
 
-    def _take_in_descriptions(self, worker: Link, descriptions: list[tuple[int, Description]]) -> None:
-        worker.made = True
-        if worker.restarts == 0 or not hasattr(self, "slots"):
-            self._descriptions.update(descriptions)
-            return
-        refuse_unequal([(0, self._descriptions[0]), *descriptions])
-
-    def _take_in_failed_start(self, worker: Link, failures: list[Failure]) -> None:
-        reason = str(failures[0].error()).partition("\n")[0]
-        worker.end()
-        self._forget(worker)
-        if self._lose(list(worker.env_ids), reason, made=False):
-            return
-        if hasattr(self, "slots"):
-            self._broken = self._refused(failures[0]).error()
-            raise self._broken
-        self._start_failures.extend(map(self._refused, failures))
-
     # -- workers that are lost -----------------------------------------------------------------------------------------
 
     def _lose_worker(self, worker: Link, told: str | None = None) -> None:
@@ -489,8 +539,8 @@ class ProcessBackend(Backend):
         Raises:
             BackendError: the policy says so.
         """
-        who, made, expected, overdue = str(worker), worker.made, list(worker.expected), worker.deadline
-        late = overdue is not None and time.monotonic() > overdue and worker.process.exitcode is None
+        who, expected = str(worker), list(worker.expected)
+        late = time.monotonic() > worker.deadline and worker.process.exitcode is None
         how, said = worker.end()
         self._forget(worker)
         if told is not None:
@@ -502,27 +552,11 @@ class ProcessBackend(Backend):
         else:
             reason = f"{who} died: {how}"
 
-        def error(remedy: str) -> BackendError:
-            return BackendError(
-                f"{reason}{said}\n{remedy}",
-                worker=worker.number,
-                env_ids=tuple(worker.env_ids),
-                exitcode=worker.process.exitcode,
-            )
+        owed = [one.kind for one in expected]
+        self._book_loss(worker, reason, said, owed, exitcode=worker.process.exitcode)
 
-        if self._lose(list(worker.env_ids), reason, made=made):
-            if any(one.kind == "values" for one in expected):
-                self._unanswered = error(
-                    "It is being started again, and the episodes of its sub-environments are lost; the call is not "
-                    "repeated."
-                )
-            return
-        if self._recovery is None:
-            remedy = 'with on_failure="restart" that is done for you'
-        else:
-            remedy = f"it is not done for you, for {self._recovery.restarts.limit_in_words()} are used up"
-        self._broken = error(f"close() still works; build the environment again to go on ({remedy}).")
-        raise self._broken
+    def _end_worker(self, worker: Link) -> None:
+        worker.end()
 
     def _forget(self, worker: Link) -> None:
         """Poll a worker no more, and expect nothing of it."""
@@ -532,11 +566,7 @@ class ProcessBackend(Backend):
         worker.expected.clear()
 
     def _show_words(self) -> None:
-        """Show, now and then, what workers write to stderr."""
-        now = time.monotonic()
-        if now - self._looked < LOOK / 2:
-            return
-        self._looked = now
+        """Show what workers have written to stderr."""
         for worker in self._workers:
             if worker.is_up():
                 worker.words.show()
@@ -549,19 +579,6 @@ class ProcessBackend(Backend):
             for worker in self._workers
         )
 
-    def _refuse_closed(self, name: str) -> None:
-        super()._refuse_closed(name)
-        if os.getpid() != self._owner:
-            raise BackendError(
-                f"{name}: this environment was built in process {self._owner}, and its workers answer that process "
-                f"alone; build one in this process ({os.getpid()})"
-            )
-        self._refuse_broken()
-
-    def _refuse_broken(self) -> None:
-        if self._broken is not None:
-            raise self._broken
-
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def _stop(self, timeout: float, terminate: bool) -> None:
@@ -570,7 +587,13 @@ class ProcessBackend(Backend):
         locked = self._lock.acquire(timeout=max(2 * LOOK, min(timeout, 3600.0)))  # of a thread that waits for answers
         try:
             end_workers([one for one in self._workers if one.is_up()], encode(("close",)), timeout, terminate)
+            for worker in self._workers:
+                if worker.lane is not None:
+                    worker.lane.close()
             self._workers = []
+            if self.own is not None:
+                own, self.own = self.own, None
+                own.close()
             self._links = {}
             self._poller = select.poll()
             if self._block is not None:

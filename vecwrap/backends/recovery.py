@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,7 @@ class Recovery:
         self.lost: BoolArray = np.zeros(num_envs, dtype=np.bool_)
         self.lost_episodes: IntArray = np.zeros(num_envs, dtype=np.int64)
         self._mode = mode
-        self._tasks: list[Reset | None] = [None] * num_envs  # what a row that is out was asked for; None: a step
+        self._resets: dict[int, Reset] = {}  # that are out; other rows that are out were asked for a step
         self._seeds: list[int | None] = [None] * num_envs
         self._over: BoolArray = np.ones(num_envs, dtype=np.bool_)  # no running episode, as far as was delivered
         self._shown: Batch = None  # the last observations that were delivered, n rows
@@ -85,15 +85,15 @@ class Recovery:
 
     # -- what it is told in good times ---------------------------------------------------------------------------------
 
-    def asked_to_step(self, env_ids: IntArray) -> None:
-        """Rows go out for a step."""
-        for i in env_ids.tolist():
-            self._tasks[i] = None
+    def asked_to_step(self) -> None:
+        """Rows go out for a step, which is refused while resets are out."""
+        self._resets.clear()
 
     def asked_to_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         """Rows go out for a reset."""
+        self._resets.clear()
         for i, seed in zip(env_ids.tolist(), seeds, strict=True):
-            self._tasks[i] = Reset(seed, options, seed)
+            self._resets[i] = Reset(seed, options, seed)
             if seed is not None:
                 self._seeds[i] = seed
 
@@ -176,15 +176,14 @@ class Recovery:
         Returns:
             What the new sub-environment is to be asked; None where the row is whole already, in the slots.
         """
-        task = self._tasks[i]
-        if task is not None:
-            return task
+        if i in self._resets:
+            return self._resets[i]
         if self._mode is Autoreset.SAME_STEP or (self._over[i] and self._mode is Autoreset.NEXT_STEP):
             return Reset()
         slots.rewards[i] = slots.raw_rewards[i] = 0.0
         slots.first[i] = slots.acted[i] = slots.raw_dones[i] = slots.raw_first[i] = False
         slots.observations.put(i, row(self._shown, i))
-        slots.infos[i], slots.frames[i] = {}, None
+        slots.forget_info(i)
         if self._over[i]:  # it rests
             slots.terminations[i], slots.truncations[i] = self._flags[:, i]
         else:
@@ -206,14 +205,14 @@ class Recovery:
 
     def reset_failed(self, i: int) -> None:
         """Go on in the schedule where a row that is out was being reset: what cannot begin is not tried for ever."""
-        if self._tasks[i] is not None or self._over[i] or self.lost[i] or i in self._stepped:
+        if i in self._resets or self._over[i] or self.lost[i] or i in self._stepped:
             self._skipped[i] += 1
 
     def lost_while_out(self, i: int) -> None:
         """Take another seed for a reset that was out."""
-        task = self._tasks[i]
-        if task is not None:
-            self._tasks[i] = Reset(self._another_seed(i, task.given), task.options, task.given)
+        asked = self._resets.get(i)
+        if asked is not None:
+            self._resets[i] = replace(asked, seed=self._another_seed(i, asked.given))
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
@@ -226,15 +225,15 @@ class Recovery:
             self._tell(i, slots, lost=not stepped.flags[2], episode=False)
             return
         running = not self._over[i]
-        if running and self._tasks[i] is None:
+        if running and i not in self._resets:
             slots.truncations[i] = True
             slots.final_observations.put(i, row(self._shown, i))
-            slots.final_infos[i], slots.final_frames[i] = {}, None
+            slots.forget_final_info(i)
         self._tell(i, slots, episode=running)
 
     def _tell(self, i: int, slots: Slots, *, lost: bool = True, episode: bool = True) -> None:
         slots.lost[i] = lost
-        slots.infos[i] = {**slots.infos[i], "restarted": int(self.restarts.counts[i])}
+        slots.add_info(i, "restarted", int(self.restarts.counts[i]))
         self.lost_episodes[i] += episode
         self.lost[i] = False
 

@@ -2,10 +2,12 @@
 
 Messages are pickled tuples over the inherited connection:
 
-- ``("attach",)`` says that the slots may be made, and is followed by the descriptor of their memory where it is shared;
-  the answer is ``("attached",)``.
-- ``("step", rows, payload)`` and ``("reset", rows, seeds, options)`` are answered by ``("rows", rows, stepped, payload,
-  failures)``: one answer for all rows, or one for each where the parent said ``each``.
+- ``("attach",)`` says that the slots may be made, and is followed by the descriptors of their memory and of the lane's
+  bells where it is shared; the answer is ``("attached",)``.
+- ``("step", rows, payload)`` and ``("reset", rows, seeds, options)`` are answered by ``("rows", answers, rows, stepped,
+  payload, failures)``: one message for all rows, or one for each where the parent said ``each``.
+- Where memory is shared, steps are asked for through the lane (``vecwrap.backends.lane``), and answered there too; by
+  ``("rows", ...)`` where something cannot lie in shared memory: an info that is no number, a frame, a failure.
 - ``("frames", wanted)`` holds for the rows that are asked for after it, and is not answered.
 - ``("ask", method, rows, arguments)`` is answered by ``("values", values, failures)``.
 - ``("remake", rows, takeovers)`` is answered by ``("remade", failures)``.
@@ -26,24 +28,28 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, TypeVar
 
 import cloudpickle
 import numpy as np
 
 from vecwrap.backends.base import Description, Factory
+from vecwrap.backends.bell import Bell
 from vecwrap.backends.channel import receive_descriptor
+from vecwrap.backends.filters import adopt
+from vecwrap.backends.lane import LaneOfWorker, Words, lanes
 from vecwrap.backends.memory import SharedBlock
-from vecwrap.batch import row as row_of
 from vecwrap.contract import Autoreset
 from vecwrap.errors import CastWarning
 from vecwrap.slots import Arena, Slots
 from vecwrap.sub_env import Failure, SubEnv, Takeover, make_failure
 
-__all__ = ["WorkerInit", "decode", "encode", "serve"]
+__all__ = ["CouldNotMake", "Worker", "WorkerInit", "allocate_shared", "decode", "encode", "serve", "start"]
+
+_AnyWorker = TypeVar("_AnyWorker", bound="Worker")
 
 _GRACE = 1.0  # seconds for an orderly end after the parent has gone
 
@@ -61,7 +67,9 @@ class WorkerInit:
         debug: check observations.
         shared: whether slots are in shared memory.
         each: answer row by row.
-        filters: the parent's warning filters.
+        number, num_workers, largest_share: which worker this is, and what it takes to find its lane.
+        spins: whether there is a core on which it may wait without sleeping.
+        filters: the parent's warning filters, as ``filters.named`` gives them.
         log_level: the parent's logging level.
     """
 
@@ -73,8 +81,37 @@ class WorkerInit:
     debug: bool
     shared: bool
     each: bool
+    number: int
+    num_workers: int
+    largest_share: int
+    spins: bool
     filters: list[Any]
     log_level: int
+
+
+def allocate_shared(
+    num_envs: int,
+    observation_space: Any,
+    action_space: Any,
+    num_workers: int,
+    largest_share: int,
+    arena: Arena,
+    *,
+    first_row: int = 0,
+) -> tuple[Slots, list[Words]]:
+    """Allocate, in parent and workers alike, what they share.
+
+    Args:
+        num_envs: n.
+        observation_space: of one sub-environment.
+        action_space: likewise.
+        num_workers: how many.
+        largest_share: how many sub-environments a worker holds at most.
+        arena: where; without a buffer, the size is measured.
+        first_row: the first of those rows that this process steps.
+    """
+    slots = Slots(num_envs, observation_space, action_space, allocate=arena, shared=True, first_row=first_row)
+    return slots, lanes(num_workers, largest_share, arena)
 
 
 def encode(message: Any) -> bytes:
@@ -108,15 +145,10 @@ def serve(connection: Connection, parent: int) -> None:
 def _serve(connection: Connection) -> None:
     try:
         init = decode(connection.recv_bytes())
-        warnings.filters[:] = init.filters  # type: ignore[index]
-        warnings._filters_mutated()  # type: ignore[attr-defined]
-        if init.env_ids[0] != 0 or init.takeovers is not None:  # said once, by the first worker
-            warnings.filterwarnings("ignore", category=CastWarning)
-        logging.getLogger().setLevel(init.log_level)
-        worker = _Worker(connection, init)
+        worker = start(init, lambda: Worker(connection, init))
     except (EOFError, ConnectionError):
         return
-    except _CouldNotMake as reason:
+    except CouldNotMake as reason:
         connection.send_bytes(encode(("failed", [failure.without_cause() for failure in reason.failures])))
         return
     try:
@@ -128,23 +160,42 @@ def _serve(connection: Connection) -> None:
         worker.close()
 
 
-class _CouldNotMake(Exception):
+def start(init: WorkerInit, make: Callable[[], _AnyWorker]) -> _AnyWorker:
+    """Make a worker as its parent would have it: with its warning filters and its logging level."""
+    warnings.resetwarnings()
+    later = adopt(init.filters)
+    if init.env_ids[0] != 0 or init.takeovers is not None:  # said once, by the first worker
+        warnings.filterwarnings("ignore", category=CastWarning)
+    logging.getLogger().setLevel(init.log_level)
+    worker = make()
+    adopt(later)  # making the sub-environments has imported what they may warn of
+    return worker
+
+
+class CouldNotMake(Exception):
+    """Sub-environments could not be made."""
+
     def __init__(self, failures: list[Failure]) -> None:
         self.failures = failures
 
 
-class _Worker:
-    def __init__(self, connection: Connection, init: WorkerInit) -> None:
+class Worker:
+    """The sub-environments of a worker, and its answers; ``_send`` and ``_send_rows`` say which way these go."""
+
+    def __init__(self, connection: Any, init: WorkerInit) -> None:
         self._connection = connection
         self._each = init.each
         self._sub_envs: list[SubEnv] = []
         self._first_row = init.env_ids[0] if init.shared else 0
+        self._rows = range(self._first_row, self._first_row + len(init.env_ids))
+        self._lane: LaneOfWorker | None = None
+        self._handled = 0  # messages since the slots were made
         for i, factory in zip(init.env_ids, init.factories, strict=True):
             try:
                 env = factory()
             except (Exception, SystemExit) as error:
                 self.close()
-                raise _CouldNotMake([make_failure(i, error)]) from error
+                raise CouldNotMake([make_failure(i, error)]) from error
             self._sub_envs.append(SubEnv(i, env, init.autoreset, debug=init.debug))
         self._init = init
         descriptions = [Description.of(sub_env.env) for sub_env in self._sub_envs]
@@ -159,26 +210,42 @@ class _Worker:
         self._spaces = first.observation_space, first.action_space
 
     def answer_all(self) -> None:
+        """Do what is asked for, until the end."""
+        while self._lane is None:
+            if not self._answer(decode(self._connection.recv_bytes())):
+                return
+        lane = self._lane
         while True:
-            kind, *message = decode(self._connection.recv_bytes())
-            if kind == "step":
-                self._step(*message)
-            elif kind == "reset":
-                self._reset(*message)
-            elif kind == "ask":
-                self._ask(*message)
-            elif kind == "attach":
-                self._attach()
-            elif kind == "remake":
-                self._remake(*message)
-            elif kind == "frames":
-                for sub_env, frames in zip(self._sub_envs, *message, strict=True):
-                    sub_env.frames = frames
-            else:
-                assert kind == "close", kind
+            asked = lane.wait()
+            if asked and lane.messages_before <= self._handled:
+                self._step_asked(lane)
+            elif not self._answer(decode(self._connection.recv_bytes())):
                 return
 
+    def _answer(self, message: tuple[Any, ...]) -> bool:
+        """Whether there will be another message."""
+        self._handled += 1
+        kind, *content = message
+        if kind == "step":
+            self._step(*content)
+        elif kind == "reset":
+            self._reset(*content)
+        elif kind == "ask":
+            self._ask(*content)
+        elif kind == "attach":
+            self._attach()
+        elif kind == "remake":
+            self._remake(*content)
+        elif kind == "frames":
+            for sub_env, frames in zip(self._sub_envs, *content, strict=True):
+                sub_env.frames = frames
+        else:
+            assert kind == "close", kind
+            return False
+        return True
+
     def close(self) -> None:
+        """Close them all, whatever they say."""
         for sub_env in self._sub_envs:
             try:
                 sub_env.close()
@@ -187,11 +254,19 @@ class _Worker:
 
     def _attach(self) -> None:
         init = self._init
+        self._handled = 1
         if init.shared:
             block = SharedBlock.map(receive_descriptor(self._connection))
-            self._slots = Slots(init.num_envs, *self._spaces, allocate=Arena(block.buffer), shared=True)
+            form = init.num_envs, *self._spaces, init.num_workers, init.largest_share
+            self._slots, words = allocate_shared(*form, Arena(block.buffer), first_row=self._first_row)
+            if not self._slots.actions.rides_the_pipe:
+                there, back = (receive_descriptor(self._connection) for _ in range(2))
+                self._lane = LaneOfWorker(
+                    words[init.number], self._rows, Bell(there, -1), Bell(-1, back), self._connection, spins=init.spins
+                )
         else:
             self._slots = Slots(len(init.env_ids), *self._spaces)
+        self._slots.recycle()
         for k, sub_env in enumerate(self._sub_envs):
             sub_env.attach(self._slots, self._first_row + k)
             if init.takeovers is not None:
@@ -211,45 +286,69 @@ class _Worker:
 
     def _step(self, rows: list[int] | None, payload: Any) -> None:
         if rows is None:
-            rows = list(range(self._first_row, self._first_row + len(self._sub_envs)))
-        slots = self._slots
+            rows = list(self._rows)
         if payload is not None:
-            slots.actions.load(rows, payload)
-        actions = slots.actions.batch()
-        self._run("step", rows, [(row_of(actions, row),) for row in rows])
+            self._slots.actions.load(rows, payload)
+        for group in [[row] for row in rows] if self._each else [rows]:
+            self._send_rows(1, *self._step_rows(group))
 
-    def _reset(self, rows: list[int], seeds: list[int | None], options: dict[str, Any] | None) -> None:
-        self._run("reset", rows, [(seed, options) for seed in seeds])
+    def _step_asked(self, lane: LaneOfWorker) -> None:
+        """Step what the parent asked for through shared memory."""
+        groups = lane.take()
+        if not self._each and len(groups) > 1:
+            self._step_group(lane, len(groups), [row for group in groups for row in group])
+            return
+        for group in groups:
+            self._step_group(lane, 1, group)
 
-    def _run(self, method: str, rows: list[int], arguments: list[tuple[Any, ...]]) -> None:
-        """Step or reset rows; an exception takes its own row out and leaves the others alone."""
+    def _step_group(self, lane: LaneOfWorker, answers: int, rows: Sequence[int]) -> None:
+        done, failures = self._step_rows(rows)
+        piped = bool(failures) or len(self._slots.put_into_cells(done)) < len(done)
+        if piped:
+            self._send_rows(answers, done, failures)
+        lane.answer(answers, piped=piped)
+
+    def _step_rows(self, rows: Sequence[int]) -> tuple[list[int], list[Failure]]:
+        """Step rows; an exception takes its own row out and leaves the others alone."""
+        first_row, sub_envs = self._first_row, self._sub_envs
         done: list[int] = []
         failures: list[Failure] = []
-        for row, args in zip(rows, arguments, strict=True):
-            sub_env = self._sub_envs[row - self._first_row]
+        for row, action in zip(rows, self._slots.actions.get_all(rows), strict=True):
             try:
-                getattr(sub_env, method)(*args)
+                sub_envs[row - first_row].step(action)
                 done.append(row)
             except (Exception, SystemExit) as error:
-                action = args[0] if method == "step" else None
-                failures.append(sub_env.failure(error, method, action).without_cause())
+                failures.append(sub_envs[row - first_row].failure(error, "step", action).without_cause())
+        return done, failures
+
+    def _reset(self, rows: list[int], seeds: list[int | None], options: dict[str, Any] | None) -> None:
+        done: list[int] = []
+        failures: list[Failure] = []
+        for row, seed in zip(rows, seeds, strict=True):
+            sub_env = self._sub_envs[row - self._first_row]
+            try:
+                sub_env.reset(seed, options)
+                done.append(row)
+            except (Exception, SystemExit) as error:
+                failures.append(sub_env.failure(error, "reset").without_cause())
             if self._each:
-                self._send_rows(done, failures)
+                self._send_rows(1, done, failures)
                 done, failures = [], []
         if not self._each:
-            self._send_rows(done, failures)
+            self._send_rows(1, done, failures)
 
-    def _send_rows(self, rows: list[int], failures: list[Failure]) -> None:
+    def _send_rows(self, answers: int, rows: list[int], failures: list[Failure]) -> None:
         """Answer; rows whose step was done before their autoreset failed are among the values, not among the rows."""
         try:
-            data = encode(self._rows_message(rows, failures))
+            data = encode(self._rows_message(answers, rows, failures))
         except Exception:
-            data = encode(self._rows_message(*self._without_unsendable(rows, failures)))
+            data = encode(self._rows_message(answers, *self._without_unsendable(rows, failures)))
         self._connection.send_bytes(data)
+        self._slots.exported()
 
-    def _rows_message(self, rows: list[int], failures: list[Failure]) -> tuple[Any, ...]:
+    def _rows_message(self, answers: int, rows: list[int], failures: list[Failure]) -> tuple[Any, ...]:
         stepped = [self._row_of(failure.index) for failure in failures if failure.stepped]
-        return "rows", rows, stepped, self._slots.export(rows + stepped), failures
+        return "rows", answers, rows, stepped, self._slots.export(rows + stepped), failures
 
     def _row_of(self, index: int) -> int:
         return self._first_row + index - self._sub_envs[0].index
@@ -267,7 +366,7 @@ class _Worker:
                 good.append(row)
             except Exception as error:
                 sub_env = self._sub_envs[row - self._first_row]
-                both = {**self._slots.final_infos[row], **self._slots.infos[row]}
+                both = {**self._slots.final_infos.get(row, {}), **self._slots.infos.get(row, {})}
                 keys = [key for key, value in both.items() if not _can_send(value)]
                 what = f"infos {keys}" if keys else "its result"
                 reason = TypeError(f"{what} cannot be sent between processes ({error}); leave it out, or use dummy")

@@ -36,6 +36,7 @@ class ObservationNormalizer:
     Attributes:
         space: of one normalised observation; its own copy.
         statistics: one for each key; the key None where the space is no Dict.
+        final: m rows or None: ``final_obs`` of the last result as it came in.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class ObservationNormalizer:
         self.statistics = {key: RunningStatistics(box.shape) for key, box in boxes.items()}
         self._shown = {key: LastRows(box, num_envs) for key, box in scaled.items()}
         self._original = LastRows(space, num_envs)
+        self.final: Batch | None = None
         self._begun = False
 
     def on_step(self, step: StepResult, training: bool) -> None:
@@ -75,6 +77,7 @@ class ObservationNormalizer:
         if training:
             self._count(step)
         self._original.put(step.rows, step.observations)
+        self.final = step.final_obs
         self._begun = True
         live = step.live
         rests = np.count_nonzero(live) < len(live)
@@ -147,7 +150,7 @@ class ObservationNormalizer:
         for key, statistics in self.statistics.items():
             out = np.subtract(members.of(observations, key), statistics.mean, dtype=np.float64)
             out /= statistics.scale(self._epsilon)
-            new[key] = out.clip(-self._clip, self._clip, out=out).astype(np.float32)
+            new[key] = _clipped(out, self._clip).astype(np.float32)
         return members.with_new(observations, new)
 
 
@@ -197,7 +200,7 @@ class RewardNormalizer:
         self._original[step.rows] = step.rewards
         self._begun = True
         scaled = step.rewards / self.statistics.scale(self._epsilon)
-        step.rewards = scaled.clip(-self._clip, self._clip, out=scaled)
+        step.rewards = _clipped(scaled, self._clip)
 
     def original(self) -> FloatArray:
         """Give (n,) rewards as they came in last."""
@@ -256,6 +259,13 @@ def _not_finite(layer: str, what: str, values: Array, counted: BoolArray, step: 
         "this one, tells the action that led there; eval() lets them through",
         index=i,
     )
+
+
+def _clipped(values: Array, bound: float) -> Array:
+    """Clip in place, as ``clip`` does without its detours; what is not a number stays so."""
+    np.maximum(values, -bound, out=values)
+    np.minimum(values, bound, out=values)
+    return values
 
 
 def _text(key: Key) -> str:

@@ -1,0 +1,72 @@
+"""One small Ray cluster for all tests of a process, started when the first of them asks for it."""
+
+import functools
+import gc
+import time
+import warnings
+from contextlib import contextmanager
+
+import psutil
+import pytest
+
+from vecwrap.backends.ray import RayBackend
+
+STORE = 100_000_000  # bytes
+
+
+@contextmanager
+def running(**settings):
+    """A cluster that this process has started, not vecwrap."""
+    ray = pytest.importorskip("ray")
+    settings = {"num_cpus": 2, "object_store_memory": STORE, **settings}
+    for tries_left in (2, 1, 0):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Ray's own
+                ray.init("local", include_dashboard=False, log_to_driver=False, logging_level="ERROR", **settings)
+            break
+        except Exception:  # Ray gives a node half a minute to start, and a machine may be busier than that
+            ray.shutdown()
+            if not tries_left:
+                raise
+    try:
+        yield ray
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # older ones leave their processes to the garbage collector
+            ray.shutdown()
+            gc.collect()
+
+
+def small(factories, *, workers=1, start_method=None, num_cpus=0.1, **options):
+    """A RayBackend whose actors ask for little; takes what other backends take."""
+    return RayBackend(factories, workers=workers, num_cpus=num_cpus, **options)
+
+
+def patient(factories, **options):
+    """The same, and nothing is a hang before half a minute: actors may be slow on a busy machine."""
+    return small(factories, **{**options, "step_timeout": 30.0, "reset_timeout": 30.0, "start_timeout": 60.0})
+
+
+def with_workers(count):
+    return functools.partial(small, workers=count)
+
+
+def wait_until(true, seconds=60.0):
+    """Wait for a condition."""
+    deadline = time.monotonic() + seconds
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert true()
+
+
+def gone(pids):
+    """Whether these processes have ended; a zombie has."""
+
+    def runs(pid):
+        try:
+            return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    return not any(runs(pid) for pid in pids)

@@ -1,0 +1,243 @@
+"""Bells, spins and lanes: nothing is lost, nothing comes twice, and the order is kept."""
+
+import select
+import threading
+from multiprocessing import Pipe
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vecwrap.backends import bell
+from vecwrap.backends import lane as lane_module
+from vecwrap.backends.bell import Bell
+from vecwrap.backends.lane import Lane, LaneOfWorker, lanes
+from vecwrap.backends.spinning import MOST, Spinner
+
+
+@pytest.fixture(params=["eventfd", "pipe"])
+def a_bell(request, monkeypatch):
+    if request.param == "pipe":
+        monkeypatch.delattr(bell.os, "eventfd", raising=False)
+    one = Bell.create()
+    yield one
+    one.close()
+    one.close()
+
+
+def test_a_bell_is_heard_once_however_often_it_was_rung_and_ringing_never_waits(a_bell):
+    poll = bell_poll(a_bell)
+    assert not poll()
+    for _ in range(100_000):  # more than a pipe holds
+        a_bell.ring()
+    assert poll()
+    for _ in range(200):
+        a_bell.hush()
+    assert not poll()
+    a_bell.hush()
+    a_bell.ring()
+    assert poll()
+
+
+def bell_poll(one):
+    poller = select.poll()
+    poller.register(one.listens, select.POLLIN)
+    return lambda: bool(poller.poll(0))
+
+
+class Clock:
+    """Gives microseconds that pass by looking."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        self.now += 1e-6
+        return self.now
+
+
+def waits(spinner, clock, seconds):
+    """Wait for something that is ready after so long; gives whether it slept."""
+    start, slept = clock.now, []
+
+    def sleep():
+        slept.append(True)
+        clock.now = max(clock.now, start + seconds)
+        return False
+
+    spinner.wait(lambda: clock.now - start >= seconds, sleep)
+    return bool(slept)
+
+
+def test_who_waits_a_short_while_spins_and_who_waits_longer_learns_to_sleep_at_once():
+    clock = Clock()
+    spinner = Spinner(True, clock)
+    assert not any(waits(spinner, clock, 20e-6) for _ in range(50))
+    assert spinner.bound < MOST
+    for _ in range(20):
+        assert waits(spinner, clock, 10e-3)
+    assert spinner.bound == 0.0  # not one look more than it takes
+    for _ in range(20):
+        waits(spinner, clock, 20e-6)
+    assert not waits(spinner, clock, 20e-6)  # and back
+
+
+def test_one_long_pause_is_forgotten_soon():
+    clock = Clock()
+    spinner = Spinner(True, clock)
+    waits(spinner, clock, 3600.0)
+    waits(spinner, clock, 20e-6)
+    assert not waits(spinner, clock, 20e-6)
+
+
+def test_where_no_core_is_to_spare_nobody_spins():
+    clock = Clock()
+    spinner = Spinner(False, clock)
+    assert all(waits(spinner, clock, 20e-6) for _ in range(5))
+
+
+def pair(num_rows=3):
+    words = lanes(2, num_rows, lambda shape, dtype: np.zeros(shape, dtype))[1]
+    here, there = Pipe()
+    lane = Lane(words, range(num_rows))
+    worker = LaneOfWorker(
+        words, range(num_rows), Bell(lane.there.listens, -1), Bell(-1, lane.back.rings), there, spins=False
+    )
+    return lane, worker, here, there
+
+
+@pytest.fixture
+def two_ends():
+    lane, worker, here, there = pair()
+    yield lane, worker, here
+    lane.close()
+    lane.close()
+    here.close()
+    there.close()
+
+
+def test_rows_are_answered_in_their_order_and_those_by_message_are_left_out(two_ends):
+    lane, worker, _ = two_ends
+    for turn in range(40):  # many times around
+        assert lane.ask(None, 0) == 1
+        assert bell_poll(lane.there)()  # who sleeps is woken, who does not sleep is left alone
+        assert worker.wait()
+        assert [list(group) for group in worker.take()] == [[0, 1, 2]]
+        worker.answer(1, piped=turn % 3 == 0)
+        assert bell_poll(lane.back)()
+        lane.hear()
+        assert lane.has_answers()
+        assert lane.take() == (([], 0) if turn % 3 == 0 else ([0, 1, 2], 1))
+        assert lane.piped == (turn % 3 == 0)
+        assert lane.ask([2, 0], 0) == 2
+        assert worker.wait()
+        assert worker.take() == [[2], [0]]
+        worker.answer(1, piped=False)
+        lane.hear()
+        assert lane.take() == ([2], 1)
+        assert lane.owes
+        worker.answer(1, piped=True)
+        lane.hear()
+        assert lane.take() == ([], 0)
+        assert not lane.owes
+
+
+def test_a_message_that_was_sent_before_comes_before(two_ends):
+    lane, worker, here = two_ends
+    here.send_bytes(b"first")
+    lane.ask([1], 1)
+    lane.ask([2], 1)
+    assert worker.wait()
+    assert worker.messages_before == 1
+    assert worker.take() == [[1], [2]]
+    worker.answer(2, piped=False)
+    lane.ask([0], 1)
+    lane.ask([1], 2)  # a message came between
+    assert worker.wait()
+    assert worker.take() == [[0]]
+    worker.answer(1, piped=False)
+    assert worker.messages_before == 2
+    assert worker.take() == [[1]]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_rows_that_were_asked_for_before_a_message_come_before_it(two_ends, ordered, monkeypatch):
+    monkeypatch.setattr(lane_module, "ORDERED", ordered)
+    lane, worker, here = two_ends
+    assert lane.ask([1], 0) == 1
+    here.send_bytes(b"later")
+    assert worker.wait()  # rows, though the message is there as well
+    worker.take()
+    worker.answer(1, piped=False)
+    assert not worker.wait()  # now the message
+
+
+def test_where_stores_come_in_any_order_a_count_is_believed_no_further_than_the_bell_was_rung(two_ends, monkeypatch):
+    """On arm64 the next count may be there before what it speaks of."""
+    monkeypatch.setattr(lane_module, "ORDERED", False)
+    lane, worker, _ = two_ends
+    lane.ask([0], 0)
+    lane._words.counts[0] = 2  # another is being asked for, and its entry is not there yet
+    assert worker.wait()
+    assert worker.take() == [[0]]
+    lane._words.counts[0] = 1
+    lane.ask([1], 0)
+    worker.answer(1, piped=False)
+    lane._words.counts[8] = 2
+    lane.hear()
+    assert lane.take() == ([0], 1)
+    assert worker.wait()
+    assert worker.take() == [[1]]
+    worker.answer(1, piped=False)
+    assert not lane.has_answers()
+    lane.hear()
+    assert lane.take() == ([1], 1)
+
+
+def test_a_lane_begins_anew_with_another_process(two_ends):
+    lane, worker, _ = two_ends
+    lane.ask(None, 0)
+    worker.wait()
+    worker.answer(1, piped=False)
+    lane.restart()
+    assert not lane.has_answers()
+    assert not lane.owes
+
+
+@pytest.mark.parametrize("turns", [3000])
+def test_who_sleeps_is_woken_and_who_is_awake_misses_nothing(turns):
+    """Two threads hand one count to each other; a wake-up that is lost would stop both for ever."""
+    lane, worker, here, there = pair()
+    seen = []
+
+    def serve():
+        while len(seen) < turns:
+            worker.wait()
+            for group in worker.take():
+                seen.append(list(group))
+                worker.answer(1, piped=False)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    poll = bell_poll(lane.back)
+    for turn in range(turns):
+        lane.ask([turn % 3], 0)
+        while not lane.has_answers():
+            poll()
+            lane.hear()
+        assert lane.take() == ([turn % 3], 1)
+    thread.join(30)
+    assert not thread.is_alive()
+    assert seen == [[turn % 3] for turn in range(turns)]
+    lane.close()
+    here.close()
+    there.close()
+
+
+def test_nothing_is_left_open():
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    lane, _, here, there = pair()
+    lane.close()
+    here.close()
+    there.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

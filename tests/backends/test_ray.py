@@ -1,0 +1,387 @@
+"""The Ray backend against the laws that every backend keeps, with real actors; and what is Ray's alone."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+import vecwrap
+from tests.backends.ray_cluster import running, small, with_workers
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.ray import RayBackend
+from vecwrap.contract import Autoreset
+from vecwrap.errors import BackendError, PlanError, SpecError, SubEnvError
+from vecwrap.plan import plan
+from vecwrap.spec import PipelineSpec
+from vecwrap.testing import Lockstep, drive, toy
+from vecwrap.testing import backends as kit
+
+pytest.importorskip("ray")
+EXAMPLE = Path(__file__).parents[2] / "examples" / "ray.yaml"
+SLOW = [kit.every_space_goes_through]  # starts 20 pairs of actors
+QUICK = [law for law in kit.BACKEND_LAWS if law not in SLOW]
+
+
+@pytest.fixture(scope="module")
+def ray():
+    with running() as ray:
+        yield ray
+
+
+@pytest.mark.parametrize("law", QUICK, ids=lambda law: law.__name__)
+def test_law(law, ray):
+    law(with_workers(1))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("law", kit.BACKEND_LAWS, ids=lambda law: law.__name__)
+def test_law_with_any_number_of_actors(law, workers, ray):
+    law(with_workers(workers))
+
+
+@pytest.mark.parametrize(
+    "space", ["nested", "graph", *(pytest.param(one, marks=pytest.mark.soak) for one in ("custom", "text"))]
+)
+def test_spaces_of_each_kind_go_through(space, ray):
+    factories = [toy(observations=space, actions=space, end=0.1)] * 3
+    with DummyBackend(factories) as reference, small(factories, workers=2) as env:
+        assert env.single_observation_space == reference.single_observation_space
+        drive(Lockstep(reference, env), 40, seed=5)
+
+
+def cases(*quick):
+    """These mode, observations and number of actors in the suite, and every other of them in the long runs."""
+    rest = [
+        (mode, space, workers)
+        for mode in Autoreset
+        for space in ("box_uint8", "large")
+        for workers in (1, 2, 3)
+        if (mode, space, workers) not in quick
+    ]
+    return [*quick, *(pytest.param(*case, marks=pytest.mark.soak) for case in rest)]
+
+
+@pytest.mark.parametrize(("mode", "space", "workers"), cases((Autoreset.SAME_STEP, "large", 3)))
+def test_the_stream_is_the_same_with_any_number_of_actors_and_with_large_observations(mode, space, workers, ray):
+    """Some of these observations are read where they lie in the object store, some come with the answer."""
+    factory = toy(observations=space) if space != "large" else Large
+    with (
+        DummyBackend([factory] * 5, autoreset=mode) as one,
+        small([factory] * 5, workers=workers, autoreset=mode) as other,
+    ):
+        met = drive(Lockstep(one, other), 40, seed=7)
+        assert min(met.values()) >= 1, met
+
+
+class Large(gymnasium.Env):
+    """Pictures of 60 kB, so that two of them are too large to come with the answer; and one in each info."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (100, 200, 3), np.uint8)
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.picture(), {"picture": self.picture()}
+
+    def step(self, action):
+        chance = self.np_random.random()
+        return self.picture(), float(action), chance < 0.1, 0.1 < chance < 0.15, {"picture": self.picture()}
+
+    def picture(self):
+        return self.np_random.integers(0, 256, (100, 200, 3), np.uint8)
+
+
+def test_large_arrays_are_yours_and_keep_no_room_in_the_object_store(ray):
+    with small([Large] * 3) as env:
+        kept = []
+        for k in range(60):  # 60 times 0.36 MB would be a fifth of the object store
+            observations, *_, infos = env.step([0, 1, 2]) if k else env.reset(seed=1)
+            observations[:] = 1
+            infos["picture"][0][:] = 1
+            kept.append((observations, infos))
+        picture = env.call("picture")[0]
+        picture[:] = 2
+        assert all((observations == 1).all() for observations, _ in kept)
+
+
+def test_one_call_and_one_answer_an_actor_and_step(ray, monkeypatch):
+    with small([toy()] * 6, workers=2, num_cpus=0.1) as env:
+        env.reset(seed=1)
+        calls = []
+        call = env._call
+        monkeypatch.setattr(env, "_call", lambda *arguments: calls.append(arguments[0].number) or call(*arguments))
+        for _ in range(5):
+            env.step([0] * 6)
+        assert calls == [0, 1] * 5
+
+
+def test_a_cluster_that_the_user_started_goes_on(ray):
+    small([toy()]).close()
+    env = small([toy()])
+    env.close(terminate=True)
+    assert ray.is_initialized()
+    assert ray.get(ray.remote(num_cpus=0)(lambda: 7).remote()) == 7
+
+
+AUTO = """
+from functools import lru_cache
+import ray._private.services
+ray._private.services.find_gcs_addresses = lru_cache(lambda: frozenset({{"{address}"}}))  # whatever else runs here
+ray._private.services.find_bootstrap_address = lambda *_: None
+import vecwrap
+backend = {{"name": "ray", "address": "{given}", "workers": 2, "num_cpus": 0.1}}
+with vecwrap.build("CartPole-v1", n=3, backend=backend, seed=1) as env:
+    assert ray.get_runtime_context().gcs_address == "{address}"
+    print(env.reset()[0].tolist())
+assert not ray.is_initialized(), "what we have joined we have left"
+"""
+
+
+@pytest.mark.parametrize("given", ["auto", pytest.param("host:port", marks=pytest.mark.soak)])
+def test_a_program_joins_the_cluster_that_runs_here_and_leaves_it_running(given, ray):
+    address = ray.get_runtime_context().gcs_address
+    code = AUTO.format(address=address, given=given if given == "auto" else address)
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=240)
+    with vecwrap.build("CartPole-v1", n=3, backend="dummy", seed=1) as twin:
+        assert (done.stdout, done.stderr) == (f"{twin.reset()[0].tolist()}\n", "")
+    assert ray.get(ray.remote(num_cpus=0)(lambda: 7).remote()) == 7
+
+
+def test_actors_are_gone_after_close(ray):
+    import psutil
+
+    env = small([toy()] * 2, workers=2)
+    pids = [worker.pid for worker in env.health().workers]
+    assert all(psutil.pid_exists(pid) for pid in pids)
+    env.close()
+    psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=10)
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_pong_from_a_file_is_that_of_dummy(ray, tmp_path):
+    file = tmp_path / "pong.yaml"
+    file.write_text(
+        "env: PongNoFrameskip-v4\nn: 3\nseed: 1\n"
+        "backend: {name: ray, workers: 2, num_cpus: 0.5}\n"
+        "wrappers: [atari, {framestack: 4}, {monitor: {dir: out}}]\n"
+    )
+    dummy = vecwrap.build("PongNoFrameskip-v4", 3, ["atari", "framestack:4", "monitor"], seed=1, backend="dummy")
+    with vecwrap.build(file) as env, dummy:
+        results = [each.reset()[0] for each in (env, dummy)]
+        assert results[0].shape == (3, 4, 84, 84)
+        np.testing.assert_array_equal(*results)
+        for k in range(40):
+            actions = (np.arange(3) + k) % 6
+            for got, expected in zip(env.step(actions)[:4], dummy.step(actions)[:4], strict=True):
+                np.testing.assert_array_equal(got, expected)
+    assert (tmp_path / "out" / "monitor.csv").exists()
+
+
+def test_the_example_runs(tmp_path):
+    """By the real command, in a program of its own that starts its own cluster and leaves nothing of it."""
+    command = [sys.executable, "-m", "vecwrap", "run", str(EXAMPLE), "--steps", "160", "--out", str(tmp_path / "run")]
+    command += ["--set", "backend.init={num_cpus: 1, object_store_memory: 80000000}"]
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "160" in done.stdout
+    lines = (tmp_path / "run" / "monitor.csv").read_text(encoding="utf-8").splitlines()
+    header = json.loads(lines[0].removeprefix("#"))
+    assert (header["env_id"], header["frame_skip"]) == ("PongNoFrameskip-v4", 4)
+
+
+def test_sb3_trains_on_the_example_as_on_dummy(ray, tmp_path):
+    import torch
+    from stable_baselines3 import PPO
+
+    torch.set_num_threads(1)  # its threads would wait for cores on which the actors run
+    weights = []
+    for backend in ("dummy", {"name": "ray", "workers": 2, "num_cpus": 0.1}):
+        venv = vecwrap.to_sb3(
+            vecwrap.load(EXAMPLE, n=3, backend=backend, wrappers=["atari", "framestack:4", f"monitor:{tmp_path}"])
+        )
+        model = PPO("CnnPolicy", venv, seed=3, n_steps=8, batch_size=24, n_epochs=1, device="cpu")
+        before = [value.numpy().copy() for value in model.policy.state_dict().values()]
+        model.learn(48)
+        venv.close()
+        weights.append([value.numpy().copy() for value in model.policy.state_dict().values()])
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert not all((one == other).all() for one, other in zip(before, weights[0], strict=True))
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+class NeedsWhatIsNotThere(gymnasium.Env):
+    def __init__(self):
+        import surely_no_such_package  # noqa: F401
+
+
+def unpickled_with_a_module():
+    import __surely_not__  # noqa: F401
+
+
+class Gone:
+    """Pickles as something of a module that only this process has."""
+
+    def __reduce__(self):
+        return __import__, ("no_such_module_on_the_node",)
+
+    def __call__(self):
+        raise AssertionError
+
+
+def test_a_package_that_a_node_lacks_is_named_with_the_node(ray):
+    with pytest.raises(SubEnvError, match=r"(?s)no_such_package.*on node [\d.]+: install the package there"):
+        small([NeedsWhatIsNotThere])
+    with pytest.raises(BackendError, match=r"node [\d.]+ has no package no_such_module_on_the_node, which actor 0"):
+        small([Gone()])
+
+
+class Looks(gymnasium.Env):
+    """Tells what the node has been given."""
+
+    observation_space = gymnasium.spaces.Box(0, 100, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self):
+        self.value = __import__("only_in_the_folder").VALUE if os.environ.get("WITH") == "folder" else 1
+
+    def reset(self, *, seed=None, options=None):
+        text = Path("data.txt").read_text() if self.value > 1 else ""
+        return np.full(1, self.value, np.float32), {"mark": os.environ.get("MARK", ""), "text": text}
+
+
+def test_variables_of_a_runtime_env_are_those_of_its_actors_alone(ray):
+    with (
+        small([Looks] * 2, workers=2, runtime_env={"env_vars": {"MARK": "seen"}}) as env,
+        small([Looks], runtime_env={"env_vars": {"MARK": "other"}}) as other,
+        small([Looks]) as none,
+    ):
+        assert [each.reset()[1]["mark"].tolist() for each in (env, other, none)] == [["seen"] * 2, ["other"], [""]]
+        assert "MARK" not in os.environ
+
+
+def test_what_ray_does_not_take_is_an_error_that_says_so(ray, tmp_path):
+    with pytest.raises(PlanError, match=r"(?s)Ray does not take what actors ask for .*env_vars"):
+        small([Looks], runtime_env={"env_vars": {"MARK": 1}})
+    words = r"runtime_env: expected no folders of this machine \(working_dir\), because"
+    with pytest.raises(BackendError, match=words):
+        small([Looks], runtime_env={"working_dir": str(tmp_path)})
+    nowhere = {"working_dir": "file:///no/such/package.zip"}
+    words = r"(?s)actor 0 .*its runtime_env could not be set up.*Ray says: .*/no/such/package"
+    with pytest.raises(BackendError, match=words):
+        small([Looks], runtime_env=nowhere, on_failure="restart")
+
+
+FOLDER = """
+from tests.backends.ray_cluster import small
+from tests.backends.test_ray import Looks
+if __name__ == "__main__":
+    init = {{"num_cpus": 1, "object_store_memory": 80_000_000, "log_to_driver": False}}
+    runtime_env = {{"working_dir": "{folder}", "env_vars": {{"WITH": "folder", "MARK": "seen"}}}}
+    with small([Looks] * 2, workers=2, runtime_env=runtime_env, address="local", init=init) as env:
+        observations, infos = env.reset()
+        print(observations.ravel().tolist(), infos["text"].tolist(), infos["mark"].tolist())
+        with small([Looks], runtime_env=runtime_env) as other:
+            print(other.reset()[0].tolist())
+"""
+
+
+def test_a_folder_goes_to_the_nodes_with_its_modules_and_files(tmp_path):
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "only_in_the_folder.py").write_text("VALUE = 41")
+    (folder / "data.txt").write_text("data")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", FOLDER.format(folder=folder)]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert done.stdout == "[41.0, 41.0] ['data', 'data'] ['seen', 'seen']\n[[41.0]]\n", done.stderr
+
+
+def test_more_than_the_cluster_has_is_refused(ray):
+    with pytest.raises(BackendError, match=r"3 actors with 1 CPU each: .* got room for 2 in the whole cluster"):
+        small([toy()] * 3, workers=3, num_cpus=1)
+    with pytest.raises(BackendError, match="1 actors with 1 robot each.*room for 0"):
+        small([toy()], resources={"robot": 1})
+    with pytest.raises(BackendError, match=r"placement: no node 10\.9\.9\.9 in the cluster; it has"):
+        small([toy()], placement=["10.9.9.9"])
+
+
+class Huge(gymnasium.Env):
+    """Observations of 4 MB: the store of 100 MB holds two for each of 12, and not for each of 13."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (4_000_000,), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        return np.full(4_000_000, 7, np.uint8), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.full(4_000_000, self.steps, np.uint8), 0.0, True, False, {}
+
+
+def test_an_object_store_that_is_too_small_says_how_much_is_needed(ray):
+    with pytest.raises(
+        BackendError, match=r"an object store of at least 104 MB .*\(4 MB each\), got 100 MB; start Ray "
+    ):
+        small([Huge] * 13, workers=2)
+
+
+@pytest.mark.soak
+def test_an_object_store_that_is_just_large_enough_holds_a_step_with_its_ends(ray):
+    with small([Huge] * 12, workers=2) as env:
+        env.reset()
+        for k in range(1, 4):
+            observations, *_, infos = env.step([0] * 12)
+            assert (observations == 7).all()
+            assert all((last == k).all() for last in infos["final_obs"])
+
+
+def test_options_are_checked_before_anything_starts():
+    for options, words in [
+        ({"placement": "sprad"}, 'placement: expected spread.*Did you mean "spread"'),
+        ({"placement": []}, "at least one node"),
+        ({"address": "nonsense"}, "address: expected auto, local or host:port"),
+        ({"address": "ray://head:10001"}, "run this program on a node"),
+        ({"num_cpus": -1.0}, "num_cpus: expected 0 or more"),
+        ({"step_timeout": 0.0}, "step_timeout: expected seconds above 0"),
+    ]:
+        with pytest.raises(PlanError, match=words):
+            RayBackend([toy()], **options)
+        with pytest.raises(PlanError, match=words):
+            plan(PipelineSpec("CartPole-v1", n=1, backend={"name": "ray", **options}))
+    with pytest.raises((PlanError, SpecError), match=r"no option start_method"):
+        plan(PipelineSpec("CartPole-v1", n=1, backend={"name": "ray", "start_method": "fork"}))
+
+
+def test_a_missing_package_names_its_extra(monkeypatch):
+    monkeypatch.setattr("vecwrap.backends.cluster.find_spec", lambda name: None)
+    with pytest.raises(PlanError, match=r'pip install "vecwrap\[ray\]"'):
+        plan(PipelineSpec("CartPole-v1", n=1, backend="ray"))
+
+
+# -- explain -----------------------------------------------------------------------------------------------------------
+
+
+def test_explain_shows_actors_nodes_and_bytes(ray):
+    spec = PipelineSpec.parse("CartPole-v1 n=5 | framestack:4").override(
+        backend={"name": "ray", "workers": 2, "num_cpus": 0.5}
+    )
+    text = " ".join(str(plan(spec).with_spaces()).split())
+    assert "backend ray: 2 actors, 2 or 3 sub-environments each, 0.5 CPU each, placement spread" in text
+    assert "(2 CPU, this machine)" in text
+    assert "each step: 2 calls; 235 B of observations, rewards and flags come back" in text
+    data = plan(spec).with_spaces().to_dict()["backend"]
+    assert data["sub_environments_per_worker"] == [3, 2]

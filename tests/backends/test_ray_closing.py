@@ -1,0 +1,302 @@
+"""The end, however it comes, and waits that are broken off, with real actors; and environments with bad manners."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+from gymnasium.error import ClosedEnvironmentError
+
+from tests.backends.ray_cluster import gone, patient, running, small, wait_until
+from tests.faults import test_closing as closing
+from tests.faults import test_forks as forks
+from tests.faults import test_isolation as isolation
+from tests.faults.faulty import Faulty, ask, factories
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.errors import BackendError, SubEnvError
+from vecwrap.testing.compare import assert_same
+
+pytest.importorskip("ray")
+ROOT = Path(__file__).parents[2]
+soak = pytest.mark.soak
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ray():
+    with running() as ray:
+        yield ray
+
+
+# -- close -------------------------------------------------------------------------------------------------------------
+
+
+STATES = ["unused", "idle", "stepping", "resetting", "calling", "hanging", "stopped", "dead"]
+HOWS = ["close", "timeout", "terminate", "forgotten"]
+SOME = [("dead", "close"), ("hanging", "terminate"), ("resetting", "forgotten")]
+REST = [pytest.param(state, how, marks=soak) for state in STATES for how in HOWS if (state, how) not in SOME]
+
+
+@pytest.mark.parametrize(("state", "how"), [*SOME, *REST])
+def test_close_in_any_state(state, how, tmp_path):
+    env = small(factories(tmp_path, 3), workers=2)
+    pids = [worker.pid for worker in env.health().workers]
+    if state != "unused":
+        env.reset(seed=1)
+    if state == "resetting":
+        env.reset_async(seed=2)
+    elif state == "calling":
+        env.call_async("call_me")
+    elif state not in ("unused", "idle"):
+        if state != "stepping":
+            ask(tmp_path, 1, "step", {"hanging": "hang", "stopped": "stop", "dead": "kill"}[state])
+        env.step_async([0, 0, 0])
+    if how == "forgotten":
+        del env
+    else:
+        env.close(**{"timeout": {"timeout": 0.1}, "terminate": {"terminate": True}}.get(how, {}))
+        env.close()
+        assert env.closed
+    wait_until(lambda: gone(pids))
+
+
+@pytest.mark.parametrize("kind", ["raise", "kill", pytest.param("hang", marks=soak), pytest.param("stop", marks=soak)])
+def test_an_environment_that_fails_while_it_is_closed(kind, tmp_path):
+    env = small(factories(tmp_path, 3), workers=2)
+    pids = [worker.pid for worker in env.health().workers]
+    env.reset(seed=1)
+    ask(tmp_path, 2, "close", kind)
+    env.close(timeout=1.0)
+    wait_until(lambda: gone(pids))
+
+
+@pytest.fixture
+def hanging(tmp_path):
+    """An environment whose next step hangs; the test closes it."""
+    env = small(factories(tmp_path, 3), workers=2)
+    pids = [worker.pid for worker in env.health().workers]
+    env.reset(seed=1)
+    ask(tmp_path, 0, "step", "hang")
+    yield env
+    wait_until(lambda: gone(pids))
+
+
+def test_close_from_another_thread_than_the_one_that_steps(hanging):
+    raised = []
+
+    def step():
+        try:
+            hanging.step([0, 0, 0])
+        except Exception as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=step)
+    thread.start()
+    wait_until(lambda: hanging._num_out == 3)
+    hanging.close(timeout=0.5)
+    thread.join(60)
+    assert not thread.is_alive()
+    assert [type(error) for error in raised] == [ClosedEnvironmentError]
+
+
+def test_close_in_a_signals_handler(hanging):
+    closing.test_close_in_a_signals_handler(hanging)
+
+
+class Waits(Faulty):
+    """Its step takes until there is a certain file."""
+
+    def step(self, action):
+        while not Path(self.folder, "go").exists():
+            time.sleep(0.01)
+        return super().step(action)
+
+
+def interrupt(number, frame):
+    raise KeyboardInterrupt
+
+
+def test_an_interrupted_wait_can_be_taken_up_again(tmp_path):
+    make = [partial(Waits, str(tmp_path), i) for i in range(2)]
+    with small(make, workers=2) as env, DummyBackend([Faulty] * 2) as twin:
+        assert_same(twin.reset(seed=1), env.reset(seed=1), "reset")
+        earlier = signal.signal(signal.SIGUSR1, interrupt)
+        try:
+            for _ in range(2):
+                env.step_async([1, 2])
+                with pytest.raises(TimeoutError):
+                    env.step_wait(timeout=0.01)
+                timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1))
+                timer.start()
+                with pytest.raises(KeyboardInterrupt):
+                    env.step_wait()
+                timer.join()
+                (tmp_path / "go").touch()
+                assert_same(twin.step([1, 2]), env.step_wait(), "step")
+                (tmp_path / "go").unlink()
+        finally:
+            signal.signal(signal.SIGUSR1, earlier)
+
+
+def test_an_interrupt_in_the_middle_of_an_answer_is_never_read_as_another(monkeypatch):
+    """Nobody knows how far it got, so the actor is lost, by the policy; here it is an error."""
+    env = small([Faulty] * 2, workers=2)
+    env.reset(seed=1)
+    handle = env._handle
+
+    def torn(*arguments):
+        monkeypatch.setattr(env, "_handle", handle)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(env, "_handle", torn)
+    with pytest.raises(KeyboardInterrupt):
+        env.step([0, 0])
+    with pytest.raises(BackendError, match="was interrupted in the middle of an answer"):
+        env.step_wait(timeout=60)
+    env.close()
+
+
+# -- the interpreter's end ---------------------------------------------------------------------------------------------
+
+
+SCRIPT = """
+import os, sys, time
+import gymnasium
+from vecwrap.backends.ray import RayBackend
+if __name__ == "__main__":
+    init = {{"num_cpus": 1, "object_store_memory": 80_000_000, "log_to_driver": False}}
+    make = [lambda: gymnasium.make("CartPole-v1")] * 3
+    env = RayBackend(make, workers=2, num_cpus=0.1, address="local", init=init)
+    env.reset(seed=1)
+    print(*[worker.pid for worker in env.health().workers], flush=True)
+    {rest}
+"""
+
+
+@soak
+@pytest.mark.parametrize("rest", ["env.step_async([0, 0, 0])", "", "raise SystemExit(0)"])
+def test_at_the_interpreters_end_nothing_is_left(rest, tmp_path):
+    program = start(rest, tmp_path)
+    pids = [int(word) for word in program.stdout.readline().split()]
+    out, errors = program.communicate(timeout=240)
+    assert (program.returncode, out, errors) == (0, "", "")
+    assert len(pids) == 2
+    wait_until(lambda: gone(pids))
+    wait_until(lambda: not mine(program))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=soak)])
+def test_when_the_parent_is_ended_its_cluster_and_actors_go(number, tmp_path):
+    program = start("env.step([0, 0, 0]); time.sleep(600)", tmp_path)
+    pids = [int(word) for word in program.stdout.readline().split()]
+    assert len(pids) == 2
+    program.send_signal(number)
+    program.wait()
+    wait_until(lambda: gone(pids))
+    if number != signal.SIGKILL:  # some of Ray's own processes look for their parent once a minute
+        wait_until(lambda: not mine(program))
+    program.stdout.close()
+    program.stderr.close()
+
+
+def start(rest, folder):
+    (folder / "program.py").write_text(SCRIPT.format(rest=rest))
+    return subprocess.Popen(
+        [sys.executable, str(folder / "program.py")],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "MARK": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def mine(program):
+    """What still runs of a program's cluster."""
+    mark = f"MARK={program.args[-1].removesuffix('/program.py')}".encode()
+    found = []
+    for process in psutil.process_iter():
+        try:
+            environment = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+            if mark in environment and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.cmdline())
+        except (OSError, psutil.Error):
+            continue
+    return found
+
+
+# -- forks and threads -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_may_not_use_it_and_does_it_no_harm():
+    with small(forks.CARTPOLES, workers=2) as env, DummyBackend(forks.CARTPOLES) as twin:
+        assert_same(twin.reset(seed=1), env.reset(seed=1), "reset")
+        for call in (lambda: env.step([0, 0, 0]), env.reset, lambda: env.get_attr("spec"), lambda: env.send([0, 0, 0])):
+            told = forks.in_child(call)
+            assert told.startswith("BackendError: ")
+            assert f"was built in process {os.getpid()}, and its actors answer that process alone" in told
+        assert forks.in_child(env.close) == "None"
+        assert forks.in_child(lambda: env.__del__()) == "None"
+        assert_same(twin.step([0, 1, 0]), env.step([0, 1, 0]), "step")
+
+
+def test_inside_a_thread_that_ends_before_it_is_used():
+    built = []
+    thread = threading.Thread(target=lambda: built.append(small(forks.CARTPOLES, workers=2)))
+    thread.start()
+    thread.join()
+    with built.pop() as env, DummyBackend(forks.CARTPOLES) as twin:
+        assert_same(twin.reset(seed=1), env.reset(seed=1), "reset")
+        assert_same(twin.step([0, 1, 0]), env.step([0, 1, 0]), "step")
+
+
+@soak
+def test_two_at_the_same_time_in_threads():
+    forks.test_two_at_the_same_time_in_threads(small)
+
+
+# -- bad manners -------------------------------------------------------------------------------------------------------
+
+BAD = ["Writer", "Mover", "Deaf", "Threads", "Closes", "Buffers", "Huge", "NotANumber", "ArrayReward"]
+WOULD_STAY = ("Mover", "Deaf", "Threads")  # in this process, on dummy
+
+
+def test_what_behaves_badly_works_as_on_dummy_and_goes_when_it_is_told():
+    """All of them side by side, so that one would show what another does to its neighbours."""
+    make = [getattr(isolation, name) for name in BAD]
+    plain = [Faulty if name in WOULD_STAY else getattr(isolation, name) for name in BAD]
+    with patient(make, workers=2) as env, DummyBackend(plain) as twin:
+        pids = [worker.pid for worker in env.health().workers]
+        assert_same(twin.reset(seed=1), env.reset(seed=1), "reset")
+        for k in range(2):
+            assert_same(twin.step([k % 3] * len(BAD)), env.step([k % 3] * len(BAD)), f"step {k}")
+    wait_until(lambda: gone(pids))
+
+
+CASES = isolation.test_it_is_an_error_that_names_the_sub_environment.pytestmark[0].args[1]
+
+
+def test_what_is_wrong_is_an_error_that_names_the_sub_environment():
+    """Every case of the fault suite, each in a row of its own, and between them rows that are right."""
+    cases = [*CASES, (isolation.Lock, "infos ['lock'] cannot be sent between processes")]
+    with small([Faulty, *(make for make, _ in cases), Faulty], workers=2) as env:
+        env.reset(seed=1)
+        with pytest.raises(SubEnvError) as caught:
+            env.step([0] * env.num_envs)
+        assert [error.index for error in caught.value.failures] == list(range(1, 1 + len(cases)))
+        for error, (_, words) in zip(caught.value.failures, cases, strict=True):
+            assert words in str(error)
+        assert caught.value.others[4]["env_id"].tolist() == [0, env.num_envs - 1]
+        env.reset(seed=1)
+
+
+@soak
+@pytest.mark.parametrize("ends_by", ["close", "kill"])
+def test_vectors_within_vectors(ends_by):
+    isolation.test_vectors_within_vectors(small, ends_by)

@@ -1,0 +1,217 @@
+"""Two nodes on one machine, with addresses of their own; clusters that are joined, missing or silent."""
+
+import os
+import socket
+import subprocess
+import sys
+from functools import lru_cache
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+from tests.backends.ray_cluster import STORE, small, wait_until
+from tests.faults.faulty import Faulty, factories
+from vecwrap.backends.actor_link import has_answered
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.errors import BackendError, SubEnvError
+from vecwrap.plan import plan
+from vecwrap.spec import PipelineSpec
+from vecwrap.testing.compare import assert_same
+
+ray = pytest.importorskip("ray")
+ROOT = Path(__file__).parents[2]
+SECOND = "127.0.0.2"  # the second node's address
+SETTINGS = {"num_cpus": 1, "object_store_memory": STORE}
+SOON = {  # Ray's own patience with a node that does not answer is half a minute
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 500,
+    "health_check_timeout_ms": 3000,
+    "health_check_failure_threshold": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def head():
+    """A cluster of one node."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(
+        initialize_head=True, head_node_args={**SETTINGS, "include_dashboard": False, "_system_config": SOON}
+    )
+    cluster.second = None
+    try:
+        yield cluster
+    finally:
+        if ray.is_initialized():
+            ray.shutdown()
+        cluster.shutdown()
+
+
+@pytest.fixture
+def cluster(head, tmp_path_factory):
+    """With a second one, which a test before may have killed; it alone has the module ``only_on_the_second``."""
+    if head.second is None:
+        folder = tmp_path_factory.mktemp("packages")
+        (folder / "only_on_the_second.py").touch()
+        head.second = head.add_node(**SETTINGS, node_ip_address=SECOND, env_vars={"PYTHONPATH": str(folder)})
+    return head
+
+
+@pytest.fixture(autouse=True)
+def no_address(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+def runs_on(cluster):
+    """Whether a cluster answers."""
+    ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
+    try:
+        return ray.get(ray.remote(num_cpus=0)(lambda: 7).remote()) == 7
+    finally:
+        ray.shutdown()
+
+
+# -- where actors go ---------------------------------------------------------------------------------------------------
+
+
+def test_each_actor_goes_where_the_list_of_nodes_says(cluster):
+    head = cluster.head_node.node_id
+    with small([Faulty] * 3, workers=3, address=cluster.address, placement=[SECOND, head]) as env:
+        assert [actor.address == SECOND for actor in env._workers] == [True, False, True]
+        assert [actor.node == head for actor in env._workers] == [False, True, False]
+
+
+def test_explain_names_the_nodes_and_starts_nothing(cluster):
+    backend = {"name": "ray", "address": cluster.address, "placement": [SECOND]}
+    text = " ".join(str(plan(PipelineSpec("CartPole-v1", n=5, backend=backend)).with_spaces()).split())
+    assert f"2 actors, 2 or 3 sub-environments each, 1 CPU each, placement on {SECOND}" in text
+    assert f"(1 CPU, this machine), {SECOND} (1 CPU)" in text
+    assert not ray.is_initialized()
+
+
+class NeedsAPackage(Faulty):
+    def __init__(self):
+        import only_on_the_second  # noqa: F401
+
+        super().__init__()
+
+
+def test_a_package_that_one_node_lacks_is_named_with_that_node(cluster):
+    head = cluster.head_node.node_ip_address
+    with pytest.raises(
+        SubEnvError, match=rf"(?s)sub-environment 1 .*only_on_the_second'.*on node {head}: install the package there"
+    ):
+        small([NeedsAPackage] * 2, workers=2, address=cluster.address, placement=[SECOND, cluster.head_node.node_id])
+    small([NeedsAPackage], address=cluster.address, placement=[SECOND]).close()
+
+
+class Large(gymnasium.Env):
+    """Its observations go by the object store of its node."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (500, 1000), np.uint8)
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.low, {}
+
+    def step(self, action):
+        return self.observation_space.high, 0.0, False, False, {}
+
+
+def test_what_has_come_meanwhile_is_no_hang_though_it_lies_on_another_node(cluster):
+    """The time runs until the answer is there, not until somebody looks for it."""
+    with small([Large] * 4, address=cluster.address, placement=[SECOND], step_timeout=300.0) as env:
+        env.reset(seed=1)
+        for _ in range(5):
+            env.step_async([0] * 4)
+            (actor,) = env._workers
+            wait_until(lambda actor=actor: has_answered(ray, actor))
+            actor.since -= 1000.0
+            assert (env.step_wait()[0] == 255).all()
+
+
+# -- clusters that are joined, missing or silent -----------------------------------------------------------------------
+
+
+def test_a_cluster_that_is_not_there_is_an_error_within_its_time():
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        free = nobody.getsockname()[1]
+    with pytest.raises(
+        BackendError, match=rf'no Ray cluster at address "127.0.0.1:{free}": .*refused.*ray start --head'
+    ):
+        small([None], address=f"127.0.0.1:{free}", connect_timeout=2.0)
+
+
+def test_auto_without_any_cluster_says_so(monkeypatch):
+    monkeypatch.setattr("ray._private.services.find_gcs_addresses", lru_cache(frozenset))  # whatever else runs here
+    monkeypatch.setattr("ray._private.services.find_bootstrap_address", lambda *_: None)
+    with pytest.raises(BackendError, match=r'no Ray cluster at address "auto": Could not find any .*ray start --head'):
+        small([None], address="auto", connect_timeout=30.0)
+
+
+SILENT = """
+from vecwrap.backends.ray import RayBackend
+try:
+    RayBackend([None], address="{address}", connect_timeout=2.0)
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_what_listens_and_says_nothing_is_an_error_within_its_time():
+    """In a program of its own: Ray goes on trying in its thread, until the program ends."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        done = subprocess.run(
+            [sys.executable, "-c", SILENT.format(address=address)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+    assert done.stdout.startswith(f'BackendError no Ray cluster at address "{address}": what listens there has not ')
+    assert "answered as a cluster within 2 s. Start one with" in done.stdout
+    assert done.returncode == 0
+
+
+# -- a node that is lost -----------------------------------------------------------------------------------------------
+
+
+def rows(batch, ids):
+    return {key: leaf[ids] for key, leaf in batch.items()} if isinstance(batch, dict) else batch[ids]
+
+
+def test_a_node_is_lost_and_the_rows_of_the_other_go_on_untouched(cluster, tmp_path):
+    options = {"workers": 2, "num_cpus": 0.5, "address": cluster.address, "restart_backoff": 0.01}
+    env = small(factories(tmp_path, 4), on_failure="restart", **options)
+    reference = DummyBackend(factories(None, 4))
+    try:
+        assert len({actor.node for actor in env._workers}) == 2, "spread is the default"
+        here = env._cluster.here
+        safe = next(list(actor.env_ids) for actor in env._workers if actor.node == here)
+        lost = [i for i in range(4) if i not in safe]
+        assert_same(reference.reset(seed=1)[0], env.reset(seed=1)[0], "reset")
+        told = []
+        for k in range(10_000):  # until the loss has been told, which takes Ray a while, and some steps more
+            if told and k > told[0][0] + 20:
+                break
+            if k == 5:
+                cluster.remove_node(cluster.second, allow_graceful=False)
+                cluster.second = None
+            actions = (np.arange(4) + k) % 3
+            expected, got = reference.step(actions), env.step(actions)
+            for one, other in zip(expected[:4], got[:4], strict=True):
+                assert_same(rows(one, safe), rows(other, safe), f"rows of the node that lives, step {k}")
+            if "restarted" in got[4] and got[4]["_restarted"].any():
+                told.append((k, np.flatnonzero(got[4]["_restarted"]).tolist()))
+                assert got[3][lost].all()
+        assert [rows for _, rows in told] == [lost]
+        assert env.health().restarts.tolist() == [int(i in lost) for i in range(4)]
+        assert {actor.node for actor in env._workers} == {here}
+    finally:
+        env.close()
+        reference.close()
+    assert not ray.is_initialized()  # we had joined, and have left
+    assert runs_on(cluster)

@@ -1,0 +1,99 @@
+"""Infos as numbers in arrays: what is read is what was written, type for type, and columns are those of the dicts."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vecwrap.info_cells import MOST_LAYOUTS, InfoCells
+from vecwrap.infos import columns
+from vecwrap.testing import assert_same
+
+VALUES = st.one_of(
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(),
+    st.booleans(),
+    st.floats(width=32).map(np.float32),
+    st.integers(-9, 9).map(np.int32),
+    st.integers(-9, 9).map(np.int64),
+    st.booleans().map(np.bool_),
+    st.sampled_from(["text", None, 2**70, np.zeros(2)]),
+)
+INFOS = st.lists(st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3), min_size=4, max_size=4)
+
+
+def over_the_same_arrays(*bases):
+    """Several over the same arrays, as processes have them."""
+    arrays = []
+
+    def allocate(shape, dtype):
+        arrays.append(np.zeros(shape, dtype))
+        return arrays[-1]
+
+    cells = [InfoCells(4, allocate, base=bases[0])]
+    for base in bases[1:]:
+        again = iter(arrays)
+        cells.append(InfoCells(4, lambda shape, dtype, again=again: next(again), base))
+    return cells
+
+
+def pair():
+    """A writer and a reader."""
+    return over_the_same_arrays(MOST_LAYOUTS, 0)
+
+
+@given(st.lists(INFOS, min_size=1, max_size=6))
+def test_what_is_taken_is_given_back_and_columns_are_those_of_the_dicts(steps):
+    writer, reader = pair()
+    for infos in steps:
+        taken = [writer.put(row, info) for row, info in enumerate(infos)]
+        reader.know(writer.learnt(0))
+        for row, info in enumerate(infos):
+            got = reader.get(row)
+            if taken[row]:
+                assert list(got or {}) == list(info)
+                assert [type(value) for value in (got or {}).values()] == [type(value) for value in info.values()]
+                assert_same(info, got or {}, "info")
+            else:
+                assert got is None
+        if (found := reader.columns(slice(None))) is not None:
+            assert all(taken)
+            assert list(found) == list(columns(infos))
+            assert_same(columns(infos), found, "columns")
+
+
+def test_rows_of_one_form_are_columns_at_once_also_where_two_writers_learnt_it():
+    writer, reader, other = over_the_same_arrays(MOST_LAYOUTS, 2 * MOST_LAYOUTS, 0)
+    infos = [{"lives": 5 - row, "score": row / 2} for row in range(4)]
+    for turn in range(2):
+        taken = [(writer if row < 2 else other).put(row, info) for row, info in enumerate(infos)]
+        assert taken == [turn == 1 or row % 2 == 1 for row in range(4)]  # a layout is learnt once by each
+        reader.know(writer.learnt(0) | other.learnt(0))
+    found = reader.columns(slice(None))
+    assert_same(columns(infos), found, "columns")
+    assert found["lives"].dtype == np.int64
+    found["lives"][0] = 99
+    assert reader.get(0) == infos[0]  # the columns are the caller's own
+
+
+def test_a_writer_learns_so_many_layouts_and_no_more():
+    writer, _ = pair()
+    for k in range(MOST_LAYOUTS + 5):
+        writer.put(0, {f"key {k}": 1})
+    assert writer.num_learnt == MOST_LAYOUTS
+    assert writer.put(0, {"key 1": 1})
+    assert not writer.put(0, {f"key {MOST_LAYOUTS + 1}": 1})
+    assert not writer.put(0, {f"key {MOST_LAYOUTS + 1}": 1})
+
+
+def test_an_info_that_went_another_way_leaves_nothing_here():
+    writer, reader = pair()
+    for _ in range(2):
+        writer.put(1, {"a": 1})
+    reader.know(writer.learnt(0))
+    assert reader.get(1) == {"a": 1}
+    reader.forget(1)
+    assert reader.get(1) is None
+    assert writer.put(1, {"a": 2})  # also where the writer does not know that it was forgotten
+    assert reader.get(1) == {"a": 2}
+    assert writer.put(1, {})
+    assert reader.get(1) is None

@@ -1,0 +1,106 @@
+"""What runs in a Ray actor: the same worker as in a process of ours, asked and answered by calls.
+
+A call brings messages, of which the last is answered, and a number that says which life of the actor it is meant for:
+Ray starts an actor that died again by itself, and the new one must not take a step that its predecessor was asked for.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from vecwrap.backends.worker import CouldNotMake, Worker, WorkerInit, decode, encode, start
+from vecwrap.sub_env import Failure
+
+__all__ = ["ActorWorker", "Reply", "start_actor", "unpack"]
+
+_LARGE = 4096  # bytes of an array from which on it is worth a buffer of its own
+
+
+class Reply(NamedTuple):
+    """An answer on its way through the object store.
+
+    Attributes:
+        message: the answer, pickled, without the observations where these have buffers of their own.
+        observations: the observations, pickled; None where there are none, or where they are in the message.
+        buffers: what of them is not pickled: the parent reads it where it lies in the object store.
+    """
+
+    message: bytes
+    observations: bytes | None = None
+    buffers: Sequence[Any] = ()
+
+
+def unpack(reply: Reply) -> tuple[Any, ...]:
+    """Give an answer; the arrays of its observations can be read as long as it is held, and not be written."""
+    message: tuple[Any, ...] = decode(reply.message)
+    if reply.observations is None:
+        return message
+    observations = pickle.loads(reply.observations, buffers=reply.buffers)
+    *head, (numbers, _, *rest), failures = message
+    return *head, (numbers, observations, *rest), failures
+
+
+def start_actor(data: bytes) -> tuple[ActorWorker | None, bytes]:
+    """Make the sub-environments of an actor; gives None where that failed, and the answer."""
+    init: WorkerInit = decode(data)
+    try:
+        worker = start(init, lambda: ActorWorker(init))
+    except CouldNotMake as reason:
+        return None, encode(("failed", [failure.without_cause() for failure in reason.failures]))
+    return worker, worker.made
+
+
+class ActorWorker(Worker):
+    """The sub-environments of one actor.
+
+    Args:
+        init: what to make.
+
+    Attributes:
+        made: the answer to the start, pickled.
+    """
+
+    def __init__(self, init: WorkerInit) -> None:
+        self._reply = Reply(b"")
+        super().__init__(None, init)
+        self.made = self._reply.message
+        self._attach()
+
+    def answer(self, data: bytes) -> Reply:
+        """Do what the messages say; gives the answer to the last of them."""
+        for message in decode(data):
+            self._answer(message)
+        reply, self._reply = self._reply, Reply(b"")
+        return reply
+
+    def _send(self, message: Any) -> None:
+        self._reply = Reply(encode(message))
+
+    def _send_rows(self, answers: int, rows: list[int], failures: list[Failure]) -> None:
+        try:
+            self._reply = self._packed(self._rows_message(answers, rows, failures))
+        except Exception:
+            self._reply = self._packed(self._rows_message(answers, *self._without_unsendable(rows, failures)))
+
+    def _packed(self, message: tuple[Any, ...]) -> Reply:
+        """Pickle an answer, the large arrays among its observations beside it.
+
+        Only these: the parent copies them into its own memory anyway. Whatever else is handed out as it comes, so it
+        must be neither read-only nor keep room in the object store.
+        """
+        *head, payload, failures = message
+        numbers, observations, *rest = payload
+        if self._slots.rides_the_pipe or observations is None:
+            return Reply(encode(message))
+        buffers: list[pickle.PickleBuffer] = []
+
+        def stays_inside(buffer: pickle.PickleBuffer) -> bool:
+            if buffer.raw().nbytes < _LARGE:
+                return True
+            buffers.append(buffer)
+            return False
+
+        pickled = pickle.dumps(observations, protocol=5, buffer_callback=stays_inside)
+        return Reply(encode((*head, (numbers, None, *rest), failures)), pickled, buffers)

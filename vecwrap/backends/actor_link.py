@@ -1,0 +1,162 @@
+"""One actor as its parent sees it: where it runs, what it still owes; and the way to hear several of them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vecwrap.backends.restarts import WorkerHealth
+
+__all__ = ["ActorLink", "Call", "fetch", "has_answered", "wait"]
+
+
+@dataclass
+class Call:
+    """A call that an actor has not answered yet.
+
+    Attributes:
+        kind: ``"wake"``, ``"start"``, ``"rows"``, ``"remade"`` or ``"values"``.
+        limit: the name of the option that says how long it may take.
+        seconds: how long it may take; None for any time.
+    """
+
+    kind: str
+    limit: str = ""
+    seconds: float | None = None
+
+
+class ActorLink:
+    """The link to one actor; it outlives the process that the actor runs in.
+
+    Args:
+        number: its number.
+        env_ids: the sub-environments that it holds.
+
+    Attributes:
+        handle: Ray's; None where there is none.
+        life: counts how often it was started; an answer or a step is of one life.
+        init: what its present life is to make, until that has been sent.
+        made: whether its sub-environments are made.
+        torn: whether an interrupt came in the middle of taking in an answer.
+        warned: whether it has been said that it waits.
+        calls: what it still owes, in order, by Ray's reference.
+        later: calls that wait until it is awake: their kind, message and limit.
+        news: messages that go with the next call.
+        pid, node, address: where it runs.
+        since: when it last answered, or was first asked.
+    """
+
+    def __init__(self, number: int, env_ids: range) -> None:
+        self.number = number
+        self.env_ids = env_ids
+        self.handle: Any = None
+        self.life = 0
+        self.init = b""
+        self._up = self.made = self.torn = self.warned = False
+        self.calls: dict[Any, Call] = {}
+        self.later: list[tuple[str, bytes, str]] = []
+        self.news: deque[tuple[Any, ...]] = deque()
+        self.pid: int | None = None
+        self.node = ""
+        self.address = "?"
+        self.since = 0.0
+
+    def begin(self, init: bytes) -> None:
+        """Begin another life, which is to make this."""
+        self.life += 1
+        self._up, self.made, self.torn, self.warned = True, False, False, False
+        self.news.clear()
+        self.init = init
+
+    def is_up(self) -> bool:
+        """Whether it has been started and not been lost."""
+        return self._up
+
+    def call(self, reference: Any, call: Call) -> None:
+        """Take note of a call that was made."""
+        if not self.calls:
+            self.since = time.monotonic()
+        self.calls[reference] = call
+
+    def answered(self, reference: Any) -> Call:
+        """Take note of an answer."""
+        call = self.calls.pop(reference)
+        self.since = time.monotonic()
+        return call
+
+    def forget(self) -> None:
+        """Expect nothing of it."""
+        self._up = False
+        self.calls.clear()
+        self.later.clear()
+        self.news.clear()
+
+    @property
+    def deadline(self) -> float:
+        """When the next answer is overdue; infinity where nothing says so."""
+        first = next(iter(self.calls.values()), None)
+        return math.inf if first is None or first.seconds is None else self.since + first.seconds
+
+    @property
+    def waits_since(self) -> float:
+        """Since when it has waited for its place, or made its environments; infinity where it does not."""
+        first = next(iter(self.calls.values()), None)
+        return self.since if first is not None and first.kind in ("start", "wake") else math.inf
+
+    def owes(self) -> list[str]:
+        """The kinds of answers that it owes, in order."""
+        return [call.kind for call in self.calls.values()] + [kind for kind, _, _ in self.later]
+
+    def health(self) -> WorkerHealth:
+        """Say how it is."""
+        pid = self.pid if self._up and self.made else None
+        return WorkerHealth(self.number, pid, tuple(self.env_ids), self.life - 1)
+
+    def __str__(self) -> str:
+        ids = f"{self.env_ids[0]}-{self.env_ids[-1]}" if len(self.env_ids) > 1 else f"{self.env_ids[0]}"
+        return f"actor {self.number} (pid {self.pid} on node {self.address}, sub-environments {ids})"
+
+
+def wait(ray: Any, actors: Sequence[ActorLink], *, for_all: bool, seconds: float) -> list[tuple[ActorLink, Any]]:
+    """Wait until actors have answered, and say which; an actor's death counts as its answer.
+
+    Args:
+        ray: the package.
+        actors: whose calls.
+        for_all: wait for every answer that is owed: who needs them all is then woken once; False: for the first.
+        seconds: how long at most.
+
+    Returns:
+        Whose answer has come, and its reference.
+    """
+    owed = {reference: actor for actor in actors for reference in actor.calls}
+    if not owed:
+        time.sleep(seconds)
+        return []
+    arrived, _ = ray.wait(list(owed), num_returns=len(owed) if for_all else 1, timeout=seconds)
+    return [(owed[reference], reference) for reference in arrived]
+
+
+def has_answered(ray: Any, actor: ActorLink) -> bool:
+    """Whether the first answer that an actor owes is there, be it on another node."""
+    first = next(iter(actor.calls), None)
+    return first is not None and bool(ray.wait([first], timeout=0, fetch_local=False)[0])
+
+
+def fetch(ray: Any, references: Sequence[Any]) -> list[Any]:
+    """Get answers that have come, each or the error in its place."""
+    try:
+        return list(ray.get(list(references))) if references else []
+    except ray.exceptions.RayError:
+        return [_fetch_one(ray, reference) for reference in references]
+
+
+def _fetch_one(ray: Any, reference: Any) -> Any:
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayError as error:
+        return error

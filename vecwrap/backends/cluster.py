@@ -1,0 +1,221 @@
+"""The Ray cluster that actors run in: joined or started by the first environment, left with the last one.
+
+What somebody else has connected this process to is used and never left; a cluster that was joined is never shut down.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import socket
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from vecwrap.errors import BackendError, PlanError
+
+__all__ = ["Cluster", "Node", "check_address", "close_at_exit", "is_connected", "refuse_without_ray"]
+
+_lock = threading.RLock()
+_clusters: weakref.WeakSet[Cluster] = weakref.WeakSet()  # that this process was connected to by us
+_at_exit: list[Callable[[], None]] = []
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine of the cluster that is up.
+
+    Attributes:
+        id: Ray's name for it.
+        address: its address.
+        resources: what it has in all.
+    """
+
+    id: str
+    address: str
+    resources: Mapping[str, float]
+
+    def __str__(self) -> str:
+        return f"{self.address} ({self.resources.get('CPU', 0):g} CPU)"
+
+
+def refuse_without_ray() -> None:
+    """Refuse to go on where the package ray is missing; without the seconds that its import takes.
+
+    Raises:
+        PlanError: names what to install.
+    """
+    if find_spec("ray") is None:
+        raise PlanError('backend "ray" needs ray: pip install "vecwrap[ray]"')
+
+
+def is_connected() -> bool:
+    """Whether this process is connected to a cluster."""
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())
+
+
+def check_address(address: str | None) -> None:
+    """Refuse an address that is none.
+
+    Raises:
+        PlanError: says what was expected.
+    """
+    if address is None or address in ("auto", "local"):
+        return
+    if address.startswith("ray://"):
+        raise PlanError(
+            f"address: expected auto, local or host:port, got {address!r}; a client of Ray's is no member of the "
+            "cluster, so every observation would take two ways: run this program on a node of it (ray job submit)"
+        )
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise PlanError(f"address: expected auto, local or host:port, got {address!r}")
+
+
+def close_at_exit(close: Callable[[], None]) -> None:
+    """Let something be closed before Ray's own end of the process; call it when Ray has been imported."""
+    if close not in _at_exit:
+        _at_exit.append(close)
+        atexit.register(close)
+
+
+class Cluster:
+    """A connection to a cluster.
+
+    Args:
+        address: None (what this process is connected to, else what ``RAY_ADDRESS`` names, else as ``"local"``),
+            ``"local"`` (a new one on this machine), ``"auto"`` (the one that runs on this machine), or ``"host:port"``.
+        timeout: seconds until a cluster that does not answer is an error.
+        init: further arguments of ``ray.init`` for a cluster that is started here.
+        folders: of this machine that actors need, as ``runtime_env`` of ``ray.init`` takes them.
+
+    Raises:
+        BackendError: there is none, or this process is connected to another one, or without those folders.
+        PlanError: ``ray.init`` does not take that.
+    """
+
+    def __init__(
+        self,
+        address: str | None,
+        timeout: float,
+        init: Mapping[str, Any],
+        folders: Mapping[str, Any] | None = None,
+    ) -> None:
+        refuse_without_ray()
+        import ray
+
+        self.ray: Any = ray
+        with _lock:
+            self.ours = not self.ray.is_initialized() or bool(_clusters)
+            if self.ray.is_initialized():
+                self._refuse_another(address)
+                self._refuse_other_folders(folders)
+            else:
+                self._connect(address or os.environ.get("RAY_ADDRESS") or "local", timeout, init, folders)
+            self.folders = folders
+            if self.ours:
+                _clusters.add(self)
+
+    def leave(self) -> None:
+        """Disconnect, with the last environment; that shuts down what was started here and nothing else."""
+        with _lock:
+            if self not in _clusters:
+                return
+            _clusters.discard(self)
+            if not _clusters and self.ray.is_initialized():
+                self.ray.shutdown()
+
+    def nodes(self) -> list[Node]:
+        """Say which machines are up, this one first."""
+        here = self.here
+        found = [
+            Node(one["NodeID"], one["NodeManagerAddress"], one["Resources"]) for one in self.ray.nodes() if one["Alive"]
+        ]
+        return sorted(found, key=lambda node: node.id != here)
+
+    @property
+    def here(self) -> str:
+        """The id of the node that this process runs on."""
+        node: str = self.ray.get_runtime_context().get_node_id()
+        return node
+
+    def _connect(
+        self, address: str, timeout: float, init: Mapping[str, Any], folders: Mapping[str, Any] | None
+    ) -> None:
+        settings = {"address": address, "logging_level": "ERROR", **({"runtime_env": dict(folders)} if folders else {})}
+        if address == "local":
+            try:
+                self.ray.init(**{"include_dashboard": False, **settings, **init})
+            except (TypeError, ValueError) as error:
+                raise PlanError(f"a Ray cluster cannot be started so: {error}") from error
+            except Exception as error:
+                self.ray.shutdown()  # as far as it has come
+                raise BackendError(
+                    f"a Ray cluster could not be started on this machine: {error} Try again when the machine is less "
+                    'busy, or start one with "ray start --head" and use address: auto'
+                ) from error
+            return
+        if address != "auto":
+            self._refuse_silence(address, timeout)
+        failures: list[BaseException] = []
+
+        def connect() -> None:
+            try:
+                self.ray.init(**settings)
+            except BaseException as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=connect, daemon=True)  # against an address where nothing of Ray's listens,
+        thread.start()  # ray.init waits for minutes and hears no signal
+        thread.join(timeout)
+        if thread.is_alive():
+            raise _no_cluster(address, f"what listens there has not answered as a cluster within {timeout:g} s")
+        if failures and folders and isinstance(failures[0], (TypeError, ValueError)):
+            raise PlanError(f"runtime_env: {failures[0]}") from failures[0]
+        if failures:
+            raise _no_cluster(address, str(failures[0])) from failures[0]
+
+    def _refuse_silence(self, address: str, timeout: float) -> None:
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout).close()
+        except OSError as error:
+            raise _no_cluster(address, f"{error} (waited up to {timeout:g} s)") from error
+
+    def _refuse_another(self, address: str | None) -> None:
+        """One process has one cluster."""
+        connected = self.ray.get_runtime_context().gcs_address
+        if address in (None, "auto", connected):
+            return
+        if address != "local":
+            host, _, port = address.rpartition(":") if address else ("", "", "")
+            with contextlib.suppress(OSError):
+                if f"{socket.gethostbyname(host)}:{port}" == connected:
+                    return
+        raise BackendError(
+            f"address: expected {connected}, which this process is connected to already, got {address!r}; one process "
+            "has one cluster: leave the address out, or call ray.shutdown() before"
+        )
+
+    @staticmethod
+    def _refuse_other_folders(folders: Mapping[str, Any] | None) -> None:
+        """Ray sends folders to the nodes when a process connects."""
+        if folders and not any(cluster.folders == folders for cluster in _clusters):
+            raise BackendError(
+                f"runtime_env: expected no folders of this machine ({', '.join(folders)}), because this process is "
+                f"connected to the cluster already, got {dict(folders)}; give them to ray.init(runtime_env=...) where "
+                "that is called, or a URI here"
+            )
+
+
+def _no_cluster(address: str, why: str) -> BackendError:
+    return BackendError(
+        f'no Ray cluster at address "{address}": {why}. Start one with "ray start --head" (and "ray start '
+        '--address=HOST:6379" on the other machines), or leave the address out for one on this machine alone'
+    )

@@ -1,0 +1,211 @@
+"""A lane between the parent and a worker through shared memory: what is to be stepped, and how far that is.
+
+The parent appends entries, advances its count and rings; the worker takes them in their order, writes the results into
+the slots, advances its own count and rings back. No message is made, and who still spins is not even woken.
+
+Why the hand-over is safe. Each count is one aligned word with one writer, written after what it speaks of. Who heard
+the bell reads all that was written before it was rung, on every processor: ringing and hearing pass through a lock of
+the kernel. Who spins reads the count without having heard the bell, and that is right only where a processor keeps its
+stores in order and its loads in order, as x86-64 does (Intel SDM vol. 3A 9.2.2, "total store order"); on others, arm64
+among them, nobody looks at the counts at all (``ORDERED``): even beside a bell they may be ahead of what it was rung
+for, so there the bell itself says how many entries. Nothing here relies on a store being seen before a later load of
+the same process: who goes to sleep is woken by the bell, which keeps its count.
+"""
+
+from __future__ import annotations
+
+import platform
+import select
+from collections import deque
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+
+import numpy as np
+
+from vecwrap.backends.bell import Bell
+from vecwrap.backends.spinning import Spinner
+from vecwrap.batch import Allocate
+from vecwrap.contract import IntArray
+
+__all__ = ["ORDERED", "Lane", "LaneOfWorker", "Words", "lanes"]
+
+ORDERED = platform.machine().lower() in ("x86_64", "amd64", "i686")
+_ASKED, _DONE = 0, 8  # two cache lines, each with one writer
+_ROWS = (1 << 32) - 1
+WHOLE = 0  # the entry for all rows of a worker; the others are 1 + row
+
+
+class Words:
+    """The shared words of one lane.
+
+    Attributes:
+        counts: how many entries the parent has asked for, and how many the worker has done, ever.
+        entries: what they are: a row, or all of them; and how many messages the worker must have handled before.
+        piped: whether the answer to an entry was sent as a message.
+    """
+
+    def __init__(self, counts: IntArray, entries: IntArray, piped: IntArray) -> None:
+        self.counts, self.entries, self.piped = counts.data, entries.data, piped.data
+        self.size = len(self.entries)
+
+
+def lanes(num_workers: int, largest_share: int, allocate: Allocate) -> list[Words]:
+    """Allocate the words of all lanes: an entry for each row, and one whose count is not read yet."""
+    size = -(-(largest_share + 1) // 8) * 8  # whole cache lines
+    counts = allocate((num_workers, 16), np.int64)
+    entries, piped = (allocate((num_workers, size), np.int64) for _ in range(2))
+    if not counts.flags.writeable:  # they are only measured
+        return []
+    return [Words(*words) for words in zip(counts, entries, piped, strict=True)]
+
+
+class Lane:
+    """The parent's end.
+
+    Args:
+        words: the shared words.
+        rows: all rows of the worker, in their order.
+
+    Attributes:
+        there, back: the bells.
+        piped: whether the answer that was taken last came as a message.
+    """
+
+    def __init__(self, words: Words, rows: Sequence[int]) -> None:
+        self._words = words
+        self._counts = words.counts
+        self._rows = list(rows)
+        self.there, self.back = Bell.create(), Bell.create()
+        self.piped = False
+        self._asked_for: deque[list[int]] = deque()
+        self._asked = self._done = self._heard = 0
+
+    def restart(self) -> None:
+        """Begin anew with another process."""
+        self._asked_for.clear()
+        self._counts[_ASKED] = self._counts[_DONE] = self._asked = self._done = self._heard = 0
+        self.there.hush()
+        self.back.hush()
+
+    def ask(self, rows: list[int] | None, messages: int) -> int:
+        """Ask for steps of these rows (None: all), after so many messages; gives how many answers will come."""
+        asked, entries, size = self._asked, self._words.entries, self._words.size
+        if rows is None:
+            entries[asked % size] = messages << 32 | WHOLE
+            self._asked_for.append(self._rows)
+            answers = 1
+        else:
+            for position, row in enumerate(rows, asked):
+                entries[position % size] = messages << 32 | row + 1
+                self._asked_for.append([row])
+            answers = len(rows)
+        self._asked = self._counts[_ASKED] = asked + answers
+        self.there.ring(answers)
+        return answers
+
+    def hear(self) -> None:
+        """Take note that the bell was rung."""
+        self._heard += self.back.hush()
+
+    def has_answers(self) -> bool:
+        """Whether answers have come that were not taken; where not ``ORDERED``, as far as the bell has told."""
+        return self._num_done() != self._done
+
+    def _num_done(self) -> int:
+        count: int = self._counts[_DONE] if ORDERED else self._heard
+        return count
+
+    @property
+    def owes(self) -> bool:
+        """Whether answers are to come."""
+        return bool(self._asked_for)
+
+    def take(self) -> tuple[list[int], int]:
+        """Give the rows that are done and lie in shared memory, and how many answers that were."""
+        words, rows, answers = self._words, [], 0
+        done = self._num_done()
+        for position in range(self._done, done):
+            group = self._asked_for.popleft()
+            self.piped = bool(words.piped[position % words.size])
+            if not self.piped:
+                rows += group
+                answers += 1
+        self._done = done
+        return rows, answers
+
+    def close(self) -> None:
+        """Give the bells and the shared memory back; may be called again."""
+        self.there.close()
+        self.back.close()
+        for words in ("_counts", "_words"):
+            vars(self).pop(words, None)
+
+
+class LaneOfWorker:
+    """The worker's end.
+
+    Args:
+        words: the shared words.
+        rows: all rows of this worker, in their order.
+        there, back: the bells.
+        connection: where messages come.
+        spins: whether there is a core to spare.
+    """
+
+    def __init__(
+        self, words: Words, rows: Sequence[int], there: Bell, back: Bell, connection: Connection, *, spins: bool
+    ) -> None:
+        self._words = words
+        self._counts = words.counts
+        self._rows = rows
+        self._there, self._back = there, back
+        self._done = self._seen = self._heard = 0
+        self._spinner = Spinner(spins and ORDERED)
+        self._connection = connection
+        self._poller = select.poll()
+        self._poller.register(there.listens, select.POLLIN)
+        self._poller.register(connection.fileno(), select.POLLIN)
+
+    def wait(self) -> bool:
+        """Wait until rows are asked for (True), or else a message has come (False)."""
+        self._spinner.wait(self._look if ORDERED else self._has_seen, self._sleep)
+        return self._has_seen()
+
+    def _look(self) -> bool:
+        self._seen = self._counts[_ASKED] if ORDERED else self._heard
+        return self._seen != self._done
+
+    def _has_seen(self) -> bool:
+        return self._seen != self._done
+
+    def _sleep(self) -> bool:
+        """Whether a message has come, and nothing was asked for before it was sent."""
+        ready = [descriptor for descriptor, _ in self._poller.poll()]
+        self._heard += self._there.hush()
+        return not self._look() and any(descriptor != self._there.listens for descriptor in ready)
+
+    @property
+    def messages_before(self) -> int:
+        """How many messages must have been handled before the next rows."""
+        entry: int = self._words.entries[self._done % self._words.size]
+        return entry >> 32
+
+    def take(self) -> list[Sequence[int]]:
+        """Give the rows of each entry that is asked for now, up to the next that a message must come before."""
+        words, before = self._words, self.messages_before
+        groups: list[Sequence[int]] = []
+        for position in range(self._done, self._seen):
+            entry = words.entries[position % words.size]
+            if entry >> 32 != before:
+                break
+            code = entry & _ROWS
+            groups.append(self._rows if code == WHOLE else [code - 1])
+        return groups
+
+    def answer(self, count: int, *, piped: bool) -> None:
+        """Say that the next entries are done, and whether the answer was sent as a message."""
+        words, done = self._words, self._done
+        for position in range(done, done + count):
+            words.piped[position % words.size] = piped
+        self._done = self._counts[_DONE] = done + count
+        self._back.ring(count)

@@ -1,0 +1,171 @@
+"""Sub-environments in this very process, stepped one after the other."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+
+from vecwrap.contract import Autoreset, Frames
+from vecwrap.slots import Slots
+from vecwrap.sub_env import Failure, SubEnv, Takeover, make_failure
+
+__all__ = ["LocalRows"]
+
+Factory = Callable[[], gymnasium.Env[Any, Any]]
+
+
+class _Job(NamedTuple):
+    """Rows to be stepped, or reset with a seed and options each; and the frames that were wanted when it was asked."""
+
+    env_ids: Sequence[int]
+    resets: Sequence[tuple[int | None, dict[str, Any] | None]] | None
+    frames: Mapping[int, Frames]
+
+    def part(self, which: slice) -> _Job:
+        """Give some of its rows."""
+        return _Job(self.env_ids[which], None if self.resets is None else self.resets[which], self.frames)
+
+
+class LocalRows:
+    """Rows that are stepped here; what is asked for waits in a queue until it is run.
+
+    Args:
+        env_ids: which.
+        factories: how to make each of them.
+    """
+
+    def __init__(self, env_ids: Sequence[int], factories: Sequence[Factory]) -> None:
+        self._factories = dict(zip(env_ids, factories, strict=True))
+        self._sub_envs: dict[int, SubEnv] = {}
+        self._slots: Slots
+        self._jobs: deque[_Job] = deque()
+        self._calls: list[tuple[str, int, tuple[Any, ...]]] = []
+        self._frames: Mapping[int, Frames] = dict.fromkeys(env_ids, Frames.NONE)
+        self._frames_set: Mapping[int, Frames] = self._frames
+
+    def make(self, mode: Autoreset, *, debug: bool) -> dict[int, gymnasium.Env[Any, Any]]:
+        """Make them all; gives them by index.
+
+        Raises:
+            SubEnvError: one raised.
+        """
+        for i, factory in self._factories.items():
+            try:
+                env = factory()
+            except Exception as error:
+                raise make_failure(i, error).error() from error
+            self._sub_envs[i] = SubEnv(i, env, mode, debug=debug)
+        return {i: sub_env.env for i, sub_env in self._sub_envs.items()}
+
+    @property
+    def sub_envs(self) -> list[SubEnv]:
+        """The sub-environments, by ascending index."""
+        return list(self._sub_envs.values())
+
+    def attach(self, slots: Slots) -> None:
+        """Say where the results go."""
+        self._slots = slots
+        for i, sub_env in self._sub_envs.items():
+            sub_env.attach(slots, i)
+
+    def __bool__(self) -> bool:
+        """Whether anything is to be run."""
+        return bool(self._jobs)
+
+    def tell_frames(self, wanted: Sequence[Frames]) -> None:
+        """Say which frames are wanted with the rows that are asked for from now on."""
+        self._frames = {i: wanted[i] for i in self._factories}
+
+    def step(self, env_ids: Sequence[int]) -> None:
+        """Ask for steps, with the actions in the slots."""
+        if env_ids:
+            self._jobs.append(_Job(env_ids, None, self._frames))
+
+    def reset(self, env_ids: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        """Ask for resets."""
+        if env_ids:
+            self._jobs.append(_Job(env_ids, [(seed, options) for seed in seeds], self._frames))
+
+    def shuffle(self, order: np.random.Generator) -> None:
+        """Put what was asked for into a random order, row by row."""
+        rows = [job.part(slice(k, k + 1)) for job in self._jobs for k in range(len(job.env_ids))]
+        self._jobs = deque(rows[k] for k in order.permutation(len(rows)))
+
+    def run(self, arrived: Callable[[list[int], list[Failure]], None], *, one: bool = False) -> None:
+        """Run what was asked for; what raises takes its own row out alone.
+
+        Args:
+            arrived: is told which rows are done, and what failed; also where an interrupt comes between.
+            one: run the first row alone.
+        """
+        while self._jobs:
+            job = self._jobs.popleft()
+            if one and len(job.env_ids) > 1:
+                self._jobs.appendleft(job.part(slice(1, None)))
+                job = job.part(slice(1))
+            self._run(job, arrived)
+            if one:
+                return
+
+    def _run(self, job: _Job, arrived: Callable[[list[int], list[Failure]], None]) -> None:
+        if job.frames is not self._frames_set:
+            for i, sub_env in self._sub_envs.items():
+                sub_env.frames = job.frames[i]
+            self._frames_set = job.frames
+        sub_envs, env_ids, resets = self._sub_envs, job.env_ids, job.resets
+        actions = self._slots.actions.get_all(env_ids) if resets is None else ()
+        done: list[int] = []
+        failures: list[Failure] = []
+        try:
+            for k, i in enumerate(env_ids):
+                try:
+                    if resets is None:
+                        sub_envs[i].step(actions[k])
+                    else:
+                        sub_envs[i].reset(*resets[k])
+                    done.append(i)
+                except BaseException as error:
+                    during, action = ("step", actions[k]) if resets is None else ("reset", None)
+                    failures.append(sub_envs[i].failure(error, during, action))
+                    if not isinstance(error, (Exception, SystemExit)):  # an interrupt: nobody knows how far it got
+                        if k + 1 < len(env_ids):
+                            self._jobs.appendleft(job.part(slice(k + 1, None)))
+                        raise
+        finally:
+            arrived(done, failures)
+
+    def make_anew(self, takeovers: dict[int, Takeover]) -> list[Failure]:
+        """Make sub-environments anew that were lost; gives what failed."""
+        failures = []
+        for i, takeover in takeovers.items():
+            try:
+                self._sub_envs[i] = self._sub_envs[i].made_anew(self._factories[i], takeover)
+            except (Exception, SystemExit) as error:
+                failures.append(make_failure(i, error))
+        return failures
+
+    def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+        """Ask for a method of ``SubEnv`` of each, with its arguments."""
+        self._calls = [(method, i, args) for i, args in zip(env_ids, arguments, strict=True)]
+
+    def answers(self) -> tuple[dict[int, Any], list[Failure]]:
+        """Give what ``ask`` asked for: values by index, and failures."""
+        values: dict[int, Any] = {}
+        failures = []
+        calls, self._calls = self._calls, []
+        for method, i, arguments in calls:
+            try:
+                values[i] = getattr(self._sub_envs[i], method)(*arguments)
+            except (Exception, SystemExit) as error:
+                failures.append(self._sub_envs[i].failure(error, method))
+        return values, failures
+
+    def close(self) -> None:
+        """Close them all."""
+        self._jobs.clear()
+        for sub_env in self._sub_envs.values():
+            sub_env.close()

@@ -1,0 +1,549 @@
+"""Sub-environments in the actors of a Ray cluster: on several machines, or on one."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from gymnasium.error import ClosedEnvironmentError
+from gymnasium.vector import AutoresetMode
+
+from vecwrap.backends.actor import Reply, unpack
+from vecwrap.backends.actor_link import ActorLink, Call, fetch, has_answered, wait
+from vecwrap.backends.base import Description, Factory, refuse_unequal
+from vecwrap.backends.cluster import Cluster, check_address, close_at_exit, is_connected, refuse_without_ray
+from vecwrap.backends.cores import usable_cores
+from vecwrap.backends.host import host_class
+from vecwrap.backends.launch import ONE_THREAD
+from vecwrap.backends.link import LOOK
+from vecwrap.backends.outline import Outline
+from vecwrap.backends.restarts import WorkerHealth
+from vecwrap.backends.room import Request, cpus_of, outline, refuse_small_store, share_out_over
+from vecwrap.backends.worker import encode
+from vecwrap.backends.workers import WorkerBackend, check_limits
+from vecwrap.batch import Batch, tree_map
+from vecwrap.contract import Autoreset, Frames, IntArray
+from vecwrap.errors import ArgumentError, BackendError, PlanError, VecwrapError
+from vecwrap.slots import Slots
+from vecwrap.sub_env import Failure, Takeover
+
+__all__ = ["RayBackend"]
+
+_PATIENCE = 10.0  # seconds for an actor to find its place before a warning says what it waits for
+_NAP = 0.05  # seconds before an actor that Ray is starting anew is asked again
+_MISSING_PACKAGE = ("ModuleNotFoundError", "DependencyNotInstalled")
+_log = logging.getLogger("vecwrap")
+_open_backends: weakref.WeakSet[RayBackend] = weakref.WeakSet()
+
+
+class RayBackend(WorkerBackend[ActorLink]):
+    """Sub-environments in the actors of a Ray cluster; each actor holds several, and may be on another machine.
+
+    Args:
+        factories: one callable for each sub-environment; they travel by value (cloudpickle).
+        workers: how many actors; None means as many as the cluster has CPUs for.
+        envs_per_worker: how many sub-environments an actor, instead of ``workers``.
+        address: None (the cluster that this process is connected to, else that of ``RAY_ADDRESS``, else a new one),
+            ``"local"`` (a new one on this machine, shut down with the last environment), ``"auto"`` (the one that runs
+            on this machine) or ``"host:port"``. What is not started here is never shut down.
+        connect_timeout: seconds until a cluster that does not answer is an error.
+        init: further arguments of ``ray.init`` for a cluster that is started here.
+        num_cpus: CPUs that each actor asks for; a part of one will do.
+        num_gpus: GPUs that each actor asks for.
+        resources: what else each actor asks for, of the names that nodes were started with.
+        placement: ``"spread"`` (over the nodes), ``"pack"`` (on few nodes), or a list of nodes' addresses or ids:
+            actor k goes to the k-th, and round again.
+        runtime_env: Ray's description of what a node needs before the actor starts (``pip``, ``env_vars``, ...).
+            Folders of this machine (``working_dir``, ``py_modules``) go with the connection, so they can be given as
+            long as this process is not connected; environments that are open at a time share them.
+        step_timeout: seconds that an actor may take for its share of a step, autoresets included; one that takes longer
+            is killed, and then ``on_failure`` decides. None waits for ever.
+        reset_timeout: the same for its share of a reset.
+        start_timeout: the same for its start, with all that its environments do when they are made, and the wait for a
+            place.
+        autoreset, copy, batch_size, start_index, seed, debug: as every backend.
+        on_failure, max_restarts, restart_window, restart_backoff: as every backend: see `dummy`.
+
+    Raises:
+        PlanError: an option that does not fit, or Ray is not installed.
+        BackendError: no cluster, too little room in it, a node without a package, or spaces that differ.
+        SubEnvError: a sub-environment cannot be made.
+
+    Example (it starts a cluster, which takes seconds; examples/ray.yaml is the same as a file, and is tried):
+        >>> import vecwrap
+        >>> backend = {"name": "ray", "workers": 2, "num_cpus": 0.5}
+        >>> env = vecwrap.build("CartPole-v1", n=8, backend=backend)  # doctest: +SKIP
+        >>> observations, infos = env.reset(seed=1)  # doctest: +SKIP
+        >>> env.close()  # doctest: +SKIP
+    """
+
+    name: ClassVar[str] = "ray"
+    noun: ClassVar[str] = "actor"
+
+    def __init__(
+        self,
+        factories: Sequence[Factory],
+        *,
+        workers: int | None = None,
+        envs_per_worker: int | None = None,
+        address: str | None = None,
+        connect_timeout: float = 30.0,
+        init: Mapping[str, Any] | None = None,
+        num_cpus: float = 1.0,
+        num_gpus: float = 0.0,
+        resources: Mapping[str, float] | None = None,
+        placement: str | list[str] = "spread",
+        runtime_env: Mapping[str, Any] | None = None,
+        step_timeout: float | None = None,
+        reset_timeout: float | None = None,
+        start_timeout: float | None = None,
+        autoreset: Autoreset | AutoresetMode | str = Autoreset.SAME_STEP,
+        copy: bool = True,
+        batch_size: int | None = None,
+        start_index: int = 0,
+        seed: int | None = None,
+        debug: bool = False,
+        on_failure: Literal["raise", "restart"] = "raise",
+        max_restarts: int | None = 10,
+        restart_window: float | None = 60.0,
+        restart_backoff: float = 0.1,
+    ) -> None:
+        self.closed = True
+        self._limits = {"step_timeout": step_timeout, "reset_timeout": reset_timeout, "start_timeout": start_timeout}
+        given = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources, "placement": placement}
+        self.check_options({**given, "address": address, "connect_timeout": connect_timeout, **self._limits})
+        self._request = Request.of({**given, "runtime_env": runtime_env})
+        self._asked_for = workers, envs_per_worker
+        self._place = address, connect_timeout, init or {}
+        self._restarts_itself = on_failure == "restart"
+        self._workers = []
+        self._torn = False
+        self._broken = None
+        self._owner = os.getpid()
+        self._cluster: Cluster | None = None
+        super().__init__(
+            factories,
+            autoreset=autoreset,
+            copy=copy,
+            batch_size=batch_size,
+            start_index=start_index,
+            seed=seed,
+            debug=debug,
+            on_failure=on_failure,
+            max_restarts=max_restarts,
+            restart_window=restart_window,
+            restart_backoff=restart_backoff,
+        )
+        _open_backends.add(self)
+
+    @staticmethod
+    def check_options(options: Mapping[str, Any]) -> None:
+        """Refuse options that make no sense, before anything is started.
+
+        Raises:
+            PlanError: says which, and what was expected; also where ray is not installed.
+        """
+        refuse_without_ray()
+        check_address(options.get("address"))
+        limits = ("step_timeout", "reset_timeout", "start_timeout", "connect_timeout")
+        check_limits({name: options.get(name) for name in limits})
+        Request.of(options)
+
+    @classmethod
+    def outline(cls, n: int, options: Mapping[str, Any], bytes_there: int | None, bytes_back: int | None) -> Outline:
+        """Say how the sub-environments would be spread; a cluster that runs already is looked at, none is started.
+
+        Args:
+            n: how many sub-environments.
+            options: this backend's.
+            bytes_there: of one action; None where they vary.
+            bytes_back: of one observation; likewise.
+
+        Raises:
+            BackendError: the cluster is not there.
+        """
+        address = options.get("address")
+        if address == "local" or ((address or os.environ.get("RAY_ADDRESS")) is None and not is_connected()):
+            return outline(
+                n, options, usable_cores(), ["a cluster of its own on this machine"], bytes_there, bytes_back
+            )
+        cluster = Cluster(address, options.get("connect_timeout", 30.0), {})
+        try:
+            found = cluster.nodes()
+        finally:
+            cluster.leave()
+        nodes = [str(node).replace(")", ", this machine)") if node is found[0] else str(node) for node in found]
+        return outline(n, options, cpus_of(found), nodes, bytes_there, bytes_back)
+
+    # -- start ---------------------------------------------------------------------------------------------------------
+
+    def _start(self, factories: Sequence[Factory]) -> Description:
+        self._factories = list(factories)
+        self._cluster = Cluster(*self._place, self._request.folders)
+        self._ray = self._cluster.ray
+        self._host = self._ray.remote(host_class())
+        close_at_exit(_close_all)
+        self._nodes = self._cluster.nodes()  # at the start: Ray knows them by their ids though they have gone
+        cpus, per_actor = cpus_of(self._nodes), self._request.needs["CPU"]
+        self._shares = share_out_over(self.num_envs, *self._asked_for, cpus, per_actor)
+        self._request.refuse_no_room(len(self._shares), self._nodes)
+        self.workers = len(self._shares)
+        self._owner_of = np.repeat(range(self.workers), [len(share) for share in self._shares]).tolist()
+        self._descriptions = {}
+        self._start_failures = []
+        self._attaching = False  # whether there are slots, for actors that start from now on
+        self._workers = [ActorLink(number, share) for number, share in enumerate(self._shares)]
+        for actor in self._workers:
+            self._launch(actor, None)
+        self._await_made()
+        first = self._descriptions[0]
+        refuse_unequal(sorted(self._descriptions.items()))
+        self.slots = Slots(self.num_envs, first.observation_space, first.action_space)
+        shares = [(actor.node, len(actor.env_ids)) for actor in self._workers]
+        refuse_small_store(self.bytes_per_observation, shares, self._nodes)
+        self._attaching = True
+        return first
+
+    @property
+    def bytes_per_observation(self) -> float:
+        """Bytes of the arrays in one observation; what has no array form is not counted."""
+        sizes: list[int] = []
+        tree_map(lambda leaf: sizes.append(leaf.nbytes * (leaf.dtype != object)), self.slots.observations.batch())
+        return sum(sizes) / self.num_envs
+
+    def _launch(self, actor: ActorLink, takeovers: dict[int, Takeover] | None) -> None:
+        """Let an actor make its sub-environments; where its process has died, Ray starts another by itself."""
+        actor.begin(self._init_of(actor, takeovers))
+        if actor.handle is None:
+            actor.handle = self._new_handle(actor)
+            self._initiate(actor)
+        else:
+            self._wake(actor)
+
+    def _wake(self, actor: ActorLink) -> None:
+        """Ask for an answer of whatever life: until there is one, Ray has not noticed a death, or is starting anew."""
+        self._call(actor, "wake", actor.handle.answer.remote(0, b""), "start_timeout")
+
+    def _initiate(self, actor: ActorLink) -> None:
+        directory = "" if "working_dir" in {**self._request.runtime_env, **self._request.folders} else str(Path.cwd())
+        where = list(sys.path), directory, ONE_THREAD
+        self._call(actor, "start", actor.handle.start.remote(actor.life, *where, actor.init), "start_timeout")
+        actor.init = b""
+        for kind, data, limit in actor.later:
+            self._call(actor, kind, actor.handle.answer.remote(actor.life, data), limit)
+        actor.later.clear()
+
+    def _new_handle(self, actor: ActorLink) -> Any:
+        options = self._request.options(actor.number, self._nodes, restarts=self._restarts_itself)
+        try:
+            return self._host.options(**options).remote()
+        except (TypeError, ValueError) as error:
+            raise PlanError(f"Ray does not take what actors ask for ({options}): {error}") from error
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def _send_rows(self, actions: Batch, env_ids: IntArray) -> None:
+        self.slots.actions.fill(self.rows(env_ids), actions)
+        messages = []
+        for actor, ids in self._by_worker(env_ids):
+            rows = None if len(ids) == len(actor.env_ids) else [i - actor.env_ids[0] for i in ids]
+            messages.append((actor, ("step", rows, self.slots.actions.export(ids))))
+        self._ask_all(messages, "rows", "step_timeout")
+
+    def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        seed_of = dict(zip(env_ids.tolist(), seeds, strict=True))
+        messages = []
+        for actor, ids in self._by_worker(env_ids):
+            rows = [i - actor.env_ids[0] for i in ids]
+            messages.append((actor, ("reset", rows, [seed_of[i] for i in ids], options)))
+        self._ask_all(messages, "rows", "reset_timeout")
+
+    def _tell_frames(self, wanted: Sequence[Frames]) -> None:
+        for actor in self._workers:
+            if actor.is_up():  # a new one takes them over
+                actor.news.append(("frames", [wanted[i] for i in actor.env_ids]))
+
+    def _make_anew(self, takeovers: dict[int, Takeover]) -> None:
+        for actor, ids in self._by_worker(list(takeovers)):
+            if actor.is_up():
+                rows = [i - actor.env_ids[0] for i in ids]
+                message = ("remake", rows, [takeovers[i] for i in ids])
+                self._ask_all([(actor, message)], "remade", "start_timeout")
+            else:
+                self._launch(actor, takeovers)
+
+    def _poll(self, deadline: float | None) -> None:
+        self._refuse_broken()
+        arrived = len(self._ready) + len(self._failed)
+        if self._due:
+            self._make_due_anew()
+        if len(self._ready) + len(self._failed) == arrived:
+            self._pump(deadline)
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def _ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+        self._refuse_broken()
+        arguments_of: dict[int, tuple[Any, ...]] = dict(zip(env_ids, arguments, strict=True))
+        self._values, self._value_failures, self._unanswered = {}, [], None
+        messages = []
+        for actor, ids in self._by_worker(list(dict.fromkeys(env_ids))):
+            rows = [i - actor.env_ids[0] for i in ids]
+            messages.append((actor, ("ask", method, rows, [arguments_of[i] for i in ids])))
+        self._ask_all(messages, "values", "", what=method)
+
+    # -- talking to the actors -----------------------------------------------------------------------------------------
+
+    def _ask_all(
+        self, messages: Sequence[tuple[ActorLink, tuple[Any, ...]]], kind: str, limit: str, what: str = ""
+    ) -> None:
+        """Give each of these actors its message, in one call with what it is still to be told."""
+        self._refuse_broken()
+        try:
+            pickled = [(actor, encode((*actor.news, message))) for actor, message in messages]
+        except Exception as error:
+            if not what:
+                raise
+            raise ArgumentError(f"{what}: the arguments cannot be sent to another process: {error}") from error
+        for actor, data in pickled:
+            if not actor.is_up():
+                continue  # it was lost a moment ago, in this very call, and its rows are settled
+            actor.news.clear()
+            if actor.init:  # it has not even been told what to make
+                actor.later.append((kind, data, limit))
+            else:
+                self._call(actor, kind, actor.handle.answer.remote(actor.life, data), limit)
+
+    def _call(self, actor: ActorLink, kind: str, reference: Any, limit: str) -> None:
+        actor.call(reference, Call(kind, limit, self._limits.get(limit)))
+
+    def _pump(self, deadline: float | None) -> None:
+        """Take in what has come, once something has.
+
+        Raises:
+            TimeoutError: nothing has, until the deadline.
+            BackendError: an actor is lost, and may not be started again.
+        """
+        while not self._pump_once(deadline):
+            pass
+
+    def _pump_once(self, deadline: float | None) -> bool:
+        """Whether something has come, or something is due."""
+        now = time.monotonic()
+        until = [now + LOOK, *self._due.values(), *(actor.deadline for actor in self._workers)]
+        if deadline is not None:
+            until.append(deadline)
+        seconds = 0.0 if self._torn else max(0.0, min(until) - now)
+        arrived = wait(self._ray, self._workers, for_all=self.batch_size is None, seconds=seconds)
+        if self.closed:  # by another thread, or a signal's handler
+            raise ClosedEnvironmentError("the environment was closed meanwhile")
+        replies = fetch(self._ray, [reference for _, reference in arrived])
+        for (actor, reference), reply in zip(arrived, replies, strict=True):
+            if reference in actor.calls:  # it has not been lost a moment ago
+                self._take_in(actor, reference, reply)
+        now = time.monotonic()
+        overdue = [actor for actor in self._workers if actor.is_up() and (actor.torn or self._is_late(actor, now))]
+        self._torn = False
+        for actor in overdue:
+            self._lose_actor(actor)
+        self._warn_of_waiting(now)
+        if arrived or overdue or (self._due and min(self._due.values()) <= now):
+            return True
+        if deadline is not None and now >= deadline:
+            raise TimeoutError(f"{self._num_out} sub-environments have not answered yet; wait again")
+        return False
+
+    def _is_late(self, actor: ActorLink, now: float) -> bool:
+        """Whether an actor has taken too long; an answer that only has to come here from its node is none of that."""
+        return now > actor.deadline and not has_answered(self._ray, actor)
+
+    def _take_in(self, actor: ActorLink, reference: Any, reply: Any) -> None:
+        exceptions = self._ray.exceptions
+        if isinstance(reply, exceptions.ActorUnavailableError) and actor.calls[reference].kind == "wake":
+            time.sleep(_NAP)
+            since = actor.since
+            del actor.calls[reference]
+            self._wake(actor)
+            actor.since = since
+            return
+        if isinstance(reply, exceptions.RuntimeEnvSetupError):  # it would be the same the next time
+            self._broken = BackendError(
+                f"{actor}: its runtime_env could not be set up, and the environment cannot go on\nRay says: {reply}",
+                worker=actor.number,
+                env_ids=tuple(actor.env_ids),
+            )
+            raise self._broken from reply
+        if isinstance(reply, exceptions.RayError):
+            self._lose_actor(actor, reply)
+            return
+        try:
+            self._handle(actor, actor.answered(reference), reply)
+        except BaseException as error:
+            if not isinstance(error, VecwrapError):  # an interrupt: nobody knows how far it got
+                actor.torn = self._torn = True
+            raise
+
+    def _handle(self, actor: ActorLink, call: Call, reply: Any) -> None:
+        if call.kind == "wake":
+            self._initiate(actor)
+            return
+        if reply is None:  # Ray has started it anew, and nobody has told the new one anything
+            self._lose_actor(actor, told="was started anew by Ray")
+            return
+        if call.kind == "start":
+            reply = self._note_place(actor, *reply)
+        try:
+            kind, *content = unpack(reply)
+        except Exception as error:
+            self._end_worker(actor)
+            told = f"sent what cannot be read here ({type(error).__name__}: {error}), and was killed"
+            self._lose_actor(actor, told=told)
+            return
+        if kind == "rows":
+            _, rows, stepped, payload, failures = content
+            first = actor.env_ids[0]
+            if rows or stepped:
+                self.slots.load(rows + stepped, payload, first)
+            self._arrived([first + row for row in rows], failures)
+        elif kind == "values":
+            values, failures = content
+            self._values.update(values)
+            self._value_failures.extend(failures)
+        elif kind == "made":
+            self._take_in_descriptions(actor, *content)
+        elif kind == "failed":
+            self._take_in_failed_start(actor, *content)
+        else:
+            assert kind == "remade" == call.kind, (kind, call)
+            for failure in content[0]:
+                self._not_made(failure)
+
+    # -- actors that start ---------------------------------------------------------------------------------------------
+
+    def _note_place(
+        self, actor: ActorLink, pid: int, node: str, address: str, missing: str | None, data: bytes
+    ) -> Reply:
+        """Take note of where an actor has been started; gives its answer.
+
+        Raises:
+            BackendError: it lacks a package.
+        """
+        actor.pid, actor.node, actor.address = pid, node, address
+        if missing is not None:
+            self._broken = BackendError(
+                f"node {address} has no package {missing}, which {actor} needs; install it there, or let Ray do it: "
+                "runtime_env={'pip': [...]}",
+                worker=actor.number,
+                env_ids=tuple(actor.env_ids),
+            )
+            raise self._broken
+        return Reply(data)
+
+    def _take_in_failed_start(self, actor: ActorLink, failures: list[Failure]) -> None:
+        note = (
+            f"\nThat was on node {actor.address}: install the package there, or let Ray do it with "
+            "runtime_env={'pip': [...]}."
+        )
+        failures = [replace(one, note=note) if one.kind in _MISSING_PACKAGE else one for one in failures]
+        super()._take_in_failed_start(actor, failures)
+
+    def _warn_of_waiting(self, now: float) -> None:
+        """Say what actors wait for that find no place."""
+        for actor in self._workers:
+            waited = now - actor.waits_since
+            if waited > _PATIENCE and not actor.warned:
+                actor.warned = True
+                free = self._ray.available_resources()
+                _log.warning(
+                    "actor %d has waited %.0f s for its place or its environments; it asks for %s, free in the cluster "
+                    "are %s",
+                    *(actor.number, waited, self._request.needs),
+                    {name: free.get(name, 0.0) for name in self._request.needs},
+                )
+
+    # -- actors that are lost ------------------------------------------------------------------------------------------
+
+    def _lose_actor(self, actor: ActorLink, error: BaseException | None = None, told: str = "") -> None:
+        """End an actor that died or hangs; its sub-environments are made anew, or it is an error.
+
+        Raises:
+            BackendError: the policy says so.
+        """
+        who, owed, calls = str(actor), actor.owes(), list(actor.calls.values())
+        said = ""
+        if error is not None:
+            exceptions = self._ray.exceptions
+            died = isinstance(error, exceptions.RayActorError)
+            told = "died" if died else f"was lost ({type(error).__name__})"
+            said = f"\nRay says: {' '.join(str(error).split())}{_note_of_store(error)}"
+            if isinstance(error, exceptions.ActorDiedError):
+                actor.handle = None  # for good: not even Ray starts it again
+            elif not died:
+                self._end_worker(actor)
+        elif actor.torn:
+            told = "was interrupted in the middle of an answer, and was killed"
+            self._end_worker(actor)
+        elif not told:
+            told = f"did not answer within {calls[0].limit}={calls[0].seconds:g} s, and was killed"
+            self._end_worker(actor)
+        self._forget(actor)
+        self._book_loss(actor, f"{who} {told}", said, owed)
+
+    def _end_worker(self, actor: ActorLink) -> None:
+        """End an actor's process; under ``on_failure="restart"`` Ray starts another by itself."""
+        assert self._cluster is not None
+        if actor.handle is None:
+            return
+        if actor.pid is not None and actor.node == self._cluster.here:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(actor.pid, signal.SIGKILL)  # Ray asks first, and takes seconds where nobody answers
+        else:
+            self._ray.kill(actor.handle, no_restart=not self._restarts_itself)
+
+    def _forget(self, actor: ActorLink) -> None:
+        """Expect nothing of an actor."""
+        actor.forget()
+
+    def _worker_health(self) -> tuple[WorkerHealth, ...]:
+        return tuple(actor.health() for actor in self._workers)
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def _stop(self, timeout: float, terminate: bool) -> None:
+        if os.getpid() != self._owner or self._cluster is None:
+            return
+        actors, self._workers = self._workers, []
+        cluster, self._cluster = self._cluster, None
+        if cluster.ray.is_initialized():
+            handles = [actor.handle for actor in actors if actor.handle is not None]
+            if not terminate:
+                asked = [actor.handle.close.remote() for actor in actors if actor.is_up() and actor.handle is not None]
+                if asked:
+                    cluster.ray.wait(asked, num_returns=len(asked), timeout=min(timeout, 1e6))
+            for handle in handles:
+                cluster.ray.kill(handle)
+        cluster.leave()
+        if hasattr(self, "slots"):
+            del self.slots
+            self._latest = None
+
+
+def _note_of_store(error: BaseException) -> str:
+    if "ObjectStoreFull" not in f"{type(error).__name__} {error}":
+        return ""
+    return "\nThe object store is too small for what one step gives: start Ray with more --object-store-memory."
+
+
+def _close_all() -> None:
+    for backend in list(_open_backends):
+        backend.close(timeout=1.0)

@@ -1,0 +1,205 @@
+"""The room that a cluster has for actors: what each asks for, where it goes, what the object stores must hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vecwrap.backends.cluster import Node
+from vecwrap.backends.outline import Outline
+from vecwrap.backends.workers import share_out
+from vecwrap.errors import BackendError, PlanError, did_you_mean
+from vecwrap.space_text import bytes_text
+
+__all__ = ["Request", "outline", "refuse_small_store", "share_out_over"]
+
+_PLACEMENTS = {"spread": "SPREAD", "pack": "DEFAULT"}
+_FOLDERS = ("working_dir", "py_modules")  # of a runtime_env
+_INLINE = 100 * 1024  # bytes of a reply that Ray sends without its object store
+_BYTES_OF_ROW = 3 * 8 + 7  # rewards and flags
+
+
+def cpus_of(nodes: Sequence[Node]) -> float:
+    """How many CPUs nodes have in all."""
+    return sum(node.resources.get("CPU", 0.0) for node in nodes)
+
+
+def share_out_over(n: int, workers: int | None, each: int | None, cpus: float, per_actor: float) -> list[range]:
+    """Say which sub-environments each actor holds; as many actors as there are CPUs for, unless told otherwise.
+
+    >>> share_out_over(6, None, None, cpus=2.0, per_actor=0.5)
+    [range(0, 2), range(2, 3), range(3, 5), range(5, 6)]
+    """
+    if workers is None and each is None:
+        workers = max(1, int(cpus / (per_actor or 1.0) + 1e-9))
+    return share_out(n, workers, each)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What each actor asks for.
+
+    Attributes:
+        needs: how much of each resource.
+        placement: ``"spread"``, ``"pack"``, or nodes' addresses or ids, taken in turn.
+        runtime_env: what Ray is to do on a node before, but for the folders.
+        folders: of the same, what lies on this machine: Ray takes that from a whole program, not from an actor.
+    """
+
+    needs: Mapping[str, float]
+    placement: str | Sequence[str] = "spread"
+    runtime_env: Mapping[str, Any] = field(default_factory=dict)
+    folders: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Request:
+        """Read the options of the backend.
+
+        Raises:
+            PlanError: says which makes no sense, and what was expected.
+        """
+        needs = {"num_cpus": options.get("num_cpus", 1.0), "num_gpus": options.get("num_gpus", 0.0)}
+        for name, amount in {**needs, **(options.get("resources") or {})}.items():
+            if not amount >= 0:
+                raise PlanError(f"{name}: expected 0 or more, got {amount}")
+        placement = options.get("placement", "spread")
+        if isinstance(placement, str) and placement not in _PLACEMENTS:
+            near = did_you_mean(placement, _PLACEMENTS)
+            raise PlanError(f"placement: expected spread, pack or a list of nodes, got {placement!r}.{near}")
+        if not placement:
+            raise PlanError("placement: expected at least one node, got an empty list")
+        named = {"CPU": needs["num_cpus"], "GPU": needs["num_gpus"], **(options.get("resources") or {})}
+        runtime_env = dict(options.get("runtime_env") or {})
+        folders = {name: value for name, value in runtime_env.items() if name in _FOLDERS and not _is_uploaded(value)}
+        return cls(named, placement, {k: v for k, v in runtime_env.items() if k not in folders}, folders)
+
+    def refuse_no_room(self, actors: int, nodes: Sequence[Node]) -> None:
+        """Refuse what the whole cluster could not give if nothing else ran in it.
+
+        Raises:
+            BackendError: says what of, and how much there is.
+        """
+        for name, amount in self.needs.items():
+            if not amount:
+                continue
+            places = sum(int(node.resources.get(name, 0.0) / amount + 1e-9) for node in nodes)
+            if places < actors:
+                raise BackendError(
+                    f"{actors} actors with {amount:g} {name} each: expected room for as many, got room for {places} in "
+                    f"the whole cluster ({', '.join(map(str, nodes))}); use fewer workers, ask for less (num_cpus, "
+                    "num_gpus, resources), or add nodes"
+                )
+        if not isinstance(self.placement, str):
+            for name in self.placement:
+                _node_named(name, nodes)
+
+    def options(self, number: int, nodes: Sequence[Node], *, restarts: bool) -> dict[str, Any]:
+        """Give Ray's options for an actor.
+
+        Args:
+            number: the actor's.
+            nodes: those that are up.
+            restarts: whether Ray starts its process anew.
+        """
+        others = {name: amount for name, amount in self.needs.items() if name not in ("CPU", "GPU") and amount}
+        return {
+            "num_cpus": self.needs["CPU"],
+            "num_gpus": self.needs["GPU"],
+            "resources": others or None,
+            "runtime_env": dict(self.runtime_env) or None,
+            "scheduling_strategy": self._strategy(number, nodes),
+            "max_restarts": -1 if restarts else 0,
+            "max_task_retries": 0,
+        }
+
+    def _strategy(self, number: int, nodes: Sequence[Node]) -> Any:
+        if isinstance(self.placement, str):
+            return _PLACEMENTS[self.placement]
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        node = _node_named(self.placement[number % len(self.placement)], nodes)
+        return NodeAffinitySchedulingStrategy(node.id, soft=True)  # soft: elsewhere when that node is gone
+
+
+def _is_uploaded(place: Any) -> bool:
+    places = place if isinstance(place, (list, tuple)) else [place]
+    return all("://" in str(one) for one in places)
+
+
+def _node_named(name: str, nodes: Sequence[Node]) -> Node:
+    for node in nodes:
+        if name in (node.address, node.id):
+            return node
+    raise BackendError(f"placement: no node {name} in the cluster; it has {', '.join(map(str, nodes))}")
+
+
+def refuse_small_store(size: float, shares: Sequence[tuple[str, int]], nodes: Sequence[Node]) -> None:
+    """Refuse object stores in which the observations of one step, and the last ones of episodes, have no room.
+
+    Args:
+        size: bytes of one observation.
+        shares: of each actor, the id of its node and how many sub-environments it holds.
+        nodes: this one first; all answers come here.
+
+    Raises:
+        BackendError: says how much is needed.
+    """
+    replies: dict[str, float] = {}
+    for place, count in shares:
+        reply = 2 * size * count
+        if reply > _INLINE:
+            for there in {place, nodes[0].id}:
+                replies[there] = replies.get(there, 0.0) + reply
+    for node in nodes:
+        has = node.resources.get("object_store_memory", math.inf)
+        if (needed := replies.get(node.id, 0.0)) > has:
+            raise BackendError(
+                f"node {node.address}: expected an object store of at least {needed / 1e6:,.0f} MB for the "
+                f"observations of a step ({size / 1e6:.3g} MB each), got {has / 1e6:,.0f} MB; start Ray with "
+                "--object-store-memory (in bytes; object_store_memory in `init` for a cluster of ours), or make "
+                "the observations smaller in the workers"
+            )
+
+
+def outline(
+    n: int,
+    options: Mapping[str, Any],
+    cpus: float,
+    nodes: Sequence[str],
+    bytes_there: int | None,
+    bytes_back: int | None,
+) -> Outline:
+    """Say how sub-environments would be spread.
+
+    Args:
+        n: how many.
+        options: the backend's.
+        cpus: that the cluster has.
+        nodes: that it has, in words.
+        bytes_there: of one action; None where they vary.
+        bytes_back: of one observation; likewise.
+    """
+    each, placement = options.get("num_cpus", 1.0), options.get("placement", "spread")
+    shares = share_out_over(n, options.get("workers"), options.get("envs_per_worker"), cpus, each)
+    sizes = [len(share) for share in shares]
+    some = f"{sizes[0]}" if min(sizes) == max(sizes) else f"{min(sizes)} or {max(sizes)}"
+    placement = placement if isinstance(placement, str) else "on " + ", ".join(placement)
+    back = None if bytes_back is None else n * (bytes_back + _BYTES_OF_ROW)
+    there = None if bytes_there is None else n * bytes_there
+    return Outline(
+        sizes,
+        f"{len(sizes)} actor{'s' * (len(sizes) != 1)}, {some} sub-environment{'s' * (some != '1')} each, "
+        f"{each:g} CPU each, placement {placement}",
+        (
+            f"nodes: {', '.join(nodes)}",
+            f"each step: {len(sizes)} call{'s' * (len(sizes) != 1)}; {_size(back)} of observations, rewards and "
+            f"flags come back, {_size(there)} of actions go; over the wire what actors on other machines hold, "
+            "through memory the rest",
+        ),
+    )
+
+
+def _size(number: int | None) -> str:
+    return "varying bytes" if number is None else bytes_text(number)

@@ -1,0 +1,294 @@
+"""What backends share whose sub-environments live with workers: processes of ours, or the actors of a cluster.
+
+How a worker is started, asked and heard is a backend's own affair; here is what follows for the sub-environments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import time
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import cloudpickle
+
+from vecwrap.backends.base import Backend, Description, Factory, refuse_unequal
+from vecwrap.backends.cores import usable_cores
+from vecwrap.backends.filters import named
+from vecwrap.backends.worker import WorkerInit
+from vecwrap.contract import IntArray
+from vecwrap.errors import BackendError, PlanError, VecwrapError
+from vecwrap.sub_env import Failure, Takeover
+
+__all__ = ["AnyWorker", "WorkerBackend", "check_limits", "share_out"]
+
+
+def share_out(
+    num_envs: int, workers: int | None, envs_per_worker: int | None, parent_share: bool | None = False
+) -> list[range]:
+    """Say which sub-environments each worker holds: consecutive ones, shares that differ by one at most.
+
+    Args:
+        num_envs: n; need not divide evenly.
+        workers: how many workers; None means as many as there are usable cores, n at most.
+        envs_per_worker: how many sub-environments a worker, the last one fewer; instead of ``workers``.
+        parent_share: whether the parent takes the last share; then there is one share more than ``workers``.
+
+    Raises:
+        PlanError: both are given, or one is below 1.
+
+    >>> share_out(5, 2, None), share_out(5, None, 3)
+    ([range(0, 3), range(3, 5)], [range(0, 3), range(3, 5)])
+    """
+    for name, value in (("workers", workers), ("envs_per_worker", envs_per_worker)):
+        if value is not None and value < 1:
+            raise PlanError(f"{name}: expected at least 1, got {value}")
+    if workers is not None and envs_per_worker is not None:
+        raise PlanError("workers and envs_per_worker: expected one of the two, got both; each follows from the other")
+    if envs_per_worker is not None:
+        return [range(i, min(i + envs_per_worker, num_envs)) for i in range(0, num_envs, envs_per_worker)]
+    count = min(workers + bool(parent_share) if workers else usable_cores(), num_envs)
+    bounds = [-(-num_envs * k // count) for k in range(count + 1)]
+    return [range(start, stop) for start, stop in pairwise(bounds)]
+
+
+def check_limits(limits: Mapping[str, float | None]) -> None:
+    """Refuse limits of time that make no sense.
+
+    Raises:
+        PlanError: says which.
+    """
+    for name, seconds in limits.items():
+        if seconds is not None and not seconds > 0:
+            raise PlanError(f"{name}: expected seconds above 0, or None to wait for ever, got {seconds}")
+
+
+class AnyWorker(Protocol):
+    """One worker as its parent sees it; it outlives the process that it runs in.
+
+    Attributes:
+        number: its number.
+        env_ids: the sub-environments that it holds.
+        made: whether its sub-environments are made.
+    """
+
+    number: int
+    env_ids: range
+    made: bool
+
+    def is_up(self) -> bool:
+        """Whether there is a process, as far as is known."""
+
+    def owes(self) -> list[str]:
+        """The kinds of answers that it owes, in order."""
+
+
+_Worker = TypeVar("_Worker", bound=AnyWorker)
+
+
+class WorkerBackend(Backend, Generic[_Worker]):
+    """A backend whose sub-environments live with workers, and are lost with them.
+
+    A backend of this kind adds, to what every backend adds, how it hears its workers (``_pump``), ends one
+    (``_end_worker``) and expects nothing more of it (``_forget``).
+    """
+
+    noun: ClassVar[str] = "worker"
+    """What a worker is called."""
+
+    _owner: int  # the process that built it
+    _factories: Sequence[Factory]
+    _workers: list[_Worker]
+    _owner_of: list[int]  # the number of the worker of each sub-environment
+    _shares: list[range]
+    _descriptions: dict[int, Description]
+    _start_failures: list[Failure]
+    _attaching: bool  # whether there are slots, for workers that start from now on
+    _broken: VecwrapError | None  # what every further call raises
+    _values: dict[int, Any]
+    _value_failures: list[Failure]
+    _unanswered: VecwrapError | None  # a call that a worker died in
+
+    # -- what a backend adds -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _pump(self, deadline: float | None) -> None:
+        """Take in what has come, once something has.
+
+        Raises:
+            TimeoutError: nothing has, until the deadline.
+            BackendError: a worker is lost, and may not be started again.
+        """
+
+    @abstractmethod
+    def _end_worker(self, worker: _Worker) -> None:
+        """End a worker, whatever it does."""
+
+    @abstractmethod
+    def _forget(self, worker: _Worker) -> None:
+        """Expect nothing of a worker that was ended."""
+
+    # -- start ---------------------------------------------------------------------------------------------------------
+
+    def _init_of(
+        self,
+        worker: _Worker,
+        takeovers: Mapping[int, Takeover] | None,
+        *,
+        shared: bool = False,
+        each: bool = False,
+        spins: bool = False,
+    ) -> bytes:
+        """Say what a worker is to make; see ``WorkerInit``."""
+        share = worker.env_ids
+        init = WorkerInit(
+            env_ids=tuple(share),
+            num_envs=self.num_envs,
+            factories=[self._factories[i] for i in share],
+            takeovers=None if takeovers is None else [takeovers[i] for i in share],
+            autoreset=self.autoreset,
+            debug=self.debug,
+            shared=shared,
+            each=each,
+            number=worker.number,
+            num_workers=self.workers,
+            largest_share=max(map(len, self._shares)),
+            spins=spins,
+            filters=named(warnings.filters),
+            log_level=logging.getLogger().level,
+        )
+        try:
+            data: bytes = cloudpickle.dumps(init)
+        except Exception as error:
+            raise PlanError(
+                f"the environments of sub-environments {share[0]} to {share[-1]} cannot be sent to their {self.noun}: "
+                f'{error}; make what cannot be sent inside the factory, or use backend="dummy"'
+            ) from error
+        return data
+
+    def _await_made(self) -> None:
+        """Wait until all sub-environments are made, or one could not be, and those before it are made."""
+        patience = math.inf
+        while not all(worker.made for worker in self._workers):
+            failed = min((failure.index for failure in self._start_failures), default=None)
+            if failed is not None:
+                patience = min(patience, time.monotonic() + 1.0)
+                before = [worker for worker in self._workers if worker.env_ids[0] < failed and not worker.made]
+                if not before or time.monotonic() > patience:
+                    raise min(self._start_failures, key=lambda failure: failure.index).error()
+            self._make_due_anew()
+            with contextlib.suppress(TimeoutError):
+                self._pump(None if failed is None else patience)
+
+    def _take_in_descriptions(self, worker: _Worker, descriptions: list[tuple[int, Description]]) -> None:
+        worker.made = True
+        if not self._attaching:
+            self._descriptions.update(descriptions)
+            return
+        try:
+            refuse_unequal([(0, self._descriptions[0]), *descriptions])
+        except BackendError as error:  # the slots are of other spaces, and it must not write into them
+            self._end_worker(worker)
+            self._forget(worker)
+            self._broken = error
+            raise
+
+    def _take_in_failed_start(self, worker: _Worker, failures: list[Failure]) -> None:
+        reason = str(failures[0].error()).partition("\n")[0]
+        self._forget(worker)
+        if self._lose(list(worker.env_ids), reason, made=False):
+            return
+        if self._attaching:
+            self._broken = self._refused(failures[0]).error()
+            raise self._broken
+        self._start_failures.extend(map(self._refused, failures))
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def _not_sent(self, env_ids: IntArray, error: BaseException) -> None:
+        super()._not_sent(env_ids, error)
+        if not isinstance(error, Exception) and any(worker.owes() for worker in self._workers):
+            self._broken = BackendError(
+                f"{type(error).__name__} came while actions were being sent, so what the {self.noun}s answer can no "
+                "longer be told apart; close() still works, build the environment again to go on"
+            )
+
+    def _by_worker(self, env_ids: Sequence[int] | IntArray) -> list[tuple[_Worker, list[int]]]:
+        """Group indices by the worker that holds them, in their order."""
+        if env_ids is self.all_ids:
+            return [(worker, list(worker.env_ids)) for worker in self._workers]
+        groups: dict[int, list[int]] = {}
+        for i in map(int, env_ids):
+            groups.setdefault(self._owner_of[i], []).append(i)
+        return [(self._workers[number], ids) for number, ids in groups.items() if number < self.workers]
+
+    def _pump_until(self, done: Callable[[], bool], deadline: float | None = None) -> None:
+        while not done():
+            self._refuse_broken()
+            self._make_due_anew()
+            self._pump(deadline)
+
+    def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
+        self._pump_until(lambda: not any("values" in worker.owes() for worker in self._workers), deadline)
+        if self._unanswered is not None:
+            self._pending = None
+            raise self._unanswered
+        return self._values, self._value_failures
+
+    # -- workers that are lost -----------------------------------------------------------------------------------------
+
+    def _book_loss(self, worker: _Worker, reason: str, said: str, owed: Sequence[str], **facts: Any) -> None:
+        """Let the sub-environments of a worker that has ended be made anew, or say that they are not.
+
+        Args:
+            worker: which.
+            reason: which it was and what became of it, in words.
+            said: what is known besides, from its own line on, or "".
+            owed: what it owed.
+            facts: further arguments of the error.
+
+        Raises:
+            BackendError: the policy does not have them made anew.
+        """
+
+        def error(remedy: str) -> BackendError:
+            return BackendError(
+                f"{reason}{said}\n{remedy}", worker=worker.number, env_ids=tuple(worker.env_ids), **facts
+            )
+
+        if self._lose(list(worker.env_ids), reason, made=worker.made):
+            if "values" in owed:
+                self._unanswered = error(
+                    "It is being started again, and the episodes of its sub-environments are lost; the call is not "
+                    "repeated."
+                )
+            return
+        if self._recovery is None:
+            remedy = 'with on_failure="restart" that is done for you'
+        else:
+            remedy = f"it is not done for you, for {self._recovery.restarts.limit_in_words()} are used up"
+        self._broken = error(f"close() still works; build the environment again to go on ({remedy}).")
+        raise self._broken
+
+    # -- what may be called when ---------------------------------------------------------------------------------------
+
+    def _refuse_closed(self, name: str) -> None:
+        if not self.closed and self._broken is None and os.getpid() == self._owner:
+            return
+        super()._refuse_closed(name)
+        if os.getpid() != self._owner:
+            raise BackendError(
+                f"{name}: this environment was built in process {self._owner}, and its {self.noun}s answer that "
+                f"process alone; build one in this process ({os.getpid()})"
+            )
+        self._refuse_broken()
+
+    def _refuse_broken(self) -> None:
+        if self._broken is not None:
+            raise self._broken

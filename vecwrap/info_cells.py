@@ -1,0 +1,142 @@
+"""Infos as numbers in arrays, where they are numbers under a few keys: no dict is made, and none is sent.
+
+Transport only: whoever reads gets the same values of the same types as were written, and columns that are bit for bit
+those which ``vecwrap.infos.columns`` makes of the dicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vecwrap.batch import Allocate
+from vecwrap.contract import IntArray
+
+__all__ = ["MOST_LAYOUTS", "InfoCells", "Layout"]
+
+WIDTH = 16  # numbers in an info
+MOST_LAYOUTS = 32  # that one writer learns; whoever has more sends dicts
+_FLOATS = frozenset({float, np.float64, np.float32})
+_DTYPES: dict[type, np.dtype[Any]] = {
+    int: np.dtype(np.int64),
+    bool: np.dtype(np.bool_),
+    float: np.dtype(np.float64),
+    **{kind: np.dtype(kind) for kind in (np.int64, np.int32, np.bool_, np.float64, np.float32)},
+}
+
+
+class Layout(NamedTuple):
+    """Which keys an info has, in their order, and the type of the value of each."""
+
+    keys: tuple[str, ...]
+    types: tuple[type, ...]
+
+
+class InfoCells:
+    """Cells for the infos of n rows.
+
+    Whoever writes learns layouts from the infos that come, and tells each once; an info of a layout that is not told
+    yet, or that does not fit, is not taken. ``layouts`` says for each row which layout it has; 0: its info is not here.
+
+    Args:
+        num_rows: n.
+        allocate: gives zeroed arrays.
+        base: added to the numbers of the layouts learnt here, so that no two writers use the same.
+    """
+
+    def __init__(self, num_rows: int, allocate: Allocate, base: int = 0) -> None:
+        self.layouts: IntArray = allocate((num_rows,), np.int64)
+        self._integers = allocate((WIDTH, num_rows), np.int64)
+        self._floats = self._integers.view(np.float64)
+        self._views = self._integers.data, self._floats.data  # what is written to: a third of the time an array takes
+        self._base = base
+        self._numbers: dict[Layout, int] = {}
+        self._known: dict[int, Layout] = {}
+        self._written: dict[int, int] = {}  # rows that have a layout, as far as this writer knows
+
+    def __bool__(self) -> bool:
+        """Whether any layout is known."""
+        return bool(self._known)
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def put(self, row: int, info: dict[str, Any] | None) -> bool:
+        """Take an info; False where it does not fit, or its layout is new."""
+        if not info:
+            if self._written.pop(row, 0):
+                self.layouts[row] = 0
+            return True
+        layout = Layout(tuple(info), tuple(map(type, info.values())))
+        number = self._numbers.get(layout, 0)
+        if number and self._fill(row, layout, info):
+            self.layouts[row] = self._written[row] = number
+            return True
+        self.layouts[row] = self._written[row] = 0
+        if not number:
+            self._learn(layout)
+        return False
+
+    def _fill(self, row: int, layout: Layout, info: dict[str, Any]) -> bool:
+        integers, floats = self._views
+        cell = 0
+        try:
+            for value, kind in zip(info.values(), layout.types, strict=True):
+                if kind in _FLOATS:
+                    floats[cell, row] = value
+                else:
+                    integers[cell, row] = value if kind is not np.bool_ else bool(value)
+                cell += 1
+        except ValueError:  # a whole number of more than 64 bits
+            return False
+        return True
+
+    def _learn(self, layout: Layout) -> None:
+        fits = len(layout.keys) <= WIDTH and all(kind in _DTYPES for kind in layout.types)
+        if fits and all(type(key) is str for key in layout.keys) and len(self._numbers) < MOST_LAYOUTS:
+            self._numbers[layout] = number = self._base + len(self._numbers) + 1
+            self._known[number] = layout
+
+    @property
+    def num_learnt(self) -> int:
+        """How many layouts this writer has learnt."""
+        return len(self._numbers)
+
+    def learnt(self, told: int) -> dict[int, Layout]:
+        """Give the layouts that were learnt after the first ``told``."""
+        return {number: layout for number, layout in self._known.items() if number > self._base + told}
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def know(self, layouts: dict[int, Layout]) -> None:
+        """Take note of what another process has learnt."""
+        self._known.update(layouts)
+
+    def get(self, row: int) -> dict[str, Any] | None:
+        """Give the info of a row, or None where it is not here."""
+        layout = self._known.get(int(self.layouts[row]))
+        if layout is None:
+            return None
+        out: dict[str, Any] = {}
+        for cell, (key, kind) in enumerate(zip(layout.keys, layout.types, strict=True)):
+            cells = self._floats if kind in _FLOATS else self._integers
+            out[key] = kind(cells[cell, row])
+        return out
+
+    def forget(self, row: int) -> None:
+        """Take note that the info of a row is elsewhere."""
+        self.layouts[row] = 0
+
+    def columns(self, rows: slice | Sequence[int] | IntArray) -> dict[str, Any] | None:
+        """Give the infos of rows as columns, where all of them have the same keys and types; else None."""
+        numbers = set(self.layouts[rows].tolist())
+        layouts = {self._known.get(number) for number in numbers}
+        if len(layouts) != 1 or (layout := layouts.pop()) is None:
+            return None
+        out: dict[str, Any] = {}
+        for cell, (key, kind) in enumerate(zip(layout.keys, layout.types, strict=True)):
+            cells = self._floats if kind in _FLOATS else self._integers
+            out[key] = column = cells[cell, rows].astype(_DTYPES[kind])
+            out[f"_{key}"] = np.ones(len(column), dtype=np.bool_)
+        return out

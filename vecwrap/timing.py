@@ -1,0 +1,204 @@
+"""Where the time of a vector environment goes: every layer, the backend's wait, the copy, and what is done around it.
+
+An environment that no stopwatch looks at runs the very methods of its classes; there is nothing to switch off.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import gymnasium
+
+from vecwrap import registry
+from vecwrap.backends.base import Backend
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.native import NativeBackend
+from vecwrap.backends.process import ProcessBackend
+from vecwrap.sub_env import SubEnv, Tap
+from vecwrap.vec_env import VecEnv
+
+__all__ = ["Kind", "Part", "Stopwatch"]
+
+Kind: TypeAlias = Literal["environment", "layer", "backend", "face", "policy", "other"]
+
+FACE = ("step", "step_async", "step_wait", "reset", "reset_async", "reset_wait", "send", "recv")
+
+
+@dataclass
+class Part:
+    """One part and the time in which it, and nothing within it, was running.
+
+    Attributes:
+        name: a layer's name in pipelines, or what the part is called.
+        kind: what it is.
+        what: what is counted here, in a few words.
+        nanoseconds: the time.
+        calls: how often it was entered.
+    """
+
+    name: str
+    kind: Kind
+    what: str = ""
+    nanoseconds: int = 0
+    calls: int = 0
+
+
+class Stopwatch:
+    """Times the parts of an environment while it is entered.
+
+    Entering puts timed versions of the private row methods onto this chain's instances, and leaving takes them off.
+    Every moment in between belongs to exactly one part, the innermost that is running, so that the parts add up to the
+    whole to the nanosecond. What the clock itself costs, about a microsecond a part, is in the parts too.
+
+    What runs in workers is in the backend's wait. Where the sub-environments live in this process, on ``dummy``, their
+    layers are told apart; a layer that drives the emulator past its ``step``, as ``atari`` does, holds its time.
+
+    Args:
+        env: the environment; only the thread that enters may step it meanwhile.
+        clock: in nanoseconds.
+
+    Attributes:
+        parts: inner first: the environment, its layers, the backend, the vector's layers, the face; then what
+            ``timed`` named; ``other`` is what runs outside of all of these: the loop that drives the environment.
+
+    >>> import vecwrap
+    >>> env = vecwrap.build("CartPole-v1", n=2, wrappers=["framestack:4"], backend="dummy")
+    >>> observations, infos = env.reset(seed=1)
+    >>> with Stopwatch(env) as watch:
+    ...     for _ in range(10):
+    ...         result = env.step([0, 1])
+    >>> watch.steps, sum(part.nanoseconds for part in watch.parts) == watch.nanoseconds
+    (10, True)
+    >>> [part.name for part in watch.parts if part.kind == "layer"]
+    ['framestack']
+    >>> env.close()
+    """
+
+    def __init__(self, env: VecEnv, *, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._env = env
+        self._clock = clock
+        self._running: list[Part] = []
+        self._since = 0
+        self._put_on: list[tuple[Any, str, Any]] = []
+        self._other = Part("other", "other", "the loop that drives the environment")
+        self._sent = Part("send", "backend", "sends the actions off")
+        self._places = list(self._all_places())
+        parts = {id(part): part for _, _, part in self._places}
+        self.parts = [*parts.values(), self._other]
+
+    @property
+    def steps(self) -> int:
+        """How many vector steps were timed: batches of actions that went down to the backend."""
+        return self._sent.calls
+
+    @property
+    def nanoseconds(self) -> int:
+        """The whole time."""
+        return sum(part.nanoseconds for part in self.parts)
+
+    def timed(self, name: str, kind: Kind, what: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Give a function that does the same, as a part of its own: the policy, say."""
+        part = Part(name, kind, what)
+        self.parts.insert(-1, part)
+        return self._timed(part, function)
+
+    def __enter__(self) -> Stopwatch:
+        for thing, name, part in self._places:
+            before = getattr(thing, name)
+            setattr(thing, name, self._timed(part, before))
+            self._put_on.append((thing, name, before))
+        self._running.append(self._other)
+        self._since = self._clock()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._pass_time()
+        self._running.clear()
+        while self._put_on:
+            thing, name, before = self._put_on.pop()
+            delattr(thing, name)
+            if getattr(thing, name, None) != before:  # it was the instance's own, not its class's
+                setattr(thing, name, before)
+
+    def _timed(self, part: Part, function: Callable[..., Any]) -> Callable[..., Any]:
+        running = self._running
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if not running:  # a policy's function outlives the time in which it is timed
+                return function(*args, **kwargs)
+            self._pass_time()
+            running.append(part)
+            part.calls += 1
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._pass_time()
+                running.pop()
+
+        return run
+
+    def _pass_time(self) -> None:
+        """Give the time since it was last looked at to the part that was running."""
+        now = self._clock()
+        self._running[-1].nanoseconds += now - self._since
+        self._since = now
+
+    # -- where to look ------------------------------------------------------------------------------------------------
+
+    def _all_places(self) -> Iterator[tuple[Any, str, Part]]:
+        """Objects, names of their methods, and the parts that these are; inner parts first."""
+        *layers, root = self._env.layers
+        yield from self._backend_places(root)
+        for layer in reversed(layers):
+            part = Part(_name(layer), "layer", "in this process, around the vector")
+            for name in ("_send", "_send_reset", "_receive"):
+                yield layer, name, part
+        face = Part("face", "face", "checks the actions, makes the five-tuple")
+        for name in FACE:
+            yield self._env, name, face
+
+    def _backend_places(self, root: Any) -> Iterator[tuple[Any, str, Part]]:
+        wait = Part("wait", "backend", "until the workers have answered, and their layers")
+        if isinstance(root, NativeBackend):
+            wait.what = "until the engine has stepped"
+            yield root.vector_env, "step", wait
+            yield root.vector_env, "reset", wait
+        elif isinstance(root, Backend):
+            if isinstance(root, DummyBackend):
+                wait.what = "the loop over the sub-environments"
+                yield from _sub_env_places(root.local.sub_envs, root.spec.id if root.spec else root.env_name)
+            elif isinstance(root, ProcessBackend) and root.own is not None:
+                yield root.own, "run", Part("parent_share", "backend", "steps the sub-environments of this process")
+            yield root, "_poll", wait
+            yield root.slots, "collect", Part("copy", "backend", "makes fresh arrays and infos of all rows")
+        yield root, "_send", self._sent
+        yield root, "_send_reset", Part("resets", "backend", "sends resets off that were asked for")
+        yield root, "_receive", Part("books", "backend", "keeps the books of which rows are home")
+
+
+def _sub_env_places(sub_envs: list[SubEnv], env_name: str) -> Iterator[tuple[Any, str, Part]]:
+    """The environment itself, then each layer around it; one part for all sub-environments."""
+    parts: dict[tuple[int, type], Part] = {}
+    for sub_env in sub_envs:
+        around = []
+        env: Any = sub_env.env
+        while isinstance(env, gymnasium.Wrapper) and not isinstance(env, Tap):
+            around.append(env)
+            env = env.env
+        if isinstance(env, Tap):
+            env = env.env
+        else:  # no layers: what is around it is its own
+            env, around = sub_env.env, []
+        for depth, thing in enumerate([env, *reversed(around)]):
+            if (depth, type(thing)) not in parts:
+                part = Part(_name(thing), "layer", "in each sub-environment")
+                parts[depth, type(thing)] = part if depth else Part(env_name, "environment", "the environment itself")
+            for name in ("step", "reset"):
+                yield thing, name, parts[depth, type(thing)]
+
+
+def _name(layer: Any) -> str:
+    return registry.wrappers.name_of(type(layer)) or type(layer).__name__
