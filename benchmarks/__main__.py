@@ -18,7 +18,7 @@ from benchmarks.targets import TARGETS
 from benchmarks.workloads import Workload, workloads
 from vecwrap.bench.machine import describe_machine, machine_line
 from vecwrap.bench.report import markdown, to_data
-from vecwrap.bench.results import WorkResult, judge
+from vecwrap.bench.results import Verdict, WorkResult, judge
 from vecwrap.bench.rounds import measure_rounds
 from vecwrap.commands.bench import print_result, print_targets, progress
 
@@ -69,24 +69,32 @@ def main(given: Sequence[str] | None = None) -> int:
     results: list[WorkResult] = []
     grown: list[growth.Grown] = []
     status = 0
+
+    def keep() -> tuple[str, list[Verdict]]:
+        """Write what there is by now: a run that is killed later has it."""
+        verdicts = [judge(target, results) for target in TARGETS if target.work in {result.key for result in results}]
+        verdicts += filter(None, map(growth.judge_curve, grown))
+        text = markdown(machine, results, verdicts)
+        write(options.out, text, to_data(machine, results, verdicts, growth=[each.to_data() for each in grown]))
+        return text, verdicts
+
     try:
         for work in works:
             if work.key in keys:
                 results.append(run(work, options, console))
                 print_result(results[-1], console)
+                keep()
         for curve in () if options.no_growth else curves:
             if curve.key in keys:
                 grown.append(grow(curve, options, console))
                 growth.print_curve(grown[-1], console)
+                keep()
     except KeyboardInterrupt:
         console.print(Text("\ninterrupted; what follows is what was measured until then", style="yellow"))
         status = INTERRUPTED
-    verdicts = [judge(target, results) for target in TARGETS if target.work in {result.key for result in results}]
-    verdicts += filter(None, map(growth.judge_curve, grown))
+    text, verdicts = keep()
     if verdicts:
         print_targets(verdicts, console)
-    text = markdown(machine, results, verdicts)
-    write(options.out, text, to_data(machine, results, verdicts, growth=[each.to_data() for each in grown]))
     plots = pages.plot(grown, options.out, console)
     if options.publish and not status:
         pages.publish(text, plots)

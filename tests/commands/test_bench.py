@@ -57,6 +57,12 @@ def test_a_peer_that_was_asked_for_and_cannot_take_part_is_a_finding(capsys):
     assert "Gymnasium Sync" in out
 
 
+def test_a_peer_that_is_not_installed_is_told_with_the_line_that_installs_it(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    assert main(["bench", "CartPole-v1 n=2 backend=dummy", "--vs", "envpool", *QUICK]) == 1
+    assert "EnvPool: envpool is not installed: pip install envpool" in capsys.readouterr().out
+
+
 def test_without_being_asked_for_it_is_none(capsys, monkeypatch):
     monkeypatch.setattr("vecwrap.commands.bench.DEFAULT_PEERS", "gymnasium,ale")
     assert main(["bench", PIPELINE, *QUICK]) == 0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from vecwrap.bench.contender import Contender
-from vecwrap.bench.ours import built, ideal, one_process, share_variants
+from vecwrap.bench.ours import at_once, built, ideal, one_process, share_variants
 from vecwrap.bench.peers import peer_contenders
 from vecwrap.bench.results import WorkResult
 from vecwrap.bench.rounds import measure_rounds
@@ -15,10 +15,10 @@ from vecwrap.errors import PlanError
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec
 
-__all__ = ["OTHER_BACKENDS", "compare_pipeline", "our_contenders", "references"]
+__all__ = ["ASKED_FOR", "OTHER_BACKENDS", "compare_pipeline", "our_contenders", "references", "refuse_asked_for_resets"]
 
 OTHER_BACKENDS = ("shmem", "subprocess", "dummy")
-_ASKED_FOR = (Autoreset.DISABLED, Autoreset.EPISODIC)
+ASKED_FOR = (Autoreset.DISABLED, Autoreset.EPISODIC)
 
 
 def our_contenders(
@@ -45,10 +45,10 @@ def our_contenders(
 
 
 def references(spec: PipelineSpec) -> list[Contender]:
-    """What the cores could do: the bare environment's loop, or where layers run in the workers, theirs."""
+    """What the cores could do: the bare environment's loop, or where layers run in the workers, theirs; and at once."""
     planned = plan(spec)
     inner = any(layer.runs_in == "worker" for layer in planned.layers)
-    return [one_process(planned) if inner else ideal(planned)]
+    return [one_process(planned) if inner else ideal(planned), at_once(planned)]
 
 
 def compare_pipeline(
@@ -87,7 +87,7 @@ def compare_pipeline(
 def refuse_asked_for_resets(spec: PipelineSpec) -> None:
     """Refuse the modes in which resets are asked for: when they come is the user's loop, not the backend's work."""
     mode = Autoreset.parse(spec.autoreset)
-    if mode in _ASKED_FOR:
+    if mode in ASKED_FOR:
         raise PlanError(
             f"{spec.where('autoreset')}: expected same_step or next_step, in which stepping alone goes on for ever, "
             f"got {mode.value}. Write autoreset: same_step to compare it."

@@ -7,19 +7,19 @@ import dataclasses
 import functools
 import itertools
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 
-from vecwrap import registry
 from vecwrap.backends.cores import usable_cores
+from vecwrap.bench.at_once import AtOnce
 from vecwrap.bench.contender import SEED, CannotRun, Contender, Steps, Throughput, action_batches
 from vecwrap.build import build_plan
 from vecwrap.environments import MakeEnvironment
 from vecwrap.errors import VecwrapError
-from vecwrap.layer_plan import path_parameters
+from vecwrap.layer_plan import PlannedLayer, path_parameters
 from vecwrap.plan import Plan, plan
 from vecwrap.signatures import Signature
 from vecwrap.spec import PipelineSpec
@@ -27,7 +27,18 @@ from vecwrap.sub_env import SubEnvFactory
 from vecwrap.testing.compare import assert_same, rows_of
 from vecwrap.vec_env import VecEnv
 
-__all__ = ["StreamError", "built", "compare_streams", "ideal", "loop", "one_process", "share_variants"]
+__all__ = [
+    "StreamError",
+    "at_once",
+    "built",
+    "compare_streams",
+    "driver",
+    "ideal",
+    "into",
+    "loop",
+    "one_process",
+    "share_variants",
+]
 
 LOCKSTEP = 32  # vector steps that are compared with dummy before anything is timed
 # The wall clock in a monitor's record is no part of the stream.
@@ -56,13 +67,16 @@ def _open(name: str, spec: PipelineSpec) -> Throughput:
         with build_plan(plan(into(reference, folder / "dummy"))) as dummy:
             compare_streams(name, dummy, env)
         env.reset(seed=SEED)
-        batches = action_batches(env.single_action_space, env.num_envs, as_list=True)
-        if spec.batch_size is None:
-            run = Steps(env.step, batches, env.num_envs)
-        else:
-            env.send(batches[0])
-            run = Steps(_send_and_receive(env), batches, spec.batch_size)
-        return Throughput(run, stack.pop_all().close)
+        return Throughput(driver(env, spec.batch_size), stack.pop_all().close)
+
+
+def driver(env: VecEnv, batch_size: int | None) -> Steps:
+    """What steps an environment that has been reset: by ``send`` and ``recv`` with a ``batch_size``, else ``step``."""
+    batches = action_batches(env.single_action_space, env.num_envs, as_list=True)
+    if batch_size is None:
+        return Steps(env.step, batches, env.num_envs)
+    env.send(batches[0])
+    return Steps(_send_and_receive(env), batches, batch_size)
 
 
 def _send_and_receive(env: VecEnv) -> Callable[[Any], None]:
@@ -142,25 +156,44 @@ def _refuse(reason: str) -> Any:
 
 def ideal(planned: Plan) -> Contender:
     """Cores × one process that loops over one environment as ``gymnasium.make`` gives it, resets included."""
-    make = planned.environment.factories[0]
-    if isinstance(make, MakeEnvironment):
-        make = functools.partial(gymnasium.make, make.env_spec, **make.kwargs)
     note = "a loop over one environment as gymnasium.make gives it, times the cores"
-    return Contender(f"ideal: {usable_cores()} × one process", "reference", functools.partial(loop, make), note)
+    open_it = functools.partial(loop, _bare(planned), usable_cores())
+    return Contender(f"ideal: {usable_cores()} × one process", "reference", open_it, note)
 
 
 def one_process(planned: Plan) -> Contender:
     """Cores × one process that loops over one environment with the layers that run in the workers."""
-    layers = [layer for layer in planned.layers if layer.runs_in == "worker"]
-    make = SubEnvFactory(planned.environment.factories[0], tuple(layer.around_sub_env for layer in layers))
-    names = " and ".join(layer.spec.name for layer in layers)
+    names = " and ".join(layer.spec.name for layer in _inner(planned))
     name = f"{usable_cores()} × {names or 'the bare environment'} in one process"
     note = "a loop over one environment as our workers hold it, times the cores"
-    return Contender(name, "reference", functools.partial(loop, make), note)
+    return Contender(name, "reference", functools.partial(loop, _with_layers(planned), usable_cores()), note)
 
 
-def loop(make: Callable[[], gymnasium.Env[Any, Any]]) -> Throughput:
-    """Open a loop over one environment; its rate is multiplied with the cores."""
+def at_once(planned: Plan) -> Contender:
+    """One process for each core, each looping over one such environment, all at the same time."""
+    make = _with_layers(planned) if _inner(planned) else _bare(planned)
+    note = "one such loop for each core at the same time, added up: what the cores give when all of them work"
+    open_it = functools.partial(AtOnce, loop, make, usable_cores())
+    return Contender(f"{usable_cores()} processes at once", "reference", open_it, note)
+
+
+def _inner(planned: Plan) -> list[PlannedLayer]:
+    return [layer for layer in planned.layers if layer.runs_in == "worker"]
+
+
+def _bare(planned: Plan) -> Callable[[], gymnasium.Env[Any, Any]]:
+    make = planned.environment.factories[0]
+    if isinstance(make, MakeEnvironment):
+        return functools.partial(gymnasium.make, make.env_spec, **make.kwargs)
+    return make
+
+
+def _with_layers(planned: Plan) -> Callable[[], gymnasium.Env[Any, Any]]:
+    return SubEnvFactory(planned.environment.factories[0], tuple(layer.around_sub_env for layer in _inner(planned)))
+
+
+def loop(make: Callable[[], gymnasium.Env[Any, Any]], factor: int = 1) -> Throughput:
+    """Open a loop over one environment; its rate is multiplied with ``factor``."""
     env = make()
     env.reset(seed=SEED)
     actions = itertools.cycle(action_batches(env.action_space, 1, as_list=True))
@@ -173,9 +206,4 @@ def loop(make: Callable[[], gymnasium.Env[Any, Any]]) -> Throughput:
                 reset()
         return count
 
-    return Throughput(run, env.close, factor=usable_cores())
-
-
-def backend_names() -> Mapping[str, None]:
-    """The backends that ``vecwrap bench`` compares, in the order of its rows."""
-    return dict.fromkeys(name for name in ("dummy", "subprocess", "shmem") if name in registry.backends.names())
+    return Throughput(run, env.close, factor=factor)

@@ -15,6 +15,7 @@ from vecwrap.bench.peers.translation import (
     Work,
     atari_settings,
     cannot,
+    contenders_of,
     sub_env_factories,
     warm_forkserver,
     wrapped,
@@ -78,15 +79,11 @@ class Gymnasium:
             )
             return _running(work, env)
 
-        return [
-            Contender(name, "peer", start, work.note)
-            for name, start in zip(self.names, (sync, asynchronous), strict=True)
-        ]
+        return contenders_of(self.names, (sync, asynchronous), work.note)
 
 
 def _running(work: Work, env: Any) -> Throughput:
-    for wrap in work.around:
-        env = wrap(env)
+    env = work.wrapped(env)
     env.reset(seed=SEED)
     return Throughput(Steps(env.step, action_batches(env.single_action_space, env.num_envs), env.num_envs), env.close)
 

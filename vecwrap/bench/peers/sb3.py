@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -13,6 +14,7 @@ from vecwrap.bench.peers.translation import (
     Work,
     atari_settings,
     cannot,
+    contenders_of,
     sub_env_factories,
     warm_forkserver,
 )
@@ -73,20 +75,13 @@ class StableBaselines3:
             modes=(Autoreset.SAME_STEP,),
         )
 
-        def start(name: str) -> Callable[[], Throughput]:
-            def open_it() -> Throughput:
-                warm_forkserver()
-                return _running(work, getattr(vec_env(), name)(list(work.factories)))
-
-            return open_it
-
-        kinds = ("DummyVecEnv", "SubprocVecEnv")
-        return [Contender(name, "peer", start(kind), work.note) for name, kind in zip(self.names, kinds, strict=True)]
+        starts = [partial(_running, kind, work) for kind in ("DummyVecEnv", "SubprocVecEnv")]
+        return contenders_of(self.names, starts, work.note)
 
 
-def _running(work: Work, env: Any) -> Throughput:
-    for wrap in work.around:
-        env = wrap(env)
+def _running(kind: str, work: Work) -> Throughput:
+    warm_forkserver()
+    env = work.wrapped(getattr(vec_env(), kind)(list(work.factories)))
     env.seed(SEED)
     env.reset()
     batches = action_batches(env.action_space, env.num_envs, as_list=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,15 @@ from gymnasium.wrappers import RecordEpisodeStatistics
 
 from vecwrap.bench.contender import SEED, Contender, Steps, Throughput, action_batches, peer_module
 from vecwrap.bench.peers.gymnasium import atari, framestack
-from vecwrap.bench.peers.translation import Counterpart, Work, forkserver, sub_env_factories, warm_forkserver, wrapped
+from vecwrap.bench.peers.translation import (
+    Counterpart,
+    Work,
+    contenders_of,
+    forkserver,
+    sub_env_factories,
+    warm_forkserver,
+    wrapped,
+)
 from vecwrap.contract import Autoreset
 from vecwrap.plan import Plan
 from vecwrap.wrappers.atari import Atari
@@ -39,13 +48,9 @@ class Tianshou:
             partial=True,
         )
         batch_size = planned.pipeline.batch_size
-
-        def start(kind: str) -> Callable[[], Throughput]:
-            return lambda: _running(kind, work, batch_size)
-
+        starts = [partial(_running, kind, work, batch_size) for kind in ("SubprocVectorEnv", "ShmemVectorEnv")]
         note = "; ".join(filter(None, ("the loop resets ended rows by a call of its own", work.note)))
-        kinds = ("SubprocVectorEnv", "ShmemVectorEnv")
-        return [Contender(name, "peer", start(kind), note) for name, kind in zip(self.names, kinds, strict=True)]
+        return contenders_of(self.names, starts, note)
 
 
 def _running(kind: str, work: Work, batch_size: int | None) -> Throughput:

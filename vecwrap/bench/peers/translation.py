@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import gymnasium
 
-from vecwrap.bench.contender import CannotRun
+from vecwrap.bench.contender import CannotRun, Contender, Throughput
 from vecwrap.contract import Autoreset
 from vecwrap.environments import WrapSubEnv
 from vecwrap.layer_plan import PlannedLayer
@@ -28,6 +28,7 @@ __all__ = [
     "atari_only",
     "atari_settings",
     "cannot",
+    "contenders_of",
     "forkserver",
     "sub_env_factories",
     "warm_forkserver",
@@ -70,6 +71,12 @@ class Work:
         """All differences in one line."""
         return "; ".join(note for note in self.notes if note)
 
+    def wrapped(self, env: Any) -> Any:
+        """Put around a vector of the peer's what belongs there."""
+        for wrap in self.around:
+            env = wrap(env)
+        return env
+
 
 @dataclass(frozen=True)
 class Factory:
@@ -89,6 +96,11 @@ class Factory:
 def cannot(peer: str, why: str) -> NoReturn:
     """Say that a peer cannot do the same work."""
     raise CannotRun(f"{peer} cannot do the same work: {why}")
+
+
+def contenders_of(names: Sequence[str], starts: Sequence[Callable[[], Throughput]], note: str) -> list[Contender]:
+    """A contender for each kind of vector that a peer has; all do the same work, so one note holds for them."""
+    return [Contender(name, "peer", start, note) for name, start in zip(names, starts, strict=True)]
 
 
 def sub_env_factories(
