@@ -16,12 +16,14 @@ from vecwrap.layer_plan import plan_layers, refuse_layers_of_sub_envs
 from vecwrap.layer_spec import read_layers
 from vecwrap.pipeline_file import SUFFIXES
 from vecwrap.plan import Plan, plan
+from vecwrap.run_folder import Run, read_run
 from vecwrap.source import Source
 from vecwrap.spec import PipelineSpec
 from vecwrap.vec_env import VecEnv
+from vecwrap.viewer import Viewer
 from vecwrap.wrapper import VecEnvWrapper
 
-__all__ = ["build", "build_plan", "load", "read", "wrap"]
+__all__ = ["build", "build_plan", "load", "read", "rebuild", "wrap"]
 
 
 def build(
@@ -34,6 +36,7 @@ def build(
     envs_per_worker: int | None = None,
     start_method: str | None = None,
     daemon: bool = True,
+    parent_share: bool | None = None,
     on_failure: Literal["raise", "restart"] = "raise",
     max_restarts: int | None = 10,
     restart_window: float | None = 60.0,
@@ -70,6 +73,10 @@ def build(
         start_method: None: a worker is a fresh interpreter, which needs no ``__main__`` guard; or multiprocessing's
             ``"spawn"``, ``"forkserver"`` or ``"fork"``, with its rules.
         daemon: False: at the interpreter's exit, wait for workers that still close.
+        parent_share: whether this process steps a share itself while it would only wait, in ``step_wait``; None: with
+            shmem, where nothing asks for isolation (``workers``, ``on_failure``, a time limit, ``batch_size``) and the
+            environment and its inner layers are Gymnasium's, ale-py's or vecwrap's. An environment that crashes or
+            hangs there takes this process along.
         on_failure: ``"restart"``: a sub-environment that raises is made anew, and so are those of a worker that dies or
             hangs; the episodes lost with them end truncated (docs/reliability.md).
         max_restarts: how often each may be made anew within ``restart_window``; None: no limit.
@@ -83,7 +90,7 @@ def build(
         seed: used by the first reset that is given none; sub-environment i gets ``seed + start_index + i``.
         start_index: the index of the first sub-environment, where this is a part of a larger vector.
         autoreset: ``"same_step"``, ``"next_step"``, ``"disabled"`` or ``"episodic"``.
-        render_mode: as ``gymnasium.make``.
+        render_mode: as ``gymnasium.make``; ``"human"`` shows all sub-environments in one window.
         env_kwargs: further arguments for ``gymnasium.make``, or for the callables.
         debug: check every action and observation against its space.
         stats: an environment, or a file that its ``save`` wrote, whose running statistics this one uses, frozen: the
@@ -113,6 +120,7 @@ def build(
         "envs_per_worker": envs_per_worker,
         "start_method": start_method,
         "daemon": daemon,
+        "parent_share": parent_share,
         "on_failure": on_failure,
         "max_restarts": max_restarts,
         "restart_window": restart_window,
@@ -141,13 +149,18 @@ def load(
     stats: VecEnv | str | Path | None = None,
     **overrides: Any,
 ) -> VecEnv:
-    """Build the pipeline of a YAML or JSON file.
+    """Build the pipeline of a YAML or JSON file, or of a run folder with the statistics that lie there.
+
+    A folder is one that ``vecwrap run --out`` filled. Its pipeline is compared with what ``monitor.csv`` and the
+    statistics say that they are of. What the environment writes leaves the run's own files alone: it goes into the
+    folder ``loaded`` within the run's, and that of an evaluation into ``eval``.
 
     Args:
-        path: the file; paths in it are relative to it.
+        path: the file, and paths in it are relative to it; or the folder.
         mode: ``"eval"`` for the evaluation that belongs to it: what its section ``eval`` says, whole games and raw
-            rewards for ``atari``, and statistics that stand still.
-        stats: as ``build``; for an evaluation the training environment, or a file that its ``save`` wrote.
+            rewards for ``atari``, and statistics that stand still. ``"train"``: those of a folder go on from there.
+        stats: as ``build``; for an evaluation the training environment, or a file that its ``save`` wrote. None: a
+            folder's own, else those that the pipeline names.
         overrides: a pipeline's keys, and the backend's that ``build`` has (``workers``, ``on_failure``, ...); they
             replace what the file says, ``wrappers`` and ``env_kwargs`` as a whole. A key with dots reaches inside:
             ``**{"wrappers.framestack.k": 2}``.
@@ -157,8 +170,35 @@ def load(
 
     Raises:
         VecwrapError: as ``build``, with file and line.
+
+    >>> from tempfile import mkdtemp
+    >>> file = Path(mkdtemp()) / "cartpole.yaml"
+    >>> _ = file.write_text(PipelineSpec.parse("CartPole-v1 n=4 backend=dummy | framestack:4").to_yaml())
+    >>> with load(file, n=2, **{"wrappers.framestack.k": 3}) as env:
+    ...     observations, infos = env.reset(seed=1)
+    >>> observations.shape, observations.dtype
+    ((2, 3, 4), dtype('float32'))
     """
+    if Path(path).is_dir():
+        run = read_run(path)
+        return rebuild(run, run.pipeline(mode, overrides), stats)
     return build_plan(plan(in_mode(PipelineSpec.load(path), mode, overrides)), stats)
+
+
+def rebuild(run: Run, pipeline: PipelineSpec, stats: VecEnv | str | Path | None = None) -> VecEnv:
+    """Build a pipeline of a run folder with the folder's statistics.
+
+    Args:
+        run: the folder.
+        pipeline: what ``run.pipeline`` gave.
+        stats: others than the folder's, as ``build``.
+
+    Raises:
+        VecwrapError: as ``build``.
+    """
+    if stats is not None or pipeline.stats is not None or run.statistics is None:
+        return build_plan(plan(pipeline), stats)
+    return build_plan(plan(pipeline), run.statistics).train(pipeline.training)
 
 
 def wrap(
@@ -196,6 +236,11 @@ def wrap(
     _, layers = plan_layers(read_layers(wrappers, Source(steps=("wrappers",))))
     refuse_layers_of_sub_envs(layers)
     env = vector_env
+    if hasattr(env, "env_is_wrapped"):  # SB3's word alone
+        raise PlanError(
+            f"wrap: expected a gymnasium.vector.VectorEnv, got {type(env).__name__} of Stable-Baselines3's kind; "
+            "vecwrap.wrap(vecwrap.from_sb3(venv), [...]) puts layers around it"
+        )
     if not isinstance(env, VecEnv):
         env = NativeBackend(vector_env, autoreset=autoreset, masked_resets=masked_resets, seed=seed)
     for layer in layers:
@@ -216,11 +261,16 @@ def build_plan(checked: Plan, stats: VecEnv | str | Path | None = None) -> VecEn
     """
     env = checked.start()
     try:
+        made = [env]
         for layer in checked.layers:
             if layer.runs_in == "parent":
                 env = layer.around_vector(env)
+                made.append(env)
+        shown = checked.of_made(made)
+        if checked.pipeline.render_mode == "human":
+            env = Viewer(env)
         for part in env.layers:
-            part.pipeline = checked.pipeline
+            part.pipeline, part._plan = checked.pipeline, shown
             if hasattr(part, "on_pipeline"):
                 part.on_pipeline(checked.pipeline)
         stats = checked.pipeline.stats if stats is None else stats

@@ -6,10 +6,8 @@ so a stranger's file runs no code. Saving is atomic: a crash leaves the old file
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +17,13 @@ import numpy as np
 
 from vecwrap.errors import CheckpointError
 from vecwrap.running import RunningStatistics
+from vecwrap.whole_file import write_whole
 
 if TYPE_CHECKING:
     from vecwrap.vec_env import VecEnv
     from vecwrap.wrapper import VecEnvWrapper
 
-__all__ = ["load_state_dict", "read_state", "share_statistics", "state_dict", "write_state"]
+__all__ = ["load_state_dict", "read_state", "share_statistics", "state_dict", "statistics_dict", "write_state"]
 
 FORMAT = 1
 _STRUCTURE = "structure"
@@ -36,17 +35,25 @@ def state_dict(env: VecEnv) -> dict[str, Any]:
     root._refuse_pending("state_dict")
     sub_envs, reason = root._sub_env_states()
     return {
-        "format": FORMAT,
-        "chain": _chain_of(env),
+        **statistics_dict(env),
         "layers": [layer.layer_state() for layer in _wrappers(env)],
         "training": [layer.training for layer in _wrappers(env)],
+        "sub_envs": sub_envs,
+        "sub_envs_missing": reason,
+        "shown": env._all_observations() if sub_envs is not None else None,
+    }
+
+
+def statistics_dict(env: VecEnv) -> dict[str, Any]:
+    """Give the running statistics alone, for ``share_statistics``; the backend may have failed or been closed."""
+    return {
+        "format": FORMAT,
+        "hash": env.pipeline.hash if env.pipeline is not None else None,
+        "chain": _chain_of(env),
         "statistics": [
             {name: statistics.state() for name, statistics in layer.layer_statistics().items()}
             for layer in _wrappers(env)
         ],
-        "sub_envs": sub_envs,
-        "sub_envs_missing": reason,
-        "shown": env._all_observations() if sub_envs is not None else None,
     }
 
 
@@ -60,6 +67,11 @@ def load_state_dict(env: VecEnv, state: dict[str, Any]) -> None:
     root._refuse_pending("load_state_dict")
     if state.get("format") != FORMAT:
         raise CheckpointError(f"expected a state of format {FORMAT}, got {state.get('format')!r}; save it anew")
+    if "layers" not in state:
+        raise CheckpointError(
+            "expected the state of a chain, got its running statistics alone, which a run writes into its folder; use "
+            "them with stats=, or load the folder: vecwrap.load"
+        )
     expected = _chain_of(env)
     for key in expected:
         if state["chain"].get(key) != expected[key]:
@@ -128,7 +140,7 @@ def _chain_of(env: VecEnv) -> dict[str, Any]:
     root = env._root
     pipeline = env.pipeline
     return {
-        "environment": root.spec.id if root.spec is not None else root.env_name,
+        "environment": root.env_id,
         "n": env.num_envs,
         "autoreset": root.autoreset.value,
         "layers": [type(layer).__name__ for layer in reversed(env.layers[:-1])],
@@ -159,20 +171,10 @@ def write_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
         CheckpointError: something in it is neither an array nor JSON; says where.
         OSError: the disk is full or the folder cannot be written; the old file is as it was.
     """
-    path = Path(path)
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     text = json.dumps(_split(state, arrays, "state"))
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, **{_STRUCTURE: np.frombuffer(text.encode(), dtype=np.uint8)}, **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
+    members = {_STRUCTURE: np.frombuffer(text.encode(), dtype=np.uint8), **arrays}
+    write_whole(Path(path), lambda file: np.savez(file, **members), to_disk=True)  # type: ignore[arg-type]
 
 
 def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from filling the memory. Nothing is constructed or evaluated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from vecwrap.errors import SpecError
 from vecwrap.scalars import printable
 
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_VALUES", "Builder", "Document", "Steps", "read_text"]
+__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_VALUES", "Builder", "Document", "Steps", "read_text", "reader"]
 
 MAX_BYTES = 1_000_000
 MAX_VALUES = 20_000  # aliases counted at what they stand for: a bomb is refused when it reaches this
@@ -77,12 +77,15 @@ class Builder:
     Args:
         name: the file's name, for errors.
         text: the file's text, whose length is limited too.
+
+    Attributes:
+        name: the file's name.
     """
 
     def __init__(self, name: str, text: str) -> None:
         if len(text) > MAX_BYTES:
             raise SpecError(f"{name}: expected a pipeline of at most 1 MB, got {len(text):,} characters.")
-        self._name = name
+        self.name = name
         self._open: list[_Open] = []
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._lines: dict[Steps, int] = {(): 1}
@@ -127,7 +130,7 @@ class Builder:
 
     def fail(self, line: int, message: str) -> NoReturn:
         """Raise a SpecError with file and line."""
-        raise SpecError(f"{self._name}:{line}: {printable(message[:400])}{'' if message.endswith('?') else '.'}")
+        raise SpecError(f"{self.name}:{line}: {printable(message[:400])}{'' if message.endswith('?') else '.'}")
 
     def _steps(self) -> Steps:
         if not self._open:
@@ -171,3 +174,23 @@ class Builder:
             self.fail(
                 line, f"the file stands for more than {MAX_VALUES:,} values, aliases counted; is this a pipeline?"
             )
+
+
+def reader(feed: Callable[[str, Builder], None]) -> Callable[[str, str], Document]:
+    """Make a reader of a language of a function that hands a text's scalars and brackets to a builder.
+
+    Args:
+        feed: takes the text and the builder.
+
+    Returns:
+        A function of a file's text and of its name, for errors. It gives what the text says, and raises a SpecError
+        with file and line.
+    """
+
+    def read(text: str, name: str) -> Document:
+        builder = Builder(name, text)
+        feed(text, builder)
+        return builder.document()
+
+    read.__name__, read.__qualname__, read.__doc__ = feed.__name__, feed.__qualname__, feed.__doc__
+    return read

@@ -26,14 +26,22 @@ from vecwrap.signatures import Signature
 from vecwrap.source import Source
 from vecwrap.values import Settings, callable_name, copied, shown
 
-__all__ = ["Environment", "MakeEnvironment", "WrapSubEnv", "find_environment", "refusal", "refuse_unsendable"]
+__all__ = [
+    "Environment",
+    "MakeEnvironment",
+    "WrapSubEnv",
+    "engine_of",
+    "find_environment",
+    "refusal",
+    "refuse_unsendable",
+]
 
 Env = gymnasium.Env[Any, Any]
 
 # Modules that need a package which their distribution does not install by itself, and the command that does.
 _NEEDS = {
     "gymnasium.envs.box2d.": ("Box2D", 'pip install swig "gymnasium[box2d]"'),
-    "gymnasium.envs.mujoco.": ("mujoco", 'pip install "gymnasium[mujoco]"'),
+    "gymnasium.envs.mujoco.": ("mujoco", 'pip install "vecwrap[mujoco]"'),
     "ale_py.": ("ale_py", 'pip install "vecwrap[atari]"'),
 }
 _ATARI = re.compile(
@@ -131,6 +139,13 @@ class Environment:
     one_each: bool = False
 
     @property
+    def is_shipped(self) -> bool:
+        """Whether Gymnasium or ale-py ships it, so that much is known of how it behaves."""
+        entry = self.env_spec.entry_point if self.env_spec is not None else None
+        module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
+        return str(module).startswith(("gymnasium.envs.", "ale_py."))
+
+    @property
     def name(self) -> str:
         """What it is called in a plan."""
         if self.one_each:
@@ -197,6 +212,16 @@ def find_environment(
     return Environment(target, (_with_kwargs(target, kwargs, source),))
 
 
+def engine_of(entry_point: Any) -> str | None:
+    """The package that an environment's module needs, where its distribution does not install it by itself.
+
+    >>> engine_of("gymnasium.envs.mujoco.walker2d_v5:Walker2dEnv"), engine_of("gymnasium.envs.classic_control:CartPole")
+    ('mujoco', None)
+    """
+    path = f"{entry_point}.".replace(":", ".")
+    return next((package for prefix, (package, _) in _NEEDS.items() if path.startswith(prefix)), None)
+
+
 # -- ids --------------------------------------------------------------------------------------------------------------
 
 
@@ -256,9 +281,10 @@ def _registered(target: str, found: EnvSpec, kwargs: dict[str, Any], source: Sou
         raise SpecError(f'{source} "{target}": is registered without an entry point for one environment.')
     entry_point = found.entry_point
     if isinstance(entry_point, str):
-        for prefix, (package, command) in _NEEDS.items():
-            if f"{entry_point}.".replace(":", ".").startswith(prefix) and not _installed(package):
-                raise SpecError(f"{source.prefix()}{target} needs {package.replace('_', '-')}: {command}")
+        needed = engine_of(entry_point)
+        if needed and not _installed(needed):
+            command = next(command for package, command in _NEEDS.values() if package == needed)
+            raise SpecError(f"{source.prefix()}{target} needs {needed.replace('_', '-')}: {command}")
         module_name, _, attr = entry_point.partition(":")
         if module_name == "__main__":  # another process has another one
             found = dataclasses.replace(found, entry_point=getattr(_imported("__main__", source), attr))

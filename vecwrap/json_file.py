@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from vecwrap.document import MAX_DEPTH, Builder, Document
+from vecwrap.document import MAX_DEPTH, Builder, reader
 from vecwrap.errors import SpecError
 from vecwrap.scalars import read_integer
 
@@ -15,18 +15,10 @@ __all__ = ["read_json"]
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s"{}\[\]:,]+|\n')
 
 
-def read_json(text: str, name: str) -> Document:
-    """Read one JSON document; a key that stands twice is refused with both lines.
-
-    Args:
-        text: the file's text.
-        name: the file's name, for errors.
-
-    Raises:
-        SpecError: with file and line.
-    """
-    builder = Builder(name, text)
-    _check(text, name)
+@reader
+def read_json(text: str, builder: Builder) -> None:
+    """Read one JSON document; a key that stands twice is refused with both lines."""
+    _check(text, builder.name)
     line = 1
     for match in _TOKEN.finditer(text):
         token = match[0]
@@ -42,7 +34,6 @@ def read_json(text: str, name: str) -> Document:
             except ValueError as error:  # a number of too many digits
                 builder.fail(line, str(error))
             builder.scalar(value, line)
-    return builder.document()
 
 
 def _check(text: str, name: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,17 @@ from typing import Any
 from vecwrap import registry
 from vecwrap.backend_plan import PIPELINE_KEYS, plan_backend
 from vecwrap.backends.cores import usable_cores
-from vecwrap.backends.process import ProcessBackend, share_out
+from vecwrap.backends.outline import Outline
+from vecwrap.backends.process import ProcessBackend
+from vecwrap.backends.workers import share_out
 from vecwrap.environments import Environment, find_environment, refuse_unsendable
 from vecwrap.errors import PlanError, SpecError, SubEnvError, did_you_mean
 from vecwrap.evaluation import differences, evaluation
 from vecwrap.layer_plan import PlannedLayer, placed, plan_layers, refuse_layers_of_sub_envs, refuse_wrong_order
-from vecwrap.plan_text import WIDTH, Line, Row, plain_text, plan_data, plan_lines
+from vecwrap.plan_html import plan_html
+from vecwrap.plan_text import WIDTH, Line, Row, Shares, plain_text, plan_data, plan_lines
 from vecwrap.probe import LentEngine, OneForAll, Probe, Stage, outer_stages
+from vecwrap.space_text import bytes_of
 from vecwrap.spec import PipelineSpec
 from vecwrap.sub_env import SubEnvFactory
 from vecwrap.values import shown
@@ -46,7 +50,9 @@ class Plan:
         backend_options: its options.
         reason: why this backend, where it was left to vecwrap.
         written: the spec as it was written.
-        stages: what comes out of the environment and after each layer; None before ``with_spaces``.
+        stages: what comes out of the environment and after each layer; None before ``with_spaces``, and where it is not
+            known.
+        outline: what the backend itself says of how it would run this, where it says anything; likewise.
     """
 
     pipeline: PipelineSpec
@@ -56,7 +62,8 @@ class Plan:
     backend_options: Mapping[str, Any]
     reason: str
     written: PipelineSpec
-    stages: tuple[Stage, ...] | None = None
+    stages: tuple[Stage | None, ...] | None = None
+    outline: Outline | None = None
 
     @property
     def n(self) -> int:
@@ -89,7 +96,7 @@ class Plan:
         """
         looked = self.with_refusals()
         for stage in looked.stages or ():
-            if stage.refusal is not None:
+            if stage is not None and stage.refusal is not None:
                 raise stage.refusal
         return looked
 
@@ -111,7 +118,15 @@ class Plan:
             stages += outer_stages(OneForAll(one, self.n, self._for_every_backend), outer, stages[-1])
         finally:
             one.close()
-        return dataclasses.replace(self, stages=stages)
+        return dataclasses.replace(self, stages=stages, outline=self._outline(stages[len(inner)]))
+
+    def _outline(self, inside: Stage) -> Outline | None:
+        """Ask the backend, given the last stage within the workers."""
+        if not hasattr(self.backend, "outline"):
+            return None
+        sizes = bytes_of(inside.action_space), bytes_of(inside.observation_space)
+        outline: Outline = self.backend.outline(self.n, self.backend_options, *sizes)
+        return outline
 
     @property
     def in_this_process(self) -> bool:
@@ -119,12 +134,14 @@ class Plan:
         return self.pipeline.backend.target == "dummy"
 
     @property
-    def shares(self) -> list[int] | None:
-        """How many sub-environments each worker holds; None where the backend has no workers of ours."""
+    def shares(self) -> Shares | None:
+        """Who holds how many sub-environments; None where the backend has no workers of ours."""
         if not (isinstance(self.backend, type) and issubclass(self.backend, ProcessBackend)):
             return None
-        options = self.backend_options
-        return [len(share) for share in share_out(self.n, options.get("workers"), options.get("envs_per_worker"))]
+        names = ("workers", "envs_per_worker", "parent_share")
+        shares = [len(share) for share in share_out(self.n, *map(self.backend_options.get, names))]
+        own = shares.pop() if self.backend_options.get("parent_share") and len(shares) > 1 else 0
+        return Shares(shares, own)
 
     @property
     def _for_every_backend(self) -> dict[str, Any]:
@@ -158,14 +175,30 @@ class Plan:
 
     def lines(self, width: int = WIDTH) -> list[Line]:
         """The same, each line in parts that say what they are."""
-        return plan_lines(self.pipeline, self.rows, self.shares, self.reason, width)
+        return plan_lines(self.pipeline, self.rows, self.shares, self.reason, width, self.outline)
 
     def to_dict(self) -> dict[str, Any]:
         """Give all that is shown as plain data, for JSON."""
-        return plan_data(self.pipeline, self.rows, self.shares, self.reason)
+        return plan_data(self.pipeline, self.rows, self.shares, self.reason, self.outline)
+
+    def of_made(self, made: Sequence[VecEnv]) -> Plan:
+        """Give the plan with the spaces of what was made of it.
+
+        Those of the sub-environments' own layers are not known here, but for the last one's.
+
+        Args:
+            made: the backend, then what each layer of the vector made.
+        """
+        known = [Stage(env.single_observation_space, env.single_action_space, env.render_mode) for env in made]
+        unknown = [None] * (len(self.layers) + 1 - len(known))
+        return dataclasses.replace(self, stages=(*unknown, *known))
 
     def __str__(self) -> str:
         return self.text()
+
+    def _repr_html_(self) -> str:
+        """A table, for notebooks."""
+        return plan_html(self.pipeline, self.rows, self.shares, self.reason)
 
 
 def _started(backend: Callable[..., VecEnv], factories: list[Any], settings: Mapping[str, Any], plan: Plan) -> VecEnv:
@@ -242,12 +275,14 @@ def plan(spec: PipelineSpec) -> Plan:
           at an episode's end: truncates the episode after max_episode_steps steps, and counts anew.
     backend shmem: ...
     """
-    environment = find_environment(spec.env, spec.env_kwargs, spec.render_mode, spec.source.at("env"))
+    rendered = "rgb_array" if spec.render_mode == "human" else spec.render_mode  # one window shows the frames of all
+    environment = find_environment(spec.env, spec.env_kwargs, rendered, spec.source.at("env"))
     n = _how_many(spec, environment)
     words, layers = plan_layers(spec.wrappers)
     refuse_wrong_order(layers)
     environment = _adapted(environment, spec, layers)
-    backend, options, backend_spec, reason = plan_backend(spec, n)
+    known = environment.is_shipped and all(_is_shipped(layer) for layer in layers if layer.runs_in == "worker")
+    backend, options, backend_spec, reason = plan_backend(spec, n, known=known)
     resolved = dataclasses.replace(
         spec, env=environment.target, n=n, wrappers=words, backend=backend_spec, stats=_stats(spec)
     )
@@ -255,6 +290,11 @@ def plan(spec: PipelineSpec) -> Plan:
     if backend_spec.target != "dummy":
         _refuse_unsendable(environment, layers, spec)
     return Plan(resolved, environment, layers, backend, options, reason, written=spec)
+
+
+def _is_shipped(layer: PlannedLayer) -> bool:
+    """Whether a layer's code is ours or Gymnasium's."""
+    return str(getattr(layer.target, "__module__", "")).partition(".")[0] in ("vecwrap", "gymnasium")
 
 
 def _stats(spec: PipelineSpec) -> str | None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
+from vecwrap.backends.outline import Outline
 from vecwrap.probe import Stage
 from vecwrap.space_text import bytes_of, bytes_text, short_text, space_data, space_text
 from vecwrap.spec import PipelineSpec
 from vecwrap.values import is_scalar, shown
 
-__all__ = ["WIDTH", "Line", "Role", "Row", "plain_text", "plan_data", "plan_lines"]
+__all__ = ["WIDTH", "Line", "Role", "Row", "backend_text", "head_text", "plain_text", "plan_data", "plan_lines"]
 
 WIDTH = 110
 _LONG = {False: 34, True: 22}  # by whether it is narrow: characters of a space in a column; a longer one gets a line
@@ -99,17 +100,30 @@ def plain_text(lines: Sequence[Line]) -> str:
     return "\n".join("".join(text for _, text in line) for line in lines)
 
 
+class Shares(NamedTuple):
+    """How many sub-environments each worker holds, and the parent (0: none)."""
+
+    workers: list[int]
+    parent: int
+
+
 def plan_lines(
-    pipeline: PipelineSpec, rows: Sequence[Row], shares: list[int] | None, reason: str, width: int = WIDTH
+    pipeline: PipelineSpec,
+    rows: Sequence[Row],
+    shares: Shares | None,
+    reason: str,
+    width: int = WIDTH,
+    outline: Outline | None = None,
 ) -> list[Line]:
     """Write a plan.
 
     Args:
         pipeline: the resolved spec.
         rows: the environment, then the layers, inner first.
-        shares: how many sub-environments each worker holds.
+        shares: who holds how many sub-environments; None where nobody else does.
         reason: why this backend.
         width: of the text; names and spaces may be wider.
+        outline: what the backend itself says.
     """
     long = _LONG[width < _NARROW]
     table = [_cells(row, pipeline.n or 0, long) for row in rows]
@@ -119,7 +133,7 @@ def plan_lines(
     widths = [max(map(len, column)) for column in zip(titles, *table, strict=True)]
     names, arguments_below = _names(rows, width - sum(len(_GAP) + each for each in widths))
     name_width = max(map(len, names))
-    lines: list[Line] = [[("head", part)] for part in _head(pipeline, width)]
+    lines: list[Line] = [[("head", part)] for part in _wrapped(head_text(pipeline), width, "")]
     lines.append([("title", " " * name_width + _columns(titles, widths))])
     for depth, (row, name, cells) in enumerate(zip(rows, names, table, strict=True)):
         indent = "  " * depth + row.name
@@ -128,14 +142,15 @@ def plan_lines(
         notes = ([row.arguments] if depth in arguments_below else []) + _notes(row, pipeline, long)
         for note in notes:
             lines += [[("note", part)] for part in _wrapped(note, width, "  " * depth + "    ")]
-    return lines + [[("plain", part)] for part in _backend_lines(pipeline, shares, reason, width)]
+    return lines + [[("plain", part)] for part in _backend_lines(pipeline, shares, reason, width, outline)]
 
 
-def _head(pipeline: PipelineSpec, width: int) -> list[str]:
+def head_text(pipeline: PipelineSpec) -> str:
+    """What the pipeline is, in a line."""
     head = [pipeline.env_name, f"n={pipeline.n}", pipeline.autoreset, f"pipeline {pipeline.hash}"]
     if pipeline.seed is not None:
         head.insert(2, f"seed={pipeline.seed}")
-    return _wrapped(", ".join(head), width, "")
+    return ", ".join(head)
 
 
 def _cells(row: Row, n: int, long: int) -> list[str]:
@@ -198,30 +213,45 @@ def _or_endless(space: Any) -> str:
     )  # fmt: skip
 
 
-def _backend_lines(pipeline: PipelineSpec, shares: list[int] | None, reason: str, width: int) -> list[str]:
+def backend_text(pipeline: PipelineSpec, shares: Shares | None, outline: Outline | None = None) -> str:
+    """How it is run, in a line."""
     backend, options = pipeline.backend, pipeline.backend.options
     line = f"backend {backend.name}"
     if shares:
-        each = f"{shares[0]}" if min(shares) == max(shares) else f"{min(shares)} or {max(shares)}"
-        workers = f"{len(shares)} workers" if len(shares) > 1 else "1 worker"
+        held, own = shares
+        each = f"{held[0]}" if min(held) == max(held) else f"{min(held)} or {max(held)}"
+        workers = f"{len(held)} workers" if len(held) > 1 else "1 worker"
         line += f": {workers}, {each} sub-environment{'s' * (each != '1')} each, started "
         line += f"by {options['start_method']}" if options.get("start_method") else "as fresh interpreters"
+        line += f", and {own} in this process, which would only wait (parent_share)" if own else ""
+    elif outline is not None:
+        line += f": {outline.summary}"
     elif backend.name == "dummy":
         line += ": in this process, one after the other"
     others = [f"{key}={shown(value)}" for key, value in options.items() if key not in _SAID]
     others += [] if pipeline.copy else ["copy=false"]
     others += [] if pipeline.batch_size is None else [f"batch_size={pipeline.batch_size}"]
-    lines = textwrap.wrap(line + (f"; {', '.join(others)}" if others else ""), width, subsequent_indent="    ")
-    return lines + (_wrapped(f"because {reason}", width, "    ") if reason else [])
+    return line + (f"; {', '.join(others)}" if others else "")
 
 
-_SAID = ("workers", "envs_per_worker", "start_method")
+def _backend_lines(
+    pipeline: PipelineSpec, shares: Shares | None, reason: str, width: int, outline: Outline | None
+) -> list[str]:
+    lines = textwrap.wrap(backend_text(pipeline, shares, outline), width, subsequent_indent="    ")
+    notes = ["shown in a window until Esc"] * (pipeline.render_mode == "human")
+    notes += [*(outline.notes if outline else ()), *([f"because {reason}"] if reason else [])]
+    return lines + [line for note in notes for line in _wrapped(note, width, "    ")]
+
+
+_SAID = ("workers", "envs_per_worker", "start_method", "parent_share")
 
 
 # -- as data ----------------------------------------------------------------------------------------------------------
 
 
-def plan_data(pipeline: PipelineSpec, rows: Sequence[Row], shares: list[int] | None, reason: str) -> dict[str, Any]:
+def plan_data(
+    pipeline: PipelineSpec, rows: Sequence[Row], shares: Shares | None, reason: str, outline: Outline | None = None
+) -> dict[str, Any]:
     """Give all that ``plan_lines`` writes as plain data."""
     environment, *layers = [_row_data(row, pipeline.n or 0) for row in rows]
     return {
@@ -232,7 +262,9 @@ def plan_data(pipeline: PipelineSpec, rows: Sequence[Row], shares: list[int] | N
         "backend": {
             "name": pipeline.backend.name,
             "options": {key: _plain(value) for key, value in pipeline.backend.options.items()},
-            "sub_environments_per_worker": shares,
+            "sub_environments_per_worker": shares.workers if shares else outline.shares if outline else None,
+            "sub_environments_of_parent": shares.parent if shares else None,
+            "notes": list(outline.notes) if outline else [],
             "because": reason or None,
         },
         "environment": {key: environment[key] for key in ("name", "runs_in", "after", "bytes_per_step")},

@@ -256,6 +256,7 @@ backends = NameTable(
     "vecwrap.backends",
     {
         "dummy": "vecwrap.backends.dummy:DummyBackend",
+        "ray": "vecwrap.backends.ray:RayBackend",
         "shmem": "vecwrap.backends.shmem:ShmemBackend",
         "subprocess": "vecwrap.backends.subprocess:SubprocessBackend",
     },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,13 +32,19 @@ def moments(values: np.ndarray[Any, Any]) -> Moments:
     Raises:
         FloatingPointError: something in it is not finite, or too large to be squared.
     """
+    exact = np.asarray(values, dtype=np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
-        exact = np.asarray(values, dtype=np.float64)
         mean = np.add.reduce(exact) / len(exact)  # as mean() does, without its detours
         distances = exact - mean
-        distances *= distances
-        squares = np.add.reduce(distances)
-    if np.count_nonzero(np.isfinite(squares)) < squares.size:
+        if exact.ndim == 1:
+            squares = distances.dot(distances)
+            finite = math.isfinite(squares)
+        else:
+            distances *= distances
+            squares = np.add.reduce(distances)
+            # the sum may be infinite though all of it is finite, which is rare
+            finite = math.isfinite(squares.sum()) or bool(np.isfinite(squares).all())
+    if not finite:
         raise FloatingPointError("a batch with values that are not finite has no mean and variance")
     return Moments(len(values), mean, squares)
 

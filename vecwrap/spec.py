@@ -44,7 +44,7 @@ class PipelineSpec:
         autoreset: ``same_step``, ``next_step``, ``disabled`` or ``episodic``.
         copy: whether every array handed out is the caller's own.
         batch_size: how many rows ``recv`` gives; None: all.
-        render_mode: as ``gymnasium.make``.
+        render_mode: as ``gymnasium.make``; ``human`` shows all sub-environments in one window.
         env_kwargs: further arguments for ``gymnasium.make``, or for the callables.
         debug: check every action and observation against its space.
         wrappers: the layers, inner first.
@@ -52,6 +52,17 @@ class PipelineSpec:
         stats: a file that ``save`` wrote, whose running statistics are used, standing still.
         eval: what differs in an evaluation: keys as these, and ``add`` and ``drop`` for layers.
         source: where it was written.
+
+    Raises:
+        SpecError: a value of the wrong kind.
+
+    >>> spec = PipelineSpec("CartPole-v1", n=4, wrappers=["framestack:3", {"monitor": {"dir": "runs"}}])
+    >>> spec.env_name, spec.layer_names
+    ('CartPole-v1', ('framestack', 'monitor'))
+    >>> str(spec)
+    'CartPole-v1 n=4 | framestack:3 | monitor:dir=runs'
+    >>> PipelineSpec.from_yaml(spec.to_yaml()) == PipelineSpec.from_dict(spec.to_dict()) == spec
+    True
     """
 
     env: EnvTarget
@@ -80,6 +91,9 @@ class PipelineSpec:
     @classmethod
     def parse(cls, line: str) -> PipelineSpec:
         """Read a pipeline that is written in one line: the environment, settings, then the layers after bars.
+
+        Args:
+            line: ``"CartPole-v1 n=4 seed=1 | framestack:4 | monitor"``.
 
         Raises:
             SpecError: where the line cannot be read.
@@ -110,6 +124,10 @@ class PipelineSpec:
     @classmethod
     def from_dict(cls, data: Any, source: Source | None = None) -> PipelineSpec:
         """Read a dict with the keys of a pipeline file; ``extends`` is followed.
+
+        Args:
+            data: a mapping; ``env`` is the one key that must be there.
+            source: where it was written, for errors and relative paths.
 
         Raises:
             SpecError: for an unknown key or a value of the wrong kind.
@@ -146,6 +164,9 @@ class PipelineSpec:
     def load(cls, path: str | Path) -> PipelineSpec:
         """Read a pipeline file, YAML or JSON, and those that it extends; paths are relative to the file they stand in.
 
+        Args:
+            path: the file.
+
         Raises:
             SpecError: with file and line.
         """
@@ -153,7 +174,14 @@ class PipelineSpec:
 
     @classmethod
     def of(cls, draft: Draft) -> PipelineSpec:
-        """Give what a draft has come to."""
+        """Give what a draft has come to.
+
+        Args:
+            draft: settings with the places where they were written.
+
+        Raises:
+            SpecError: a value of the wrong kind.
+        """
         return cls(**draft.settings, source=Source(draft.places))
 
     def draft(self) -> Draft:
@@ -178,6 +206,13 @@ class PipelineSpec:
 
     def overridden(self, changes: Mapping[str, Any], place: Place | None = None) -> PipelineSpec:
         """Do as ``override``, and say in errors where the changes were written.
+
+        Args:
+            changes: as those of ``override``, in a mapping.
+            place: where they were written: a file and a line, or ``--set``.
+
+        Raises:
+            SpecError: as ``override``.
 
         >>> spec = PipelineSpec.parse("CartPole-v1 | framestack:4")
         >>> str(spec.overridden({"wrappers.framestack.k": 2, "n": 1}))
@@ -261,7 +296,11 @@ class PipelineSpec:
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     def where(self, *steps: str | int) -> str:
-        """Where a setting was written: ``"pong.yaml:2: n"``."""
+        """Where a setting was written: ``"pong.yaml:2: n"``.
+
+        Args:
+            *steps: keys and list indices that lead to it: ``"wrappers", 1, "k"``.
+        """
         return str(self.source.at(*steps))
 
     def __eq__(self, other: object) -> bool:

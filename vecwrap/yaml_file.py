@@ -8,24 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from vecwrap.document import Builder, Document
+from vecwrap.document import Builder, reader
 from vecwrap.errors import SpecError
 from vecwrap.scalars import joined, read_yaml_scalar, write_yaml_scalar
 
 __all__ = ["read_yaml", "write_yaml"]
 
 
-def read_yaml(text: str, name: str) -> Document:
-    """Read one YAML document.
-
-    Args:
-        text: the file's text.
-        name: the file's name, for errors.
-
-    Raises:
-        SpecError: with file and line.
-    """
-    builder = Builder(name, text)
+@reader
+def read_yaml(text: str, builder: Builder) -> None:
+    """Read one YAML document."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError
 
@@ -36,12 +28,11 @@ def read_yaml(text: str, name: str) -> Document:
         raise
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = f"{name}:{mark.line + 1}" if mark is not None else name
+        place = f"{builder.name}:{mark.line + 1}" if mark is not None else builder.name
         said = " ".join(part for part in (error.context, error.problem) if part)
         raise SpecError(f"{place}: this is not YAML: {said}.") from None
     except Exception as error:  # ruamel meets some texts with errors that are not its own
-        raise SpecError(f"{name}: this is not YAML: {' '.join(str(error).split())}.") from None
-    return builder.document()
+        raise SpecError(f"{builder.name}: this is not YAML: {' '.join(str(error).split())}.") from None
 
 
 def _take(event: Any, builder: Builder) -> None:

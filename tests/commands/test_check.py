@@ -38,7 +38,7 @@ def test_errors_warnings_and_what_is_good_are_told_apart(here, capsys):
     assert re.search(r'^warning  zero_padding  warned\.yaml:6: wrappers\[0\] "framestack"$', said, re.MULTILINE)
     assert re.search(r'^error  no_render_mode  wrong\.yaml:7: wrappers\[1\] "video"$', said, re.MULTILINE)
     assert re.search(r"^    fix: Take padding=first\.$", said, re.MULTILINE)
-    assert re.search(r"^    see: docs/checks\.md#no_render_mode$", said, re.MULTILINE)
+    assert re.search(r"^    see: vecwrap list no_render_mode$", said, re.MULTILINE)
     assert said.splitlines()[-1].startswith("1 error and 1 warning. ")
     assert len(list(here.iterdir())) == 3  # no file is written
 

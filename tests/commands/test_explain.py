@@ -1,47 +1,17 @@
 """``vecwrap explain`` through its entry point: on terminals of any width, piped, and for machines."""
 
-import fcntl
 import json
-import os
-import pty
 import re
-import struct
-import subprocess
-import sys
-import termios
 from pathlib import Path
 
 import pytest
 
+from tests.terminal import on_a_terminal
 from vecwrap.cli import main
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec
 
 LINE = "Pendulum-v1 n=3 seed=1 backend=dummy | time_limit:9 | rescale_action | framestack:2,padding=first | monitor"
-
-
-def on_a_terminal(columns, *arguments):
-    """What a command prints on a terminal of that width."""
-    controller, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR")}
-    command = [sys.executable, "-m", "vecwrap", *arguments]
-    said = b""
-    with subprocess.Popen(
-        command, stdin=terminal, stdout=terminal, stderr=terminal, env={**environment, "TERM": "xterm-256color"}
-    ) as process:
-        os.close(terminal)
-        while True:
-            try:
-                piece = os.read(controller, 65536)
-            except OSError:  # the other end is closed
-                break
-            if not piece:
-                break
-            said += piece
-    os.close(controller)
-    assert process.returncode == 0, said.decode()
-    return said.decode().replace("\r\n", "\n")
 
 
 def test_piped_it_is_the_plan_and_nothing_else(capsys):
@@ -51,7 +21,7 @@ def test_piped_it_is_the_plan_and_nothing_else(capsys):
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_on_a_terminal_it_has_colours_and_its_width(columns):
-    said = on_a_terminal(columns, "explain", LINE)
+    said = on_a_terminal("explain", LINE, columns=columns)
     assert "\x1b[" in said
     plain = re.sub(r"\x1b\[[0-9;]*m", "", said)
     assert plain == f"{plan(PipelineSpec.parse(LINE)).with_spaces().text(columns)}\n"

@@ -60,12 +60,11 @@ def test_zeros_of_a_space_without_numbers_is_refused():
         find_policy("zeros", env)
 
 
-def test_an_imported_policy_is_found_in_the_working_directory(tmp_path, monkeypatch):
+def test_an_imported_policy_may_be_a_part_of_what_its_module_holds(tmp_path, monkeypatch):
     (tmp_path / "my_bots.py").write_text(
         "class Bots:\n    @staticmethod\n    def ones(o):\n        return [1] * len(o)\n"
     )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", list(__import__("sys").path))
+    monkeypatch.syspath_prepend(tmp_path)
     with idle(spaces.Discrete(2)) as env:
         assert find_policy("my_bots:Bots.ones", env)([0, 0]) == [1, 1]
 

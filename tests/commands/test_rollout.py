@@ -55,16 +55,16 @@ def test_only_steps_that_acted_are_counted_in_every_mode(mode):
     assert (tally.steps, tally.episodes) == (45, 9)
     assert tally.scores == [5.0] * 9
     assert tally.lengths == [5] * 9
-    assert tally.mean_score == 5.0
+    assert tally.recent_score == (5.0, 0.0)
 
 
 def test_steps_are_rounded_up_to_a_whole_vector_step():
     assert play(clocks("same_step"), steps=10).steps == 12
 
 
-def test_without_an_ended_episode_there_is_no_mean_score():
+def test_without_an_ended_episode_there_is_no_score():
     tally = play(clocks("same_step"), steps=3)
-    assert (tally.episodes, tally.mean_score) == (0, None)
+    assert (tally.episodes, tally.recent_score) == (0, None)
 
 
 def test_a_wish_to_stop_is_granted_between_steps():

@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 
 class Robot(gymnasium.Env):
-    metadata = {"render_modes": ["rgb_array", "human"]}
+    metadata = {"render_modes": ["rgb_array", "ansi"]}
     action_space = spaces.Box(-2, 2, (2,), np.float32)
 
     def __init__(self, members, render_mode=None):

@@ -4,11 +4,8 @@ import numpy as np
 import pytest
 
 import vecwrap
+from tests.rules.findings import ids
 from vecwrap.errors import PlanError
-
-
-def ids(line):
-    return [finding.id for finding in vecwrap.check(line, n=2, backend="dummy")]
 
 
 @pytest.mark.parametrize(

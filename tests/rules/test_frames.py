@@ -31,8 +31,8 @@ def test_images_that_are_rendered(layer):
 
 
 def test_another_render_mode_is_named(camera_and_joints):
-    (finding,) = check(camera_and_joints, "video", render_mode="human")
-    assert 'renders for "human"' in finding.reason
+    (finding,) = check(camera_and_joints, "video", render_mode="ansi")
+    assert 'renders for "ansi"' in finding.reason
 
 
 def test_layers_outside_of_the_recorder_are_looked_at_all_the_same():

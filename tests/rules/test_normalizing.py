@@ -3,14 +3,10 @@
 import pytest
 
 import vecwrap
+from tests.rules.findings import ids
 from vecwrap.errors import PlanError
 
 NORMALIZE_OBSERVATION = "gymnasium.wrappers:NormalizeObservation"
-
-
-def ids(line, *layers, **settings):
-    settings = {"n": 2, "backend": "dummy", **settings}
-    return [finding.id for finding in vecwrap.check(line, **settings, **({"wrappers": layers} if layers else {}))]
 
 
 def only(line, **settings):

@@ -6,13 +6,9 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
+from tests.rules.findings import ids
 
 STACKED = "gymnasium.wrappers:FrameStackObservation"
-
-
-def ids(line, *layers, **settings):
-    settings = {"n": 2, "backend": "dummy", **settings}
-    return [finding.id for finding in vecwrap.check(line, **settings, **({"wrappers": layers} if layers else {}))]
 
 
 # -- zero_padding -----------------------------------------------------------------------------------------------------

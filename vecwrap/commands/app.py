@@ -1,8 +1,10 @@
 """The commands and their options; what they do stands in the modules beside this one."""
 
+import contextlib
 import functools
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -11,14 +13,17 @@ from rich.console import Console
 from rich.text import Text
 
 import vecwrap
-from vecwrap.errors import PlanError, SpecError, VecwrapError
+from vecwrap.commands import completion
+from vecwrap.commands.output import Terminal
+from vecwrap.errors import ClipError, PlanError, PlotError, SpecError, VecwrapError
 
 __all__ = ["app", "run_app"]
 
 app = typer.Typer(
     name="vecwrap",
     help="Vectorised reinforcement-learning environments from a pipeline file.",
-    epilog="A mistake gives one message; --debug shows the traceback. "
+    epilog="Example: vecwrap run 'CartPole-v1 n=4 | framestack:4'. --help after a command says more of it.\n\n"
+    "A mistake gives one message; --debug shows the traceback. "
     "Exit status: 0 good, 1 findings or a failure while running, 2 a call or pipeline that cannot be used.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -31,6 +36,7 @@ Pipeline = Annotated[
     typer.Argument(
         help='A pipeline file, or a pipeline in one line: an environment id, or "Id n=8 | layer | layer".',
         metavar="PIPELINE",
+        autocompletion=completion.pipelines,
     ),
 ]
 Settings = Annotated[
@@ -40,10 +46,48 @@ Settings = Annotated[
         help="Replace what stands at a key; one with dots reaches inside: n=16, wrappers.framestack.k=2, eval.seed=7. "
         "May be given many times.",
         metavar="KEY=VALUE",
+        autocompletion=completion.settings,
     ),
 ]
 Evaluation = Annotated[
     bool, typer.Option("--eval", help="Take the evaluation that belongs to the pipeline (its section eval).")
+]
+PolicyName = Annotated[
+    str,
+    typer.Option(
+        help="random, zeros, or module:callable from batched observations to batched actions.",
+        autocompletion=completion.policies,
+    ),
+]
+Number = Annotated[int | None, typer.Option("--n", "-n", min=1, help="How many sub-environments.")]
+BackendName = Annotated[
+    str | None,
+    typer.Option(
+        help="What runs the sub-environments: auto, dummy, subprocess, shmem, ...", autocompletion=completion.backends
+    ),
+]
+Steps = Annotated[
+    int | None,
+    typer.Option(min=1, help="Agent steps over all sub-environments. Default: 20000, or no limit with --episodes."),
+]
+Episodes = Annotated[int | None, typer.Option(min=1, help="Stop when so many have ended.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="A folder to fill: pipeline, versions, seed, monitor.csv, progress.csv, log.txt, statistics, picture; one "
+        "that holds a run is refused. Default: only monitor.csv and tiles.png, where the monitor layer says or in "
+        "runs/NAME."
+    ),
+]
+Snapshot = Annotated[
+    Path | None,
+    typer.Option(
+        help="Where the picture of all sub-environments goes: .png, .jpg or .webp. Default: the folder's tiles.png."
+    ),
+]
+Record = Annotated[bool, typer.Option("--record", help="Record videos, into the folder's folder videos.")]
+Interval = Annotated[
+    float, typer.Option(min=0.001, help="Seconds between rows of progress.csv, and between lines when piped.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -64,43 +108,76 @@ def _root(
     pass
 
 
-@app.command(epilog="Example: vecwrap run examples/pong.yaml --episodes 20 --out runs/tonight")
+@app.command(epilog="Example: vecwrap run examples/pong.yaml --episodes 20 --record --out runs/tonight")
 def run(
     pipeline: Pipeline,
-    steps: Annotated[
-        int | None,
-        typer.Option(min=1, help="Agent steps over all sub-environments. Default: 20000, or no limit with --episodes."),
-    ] = None,
-    episodes: Annotated[int | None, typer.Option(min=1, help="Stop when so many have ended.")] = None,
-    policy: Annotated[
-        str, typer.Option(help="random, zeros, or module:callable from batched observations to batched actions.")
-    ] = "random",
+    steps: Steps = None,
+    episodes: Episodes = None,
+    policy: PolicyName = "random",
     seed: Annotated[int | None, typer.Option(help="Of the environments and of a random policy.")] = None,
-    n: Annotated[int | None, typer.Option("--n", "-n", min=1, help="How many sub-environments.")] = None,
-    backend: Annotated[str | None, typer.Option(help="What runs them: auto, dummy, subprocess, shmem, ...")] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder for monitor.csv and tiles.png. Default: the monitor layer's dir, else runs/NAME."),
-    ] = None,
+    n: Number = None,
+    backend: BackendName = None,
+    out: Out = None,
+    record: Record = False,
+    snapshot: Snapshot = None,
+    interval: Interval = 10.0,
     settings: Settings = None,
     evaluation: Evaluation = False,
     debug: Debug = False,
 ) -> None:
-    """Step a pipeline under a policy: live progress, a summary, monitor.csv and a picture of all sub-environments."""
+    """Step a pipeline under a policy: a live table, a summary, monitor.csv, a picture; with --out a folder of all."""
     from vecwrap.commands.pipelines import read_pipeline
-    from vecwrap.commands.run import run_pipeline
+    from vecwrap.commands.run import RunSettings, run_pipeline
 
     options = {"n": n, "seed": seed, "backend": backend}
+    spec = read_pipeline(pipeline, settings or (), options, evaluation=evaluation)
     raise typer.Exit(
-        run_pipeline(
-            read_pipeline(pipeline, settings or (), options, evaluation=evaluation),
-            policy=policy,
-            steps=steps,
-            episodes=episodes,
-            out=out,
-            console=_console(),
-        )
+        run_pipeline(spec, RunSettings(policy, steps, episodes, out, record, interval, snapshot), _console())
     )
+
+
+@app.command(epilog="Example: vecwrap load runs/tonight --eval --episodes 20 --policy my_agent:act")
+def load(
+    folder: Annotated[Path, typer.Argument(help="What `vecwrap run --out` filled.", metavar="FOLDER")],
+    steps: Steps = None,
+    episodes: Episodes = None,
+    policy: PolicyName = "random",
+    out: Out = None,
+    record: Record = False,
+    snapshot: Snapshot = None,
+    interval: Interval = 10.0,
+    settings: Settings = None,
+    evaluation: Evaluation = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show a run's folder, check that it can be rebuilt, and with --steps or --episodes run it again."""
+    from vecwrap.commands.load import load_folder
+    from vecwrap.commands.run import RunSettings
+
+    chosen = RunSettings(policy, steps, episodes, out, record, interval, snapshot)
+    raise typer.Exit(load_folder(folder, settings or (), chosen, _console(), evaluation=evaluation, as_json=as_json))
+
+
+@app.command(epilog="Example: vecwrap clip runs/tonight/videos/video-episode-000000.mp4 pong.webp --width 480 --fps 20")
+def clip(
+    video: Annotated[Path, typer.Argument(help="What the layer video or --record wrote.", metavar="VIDEO")],
+    out: Annotated[Path, typer.Argument(help="The file to write, .webp or .gif.", metavar="OUT")],
+    width: Annotated[int | None, typer.Option(min=1, help="The greatest, in pixels. Default: the video's.")] = None,
+    fps: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Frames a second at most; it plays at the video's speed. Default: the video's."),
+    ] = None,
+    start: Annotated[float, typer.Option(min=0, help="Seconds to leave out at the beginning.")] = 0.0,
+    seconds: Annotated[
+        float | None, typer.Option(min=0.001, help="How many to take. Default: all that follow.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Turn a recorded video into an animated WebP or GIF, as READMEs and papers take it."""
+    from vecwrap.commands.clip import save_clip
+
+    save_clip(video, out, _console(), width=width, fps=fps, start=start, seconds=seconds)
 
 
 @app.command(epilog="Example: vecwrap explain examples/pong.yaml --set wrappers.framestack.k=2")
@@ -121,13 +198,21 @@ def explain(
 @app.command(epilog="Example: vecwrap check examples/pong.yaml --strict --ignore no_seed")
 def check(
     pipelines: Annotated[
-        list[str], typer.Argument(help="Pipeline files, or pipelines in one line.", metavar="PIPELINE...")
+        list[str],
+        typer.Argument(
+            help="Pipeline files, or pipelines in one line.", metavar="PIPELINE", autocompletion=completion.pipelines
+        ),
     ],
     strict: Annotated[
         bool, typer.Option("--strict", help="Warnings give exit status 1 too, and a seed is asked for.")
     ] = False,
     ignore: Annotated[
-        list[str] | None, typer.Option(help="A finding that is meant so. May be given many times.", metavar="ID")
+        list[str] | None,
+        typer.Option(
+            help="A finding that is meant so. May be given many times.",
+            metavar="ID",
+            autocompletion=completion.findings,
+        ),
     ] = None,
     settings: Settings = None,
     evaluation: Evaluation = False,
@@ -159,7 +244,10 @@ def schema(
 @app.command("list", epilog="Example: vecwrap list framestack zero_padding")
 def list_all(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Only these layers, backends or findings.", metavar="[NAME]...")
+        list[str] | None,
+        typer.Argument(
+            help="Only these layers, backends or findings.", metavar="NAME", autocompletion=completion.names
+        ),
     ] = None,
     as_json: Json = False,
     debug: Debug = False,
@@ -168,6 +256,54 @@ def list_all(
     from vecwrap.commands.show import list_names
 
     list_names(names or [], _console(), as_json=as_json)
+
+
+@app.command(epilog="Example: vecwrap time examples/pong.yaml --seconds 10 --policy my_agent:act")
+def time(
+    pipeline: Pipeline,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Agent steps over all sub-environments, those without the clock included.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0.001, help="How long. Default: 5, or no limit with --steps.")
+    ] = None,
+    policy: PolicyName = "random",
+    n: Number = None,
+    backend: BackendName = None,
+    settings: Settings = None,
+    evaluation: Evaluation = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Run a pipeline and say where the time of a step goes: each layer, the backend's wait, the copy, the policy."""
+    from vecwrap.commands.pipelines import read_pipeline
+    from vecwrap.commands.time import time_pipeline
+
+    options = {"n": n, "backend": backend}
+    spec = read_pipeline(pipeline, settings or (), options, evaluation=evaluation)
+    raise typer.Exit(
+        time_pipeline(spec, policy=policy, steps=steps, seconds=seconds, as_json=as_json, console=_console())
+    )
+
+
+@app.command(epilog="Example: vecwrap tune examples/pong.yaml --budget 2min")
+def tune(
+    pipeline: Pipeline,
+    budget: Annotated[
+        str, typer.Option(help="How long it may take: 60s, 2min. What does not fit is a row that says so.")
+    ] = "60s",
+    n: Number = None,
+    settings: Settings = None,
+    evaluation: Evaluation = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Measure the environment, try backends, workers and batch sizes, and give the lines to write into the pipeline."""
+    from vecwrap.commands.pipelines import read_pipeline
+    from vecwrap.commands.tune import tune_pipeline
+
+    spec = read_pipeline(pipeline, settings or (), {"n": n}, evaluation=evaluation)
+    raise typer.Exit(tune_pipeline(spec, budget=budget, as_json=as_json, console=_console()))
 
 
 @app.command(epilog='Example: vecwrap bench "CartPole-v1 n=8 | framestack:4" --vs gymnasium,sb3')
@@ -179,12 +315,13 @@ def bench(
             help="Peers, with commas: gymnasium, sb3, envpool, ale, tianshou. Default: all but tianshou. A peer that "
             "is named and cannot take part is a finding: exit status 1.",
             metavar="PEERS",
+            autocompletion=completion.peers,
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Samples of each, interleaved.")] = 5,
     seconds: Annotated[float, typer.Option(min=0.001, help="How long a sample lasts.")] = 1.0,
-    n: Annotated[int | None, typer.Option("--n", "-n", min=1, help="How many sub-environments.")] = None,
-    backend: Annotated[str | None, typer.Option(help="What runs ours: auto, dummy, subprocess, shmem, ...")] = None,
+    n: Number = None,
+    backend: BackendName = None,
     out: Annotated[Path | None, typer.Option(help="A file for the tables as Markdown.")] = None,
     settings: Settings = None,
     as_json: Json = False,
@@ -207,17 +344,74 @@ def bench(
     )
 
 
-def _console() -> Console:
+@app.command(epilog="Example: vecwrap plot runs/ppo runs/a2c --smooth 10,100 --out curves.png --out curves.svg")
+def plot(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            help="Folders with monitor files (one file, or one a sub-environment; ours, Stable-Baselines3's, "
+            "Baselines'), or folders of such folders: one a seed. NAME=FOLDER names a run; runs of one name are seeds "
+            "of one curve.",
+            metavar="RUN",
+        ),
+    ],
+    out: Annotated[
+        list[Path] | None,
+        typer.Option("--out", "-o", help="The picture, .png or .svg. May be given twice. Default: curves.png."),
+    ] = None,
+    smooth: Annotated[
+        str, typer.Option(help="Over how many episodes scores are averaged, with commas.", metavar="EPISODES")
+    ] = "10,100",
+    x: Annotated[
+        str, typer.Option(help="A panel for each: steps, episodes, minutes, with commas.", metavar="AXES")
+    ] = "steps,episodes,minutes",
+    title: Annotated[str | None, typer.Option(help="Default: the environment's id.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the numbers as JSON; a picture is written only with --out.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Draw learning curves from monitor files: each episode, smoothed, with a band over seeds or sub-environments."""
+    from vecwrap.commands.plot import plot_runs
+
+    raise typer.Exit(
+        plot_runs(runs, out=out or (), smooth=smooth, axes=x, title=title, as_json=as_json, console=_console())
+    )
+
+
+def _console() -> Terminal:
     """The terminal: plain and never wrapped where the output is piped."""
-    console = Console(highlight=False)
+    console = Terminal(highlight=False, markup=False)  # what is in brackets is meant: pip install "vecwrap[atari]"
     if not console.is_terminal:
-        console = Console(highlight=False, no_color=True, width=max(console.width, 120), soft_wrap=True)
+        console = Terminal(highlight=False, markup=False, no_color=True, width=max(console.width, 120), soft_wrap=True)
     return console
 
 
 def run_app(arguments: list[str]) -> int:
     """Run a command; give the exit status."""
     debug = "--debug" in arguments
+    with _modules_of_this_folder():
+        return _run(arguments, debug)
+
+
+@contextlib.contextmanager
+def _modules_of_this_folder() -> Iterator[None]:
+    """Let environments, layers and policies be found in the working directory, as `python -m vecwrap` finds them.
+
+    It comes last, so that no file that happens to lie there hides what is installed.
+    """
+    here = str(Path.cwd())
+    if here in sys.path:
+        yield
+        return
+    sys.path.append(here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
+
+def _run(arguments: list[str], debug: bool) -> int:
     try:
         app(args=arguments, prog_name="vecwrap")
     except SystemExit as stop:
@@ -228,7 +422,7 @@ def run_app(arguments: list[str]) -> int:
         Console(stderr=True, highlight=False, soft_wrap=True).print(
             Text("error: ", style="bold red") + Text(str(error))
         )
-        return 2 if isinstance(error, (SpecError, PlanError)) else 1
+        return 2 if isinstance(error, (SpecError, PlanError, PlotError, ClipError)) else 1
     except BrokenPipeError:  # `vecwrap list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

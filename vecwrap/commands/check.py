@@ -16,7 +16,7 @@ from vecwrap.rules.finding import Finding
 from vecwrap.rules.refusals import unreadable
 from vecwrap.spec import PipelineSpec
 
-__all__ = ["check_pipelines"]
+__all__ = ["check_pipelines", "show_findings"]
 
 _STYLES = {"error": "bold red", "warning": "bold yellow"}
 
@@ -83,16 +83,29 @@ def _show(results: Sequence[_Checked], console: Console) -> None:
     for result in results:
         if not result.findings:
             console.print(Text.assemble(("good", "bold green"), f"  {result.pipeline}"))
-        for finding in result.findings:
-            _show_finding(finding, result.pipeline, console)
+        show_findings(result.findings, result.pipeline, console)
     findings = [finding for result in results for finding in result.findings]
     if findings:
-        errors = sum(finding.severity == "error" for finding in findings)
-        parts = [_count(errors, "error"), _count(len(findings) - errors, "warning")]
-        console.print(Text.assemble((f"{' and '.join(filter(None, parts))}. ", "bold"), (_MORE, "dim")))
+        console.print(_sum(findings))
 
 
-_MORE = "vecwrap list ID says more of a finding; --ignore ID leaves it out."
+def show_findings(findings: Sequence[Finding], pipeline: str, console: Console) -> None:
+    """Print a block for each finding.
+
+    Args:
+        findings: what was found.
+        pipeline: what in, for findings that stand in no file.
+        console: where they are shown.
+    """
+    for finding in findings:
+        _show_finding(finding, pipeline, console)
+
+
+def _sum(findings: Sequence[Finding]) -> Text:
+    errors = sum(finding.severity == "error" for finding in findings)
+    parts = [_count(errors, "error"), _count(len(findings) - errors, "warning")]
+    ignoring = " --ignore ID leaves out what is meant so." if errors < len(findings) else ""
+    return Text.assemble((f"{' and '.join(filter(None, parts))}.", "bold"), (ignoring, "dim"))
 
 
 def _show_finding(finding: Finding, pipeline: str, console: Console) -> None:
@@ -102,7 +115,7 @@ def _show_finding(finding: Finding, pipeline: str, console: Console) -> None:
     )
     lines = [Text(finding.reason)]
     lines += [Text.assemble(("fix: ", "dim"), finding.fix)] if finding.fix else []
-    lines += [Text(f"see: {finding.docs}", "dim")] if finding.docs else []
+    lines.append(Text(f"see: vecwrap list {finding.id}", "dim"))
     for line in lines:
         console.print(Padding(line, (0, 0, 0, 4)) if console.is_terminal else Text("    ") + line)
     console.print()

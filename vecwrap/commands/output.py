@@ -1,11 +1,30 @@
-"""How the commands print for machines."""
+"""How the commands print: for machines, and names beside values."""
 
 import json
+import os
+import sys
+from collections.abc import Iterable
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
 
-__all__ = ["print_json"]
+__all__ = ["Terminal", "name_table", "print_json"]
+
+
+class Terminal(Console):
+    """Rich's console, which leaves it to its users what the end of a pipe means (`| head`); Rich would exit."""
+
+    def on_broken_pipe(self) -> None:
+        """Say nothing more, at the interpreter's exit neither.
+
+        Raises:
+            BrokenPipeError: always.
+        """
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise BrokenPipeError
 
 
 def print_json(data: Any, console: Console) -> None:
@@ -15,3 +34,13 @@ def print_json(data: Any, console: Console) -> None:
         console.print_json(text)
     else:
         print(text)  # noqa: T201
+
+
+def name_table(lines: Iterable[tuple[str, RenderableType]]) -> Table:
+    """Give names and values, one below the other; brackets in texts are no markup."""
+    table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in lines:
+        table.add_row(name, Text(value) if isinstance(value, str) else value)
+    return table

@@ -12,12 +12,13 @@ from vecwrap.layer_spec import LayerSpec
 from vecwrap.no_imports import refuse_imports
 from vecwrap.pipeline_file import SUFFIXES, is_file
 from vecwrap.registry import wrappers
+from vecwrap.run_folder import VIDEOS
 from vecwrap.source import Place, Source, fail_where
 from vecwrap.spec import PipelineSpec
 from vecwrap.values import scalar, shown
 from vecwrap.yaml_file import read_yaml
 
-__all__ = ["read_pipeline", "with_images", "with_monitor"]
+__all__ = ["read_pipeline", "read_settings", "with_images", "with_monitor", "with_videos"]
 
 
 def read_pipeline(
@@ -44,7 +45,7 @@ def read_pipeline(
     spec = PipelineSpec.load(path) if path.suffix in SUFFIXES or is_file(path) else PipelineSpec.parse(pipeline)
     if not imports:
         refuse_imports(spec)
-    overrides = _read_settings(settings)
+    overrides = read_settings(settings)
     given = {key: value for key, value in (options or {}).items() if value is not None}
     for key in given:
         if key in overrides:
@@ -52,8 +53,12 @@ def read_pipeline(
     return in_mode(spec, "eval" if evaluation else "train", overrides, Place("--set")).override(**given)
 
 
-def _read_settings(settings: Sequence[str]) -> dict[str, Any]:
-    """Read ``key=value``: values as in a pipeline's line, lists and mappings as in YAML; the last of a key counts."""
+def read_settings(settings: Sequence[str]) -> dict[str, Any]:
+    """Read ``key=value``: values as in a pipeline's line, lists and mappings as in YAML; the last of a key counts.
+
+    Raises:
+        SpecError: where one cannot be read.
+    """
     read = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
@@ -73,17 +78,65 @@ def with_monitor(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
     The outermost monitor stays where it is and keeps its folder unless ``out`` names another; a pipeline without one
     gets one around everything. Without any folder, it is ``runs/NAME`` in the working directory.
     """
-    layers = list(spec.wrappers)
-    found = [i for i, layer in enumerate(layers) if layer.name in ("monitor", wrappers.entry("monitor").target)]
-    if not found:
-        layers.append(LayerSpec("monitor", kwargs={"dir": str(_folder(spec, out))}))
-        return spec.override(wrappers=layers)
-    layer = layers[found[-1]]
-    arguments: dict[str, Any] = {**dict(zip(("dir",), layer.args, strict=False)), **layer.kwargs}
-    if out is None and arguments.get("dir") is not None:
+    keeps = out is None and (_arguments(spec, "monitor") or {}).get("dir") is not None
+    return spec if keeps else _with_folder(spec, "monitor", _folder(spec, out))
+
+
+def with_videos(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
+    """Give a pipeline that records videos.
+
+    The outermost ``video`` stays as it is, but for its folder where ``out`` is given; a pipeline without one gets one
+    around everything, with a folder beside the monitor's file.
+
+    Args:
+        spec: with a monitor that has a folder.
+        out: the folder of the run, for whose folder ``videos`` they are.
+
+    Raises:
+        SpecError: an environment that renders no images.
+    """
+    if spec.render_mode not in ("rgb_array", "human") and spec.env_kwargs.get("render_mode") != "rgb_array":
+        asked = spec.render_mode or spec.env_kwargs.get("render_mode")
+        why = f"render_mode={shown(asked)}" if asked else "one that renders none"
+        fail_where("--record", f"expected an environment that renders images (rgb_array), got {why}")
+    if out is None and _arguments(spec, "video") is not None:
         return spec
-    layers[found[-1]] = LayerSpec(layer.target, kwargs={**arguments, "dir": str(_folder(spec, out))})
+    folder = out if out is not None else _where_monitored(spec)
+    return _with_folder(spec, "video", folder / VIDEOS)
+
+
+def _with_folder(spec: PipelineSpec, name: str, folder: Path) -> PipelineSpec:
+    """Give a pipeline whose outermost layer of a name writes into a folder; one is added where there is none."""
+    layers, found = list(spec.wrappers), _outermost(spec, name)
+    if found is None:
+        layers.append(LayerSpec(name, kwargs={"dir": str(folder)}))
+    else:
+        arguments = {**(_arguments(spec, name) or {}), "dir": str(folder)}
+        layers[found] = LayerSpec(layers[found].target, kwargs=arguments)
     return spec.override(wrappers=layers)
+
+
+def _outermost(spec: PipelineSpec, name: str) -> int | None:
+    names = (name, wrappers.entry(name).target)
+    return max((i for i, layer in enumerate(spec.wrappers) if layer.name in names), default=None)
+
+
+def _arguments(spec: PipelineSpec, name: str) -> dict[str, Any] | None:
+    """The arguments of the outermost layer of a name, whose first is its folder; None where there is none."""
+    found = _outermost(spec, name)
+    if found is None:
+        return None
+    layer = spec.wrappers[found]
+    return {**dict(zip(("dir",), layer.args, strict=False)), **layer.kwargs}
+
+
+def _where_monitored(spec: PipelineSpec) -> Path:
+    """The folder of the outermost monitor, as this process finds it."""
+    found = _outermost(spec, "monitor")
+    assert found is not None
+    layer = spec.wrappers[found]
+    directory = layer.source.at(layer.name, "dir").directory
+    return Path(directory or "", (_arguments(spec, "monitor") or {})["dir"])
 
 
 def _folder(spec: PipelineSpec, out: Path | None) -> Path:

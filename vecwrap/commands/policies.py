@@ -1,7 +1,6 @@
 """Policies for ``vecwrap run``: from a batch of observations to a batch of actions."""
 
 import importlib
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,8 +22,8 @@ def find_policy(name: str, env: VecEnv) -> Policy:
     """Give the policy of a name.
 
     Args:
-        name: ``random``, ``zeros`` (the action nearest to zero), or ``module:callable``, looked up in the working
-            directory too; the callable takes batched observations and gives batched actions.
+        name: ``random``, ``zeros`` (the action nearest to zero), or ``module:callable``; the callable takes batched
+            observations and gives batched actions.
         env: whose actions they are.
 
     Raises:
@@ -42,15 +41,12 @@ def find_policy(name: str, env: VecEnv) -> Policy:
 
 def _imported(name: str) -> Policy:
     module_name, _, attribute = name.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:  # an installed command does not have it, `python -m vecwrap` does
-        sys.path.insert(0, here)
     try:
         policy: Any = importlib.import_module(module_name)
         for part in attribute.split("."):
             policy = getattr(policy, part)
     except ModuleNotFoundError as error:
-        raise SpecError(f"--policy {name}: there is no module {error.name!r} in {here} or installed.") from error
+        raise SpecError(f"--policy {name}: there is no module {error.name!r} in {Path.cwd()} or installed.") from error
     except AttributeError as error:
         raise SpecError(f"--policy {name}: {error}.") from error
     if not callable(policy):

@@ -14,9 +14,29 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.commands.policies import Policy
+from vecwrap.contract import StepResult
 from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import VecEnvWrapper
 
-__all__ = ["Interrupt", "Tally", "interruptible", "rollout"]
+__all__ = ["RECENT", "Interrupt", "StepCounter", "Tally", "interruptible", "rollout"]
+
+RECENT = 100  # episodes, over which scores are averaged while a run goes
+
+
+class StepCounter(VecEnvWrapper):
+    """Counts the agent steps of all sub-environments: not resets, and not rows that were lost.
+
+    Attributes:
+        steps: how many.
+    """
+
+    def __init__(self, env: VecEnv) -> None:
+        super().__init__(env)
+        self.steps = 0
+
+    def on_step(self, step: StepResult) -> None:
+        """Count the rows in which an action really happened."""
+        self.steps += int(np.count_nonzero(step.acted))
 
 
 @dataclass
@@ -54,9 +74,10 @@ class Tally:
         return (self.steps - steps) / (self.seconds - then) if self.seconds > then else 0.0
 
     @property
-    def mean_score(self) -> float | None:
-        """Over all ended episodes; None where none has ended."""
-        return float(np.mean(self.scores)) if self.scores else None
+    def recent_score(self) -> tuple[float, float] | None:
+        """Mean and spread over the last 100 episodes; None where none has ended."""
+        recent = self.scores[-RECENT:]
+        return (float(np.mean(recent)), float(np.std(recent))) if recent else None
 
     def add(self, acted: int, infos: dict[str, Any], seconds: float) -> None:
         """Count one vector step."""

@@ -1,153 +1,284 @@
 """``vecwrap run``: steps a pipeline under a policy, and says what came of it."""
 
 import contextlib
+import secrets
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import imageio.v3 as imageio
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
-from vecwrap.build import build
-from vecwrap.commands.pipelines import with_images, with_monitor
-from vecwrap.commands.policies import Policy, find_policy
-from vecwrap.commands.rollout import Interrupt, Tally, interruptible, rollout
-from vecwrap.errors import VecwrapError
-from vecwrap.parts.tiles import tile
+from vecwrap.build import build_plan, rebuild
+from vecwrap.commands.journal import Journal
+from vecwrap.commands.output import name_table
+from vecwrap.commands.pipelines import with_images, with_monitor, with_videos
+from vecwrap.commands.policies import find_policy
+from vecwrap.commands.rollout import RECENT, Interrupt, StepCounter, Tally, interruptible, rollout
+from vecwrap.errors import PlanError, VecwrapError
+from vecwrap.plan import plan
+from vecwrap.run_folder import Run, refuse_taken
 from vecwrap.spec import PipelineSpec
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrappers.monitor import Monitor
+from vecwrap.wrappers.video import Video
 
-__all__ = ["run_pipeline"]
+__all__ = ["RunSettings", "run_pipeline"]
 
 DEFAULT_STEPS = 20_000  # two or three games of random Pong in each of eight sub-environments
+PICTURES = (".png", ".jpg", ".webp")
 INTERRUPTED = 128  # and the signal's number, as shells say it
 REFRESH_SECONDS = 0.1
 
 
-def run_pipeline(
-    spec: PipelineSpec,
-    *,
-    policy: str,
-    steps: int | None,
-    episodes: int | None,
-    out: Path | None,
-    console: Console,
-) -> int:
+@dataclass(frozen=True)
+class RunSettings:
+    """How a pipeline is run.
+
+    Attributes:
+        policy: as ``find_policy`` takes it.
+        steps: agent steps over all sub-environments; None for a default, or no limit where ``episodes`` is given.
+        episodes: stop when so many have ended.
+        out: the folder to fill; None: only monitor.csv and the picture, in the monitor layer's folder or else in one
+            named after the pipeline.
+        record: whether to record videos.
+        interval: seconds between rows of progress, and between lines where the output is piped.
+        snapshot: the file for the picture; None: ``tiles.png`` in the folder.
+    """
+
+    policy: str = "random"
+    steps: int | None = None
+    episodes: int | None = None
+    out: Path | None = None
+    record: bool = False
+    interval: float = 10.0
+    snapshot: Path | None = None
+
+
+def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, loaded: Run | None = None) -> int:
     """Run a pipeline; give the exit status.
 
     Args:
         spec: the pipeline.
-        policy: as ``find_policy`` takes it.
-        steps: agent steps over all sub-environments; None for a default, or no limit where ``episodes`` is given.
-        episodes: stop when so many have ended.
-        out: the folder for files; None: the monitor layer's, else one named after the pipeline.
+        settings: how.
         console: where it is shown.
+        loaded: the run folder that it was loaded from, whose statistics it uses.
 
     Raises:
         VecwrapError: after the summary, where stepping failed.
     """
-    if steps is None and episodes is None:
-        steps = DEFAULT_STEPS
+    out = settings.out
+    if settings.snapshot is not None and settings.snapshot.suffix not in PICTURES:
+        raise PlanError(f'--snapshot: expected a file {", ".join(PICTURES)}, got "{settings.snapshot}"')
+    if out is not None:
+        refuse_taken(out)
+        if spec.seed is None:  # so that the folder can say which
+            spec = spec.override(seed=secrets.randbelow(2**31))
     spec = with_images(with_monitor(spec, out))
+    if settings.record:
+        spec = with_videos(spec, out)
+    planned = plan(spec)
     with console.status("starting ...") if console.is_terminal else contextlib.nullcontext():
-        env = build(spec)
-    monitor = env.find(Monitor)
-    assert monitor.dir is not None
-    tally, picture, failure = Tally(monitor.stats_key), "none", None
-    with env, interruptible() as interrupt:
-        env.action_space.seed(spec.seed)
-        act = find_policy(policy, env)
+        env = build_plan(planned) if loaded is None else rebuild(loaded, spec)
+    with contextlib.ExitStack() as files:
+        with env, interruptible() as interrupt:
+            running = _Running(env, settings, interrupt, console)
+            env.action_space.seed(spec.seed)
+            act = find_policy(settings.policy, env)
+            if out is None:
+                refuse_taken(running.folder, "Give another folder with --out, or as the monitor layer's dir.")
+            else:
+                journal = running.journal = Journal(out, planned, {"policy": settings.policy})
+                files.callback(journal.close)
+                files.enter_context(journal.warnings_too())
+            running.go(act)
+        return running.finish()
+
+
+class _Running:
+    """A run from its first step to its summary.
+
+    Args:
+        env: with a monitor among its layers.
+        settings: how it is run.
+        interrupt: whether the user wants to stop.
+        console: where it is shown.
+    """
+
+    def __init__(self, env: VecEnv, settings: RunSettings, interrupt: Interrupt, console: Console) -> None:
+        self._env = env
+        self._settings = settings
+        self._interrupt = interrupt
+        self._console = console
+        self._monitor = env.find(Monitor)
+        self._videos = [layer for layer in env.layers if isinstance(layer, Video)]
+        assert self._monitor.dir is not None
+        self.folder = self._monitor.dir
+        self.journal: Journal | None = None
+        self._tally = Tally(self._monitor.stats_key)
+        self._failure: VecwrapError | None = None
+        self._picture = "none"
+        self._description = repr(env)
+        self._restarts = 0
+
+    def go(self, act: Callable[..., object]) -> None:
+        """Step to the end, whatever ends it."""
+        limit = self._settings.steps
+        if limit is None and self._settings.episodes is None:
+            limit = DEFAULT_STEPS
+        counter = StepCounter(self._env)
+        steps_taken = rollout(
+            counter, act, self._tally, steps=limit, episodes=self._settings.episodes, interrupt=self._interrupt
+        )
+        torn = False
         try:
-            _watch(env, act, tally, steps, episodes, interrupt, console)
-            picture = _save_picture(env, monitor.dir / "tiles.png")
+            with self._shown(limit) as show:
+                due = self._settings.interval
+                for _ in steps_taken:
+                    self._tally.steps = counter.steps
+                    if self._tally.seconds >= due:
+                        due = self._tally.seconds + self._settings.interval
+                        self._note()
+                    show()
+            self._picture = _save_picture(self._env, self._settings.snapshot or self.folder / "tiles.png")
         except KeyboardInterrupt:  # the second Ctrl-C
-            interrupt.asked = True
+            self._interrupt.asked = torn = True
         except VecwrapError as error:
-            failure = error
-        description, restarts = repr(env), int(env.health().restarts.sum())
-    console.print(_summary(description, policy, tally, interrupt, monitor.paths, picture, restarts))
-    if failure is not None:
-        raise failure
-    return INTERRUPTED + interrupt.number if interrupt.asked else 0
+            self._failure = error
+        self._count_restarts()
+        if self.journal is not None:
+            self.journal.note(self._env, self._tally, self._restarts, torn=torn)
+
+    def finish(self) -> int:
+        """Say what came of it, when all files of the environment are closed; give the exit status."""
+        summary, end = self._summary(), self._end()
+        self._print(summary)
+        if self.journal is not None:
+            self.journal.say(summary)
+            if self._failure is not None:
+                self.journal.say(Text(f"error: {self._failure}"))
+            self.journal.end(end, self._tally, self._restarts)
+        if self._failure is not None:
+            raise self._failure
+        return INTERRUPTED + self._interrupt.number if self._interrupt.asked else 0
+
+    # -- while it runs -------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _shown(self, limit: int | None) -> Iterator[Callable[[], None]]:
+        """A live table on a terminal; nothing where the output is piped, which gets lines."""
+        if not self._console.is_terminal:
+            yield lambda: None
+            return
+        with Live(console=self._console, transient=True, auto_refresh=False) as live:
+            live.update(self._live(limit), refresh=True)
+            refreshed = 0.0
+
+            def show() -> None:
+                nonlocal refreshed
+                if self._tally.seconds - refreshed > REFRESH_SECONDS:
+                    refreshed = self._tally.seconds
+                    self._count_restarts()
+                    live.update(self._live(limit), refresh=True)
+
+            yield show
+
+    def _note(self) -> None:
+        """A line where no table is shown, and a row of the folder."""
+        self._count_restarts()
+        line = Text("  ".join(f"{name} {value}" for name, value in self._figures()))
+        if not self._console.is_terminal:
+            self._print(line)
+        if self.journal is not None:
+            self.journal.say(line)
+            self.journal.note(self._env, self._tally, self._restarts)
+
+    def _print(self, what: Text | Table) -> None:
+        """Print it; that nobody reads any more (`| head`) ends a run as Ctrl-C does."""
+        try:
+            self._console.print(what)
+        except BrokenPipeError:
+            self._console.quiet = True
+            self._interrupt.asked, self._interrupt.number = True, signal.SIGPIPE
+
+    def _live(self, limit: int | None) -> Table:
+        done, total = (self._tally.steps, limit) if limit else (self._tally.episodes, self._settings.episodes)
+        return name_table([*self._figures(), ("", ProgressBar(total or 1, done, width=40))])
+
+    def _figures(self) -> list[tuple[str, str]]:
+        tally, score = self._tally, "-"
+        if tally.recent_score is not None:
+            mean, spread = tally.recent_score
+            score = f"{mean:.2f} ± {spread:.2f} over the last {min(tally.episodes, RECENT)}"
+        figures = [
+            ("seconds", f"{tally.seconds:.0f}"),
+            ("agent steps", f"{tally.steps:,}"),
+            ("steps/s", f"{tally.recent_rate:,.0f}"),
+            ("episodes", f"{tally.episodes:,}"),
+            ("score", score),
+        ]
+        return [*figures, ("restarts", f"{self._restarts:,}")] if self._restarts else figures
+
+    def _count_restarts(self) -> None:
+        self._restarts = int(self._env.health().restarts.sum())
+
+    # -- at its end ----------------------------------------------------------------------------------------------------
+
+    def _end(self) -> str:
+        if self._failure is not None:
+            return f"failed: {self._failure}"
+        return f"interrupted by {self._by()}" if self._interrupt.asked else "finished"
+
+    def _by(self) -> str:
+        number = self._interrupt.number
+        words = {signal.SIGINT: "Ctrl-C", signal.SIGPIPE: "the end of the pipe that it printed to"}
+        return words.get(signal.Signals(number), signal.Signals(number).name)
+
+    def _summary(self) -> Table:
+        tally = self._tally
+        lines: list[tuple[str, str]] = []
+        if self._interrupt.asked:
+            lines.append(("interrupted", f"by {self._by()}; the files are whole"))
+        lines.append(("environment", self._description))
+        lines.append(("policy", self._settings.policy))
+        lines.append(("agent steps", f"{tally.steps:,} in {tally.seconds:.1f} s, {tally.rate:,.0f} a second"))
+        lines.append(("episodes", f"{tally.episodes:,}"))
+        if tally.episodes:
+            scores, lengths = np.array(tally.scores), np.array(tally.lengths)
+            lines.append(
+                ("score", f"{scores.mean():.2f} ± {scores.std():.2f}, from {scores.min():g} to {scores.max():g}")
+            )
+            lines.append(("length", f"{lengths.mean():.0f} agent steps, from {lengths.min()} to {lengths.max()}"))
+        if self._restarts:
+            lines.append(("restarts", f"{self._restarts:,} sub-environments were lost and made anew"))
+        lines += [("monitor", str(path)) for path in self._monitor.paths if path.exists()]
+        lines += [("video", path) for path in _first([path for layer in self._videos for path in layer.paths])]
+        lines.append(("picture", self._picture))
+        if self.journal is not None:
+            lines.append(("folder", f"{self.journal.folder}, rebuilt by: vecwrap load {self.journal.folder}"))
+        return name_table(lines)
 
 
-def _watch(
-    env: VecEnv,
-    policy: Policy,
-    tally: Tally,
-    steps: int | None,
-    episodes: int | None,
-    interrupt: Interrupt,
-    console: Console,
-) -> None:
-    """Step to the end behind a live line (none where the output is piped)."""
-    steps_taken = rollout(env, policy, tally, steps=steps, episodes=episodes, interrupt=interrupt)
-    if not console.is_terminal:
-        for _ in steps_taken:
-            pass
-        return
-    columns = SpinnerColumn(), BarColumn(bar_width=24), TextColumn("{task.description}"), TimeElapsedColumn()
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(_live(tally), total=steps or episodes)
-        refreshed = 0.0
-        for _ in steps_taken:
-            if tally.seconds - refreshed > REFRESH_SECONDS:
-                refreshed = tally.seconds
-                progress.update(task, completed=tally.steps if steps else tally.episodes, description=_live(tally))
-
-
-def _live(tally: Tally) -> str:
-    score = "-" if tally.mean_score is None else f"{tally.mean_score:.2f}"
-    return (
-        f"{tally.steps:,} agent steps  {tally.recent_rate:,.0f} steps/s  "
-        f"{tally.episodes:,} episodes  mean score {score}"
-    )
+def _first(paths: Sequence[Path], most: int = 3) -> list[str]:
+    """A few of many."""
+    rest = [f"and {len(paths) - most:,} more"] if len(paths) > most else []
+    return [*map(str, paths[:most]), *rest]
 
 
 def _save_picture(env: VecEnv, path: Path) -> str:
     """Write what the sub-environments look like now; give the path, or why there is none."""
-    if env.render_mode != "rgb_array":
+    if env.render_mode not in ("rgb_array", "human"):
         return f"none: the environment renders {env.render_mode or 'nothing'}, a picture needs rgb_array"
     try:
-        image = tile(env.get_images())
-    except VecwrapError as error:
+        image = env.picture()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        imageio.imwrite(path, image)
+    except (VecwrapError, OSError) as error:
         return f"none: {' '.join(str(error).split())}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    imageio.imwrite(path, image)
     return str(path)
-
-
-def _summary(
-    description: str,
-    policy: str,
-    tally: Tally,
-    interrupt: Interrupt,
-    files: Sequence[Path],
-    picture: str,
-    restarts: int,
-) -> Table:
-    table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    if interrupt.asked:
-        by = "Ctrl-C" if interrupt.number == signal.SIGINT else signal.Signals(interrupt.number).name
-        table.add_row("interrupted", f"by {by}; the files are whole")
-    table.add_row("environment", description)
-    table.add_row("policy", policy)
-    table.add_row("agent steps", f"{tally.steps:,} in {tally.seconds:.1f} s, {tally.rate:,.0f} a second")
-    table.add_row("episodes", f"{tally.episodes:,}")
-    if tally.episodes:
-        scores, lengths = np.array(tally.scores), np.array(tally.lengths)
-        table.add_row("score", f"{scores.mean():.2f} ± {scores.std():.2f}, from {scores.min():g} to {scores.max():g}")
-        table.add_row("length", f"{lengths.mean():.0f} agent steps, from {lengths.min()} to {lengths.max()}")
-    if restarts:
-        table.add_row("restarts", f"{restarts:,} sub-environments were lost and made anew")
-    for path in files:
-        if path.exists():
-            table.add_row("monitor", str(path))
-    table.add_row("picture", picture)
-    return table

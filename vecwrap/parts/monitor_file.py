@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import errno
-import io
 import json
 import re
 from collections.abc import Sequence
@@ -12,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vecwrap.errors import PlanError
+from vecwrap.parts.run_files import GrowingFile, csv_line
 
 __all__ = ["MonitorFile", "move_aside"]
 
@@ -38,11 +36,10 @@ class MonitorFile:
     def __init__(self, path: Path, header: dict[str, Any], columns: tuple[str, ...]) -> None:
         self.path = path
         self.t_start = float(header["t_start"])
-        self._raw = path.open("a+b", buffering=0)  # unbuffered: a row is written when it is given
+        self._file = GrowingFile(path)
         try:
-            self._size = self._go_on(_line(columns))
-            if not self._size:
-                self._append(f"#{json.dumps(header)}\n{_line(columns)}")
+            if not self._go_on(csv_line(columns)):
+                self._file.append(f"#{json.dumps(header)}\n{csv_line(columns)}")
         except BaseException:
             self.close()
             raise
@@ -53,26 +50,15 @@ class MonitorFile:
         Raises:
             OSError: it cannot be written; no part of it stands in the file then.
         """
-        self._append(_line(row))
+        self._file.append(csv_line(row))
 
     def close(self) -> None:
         """Close the file."""
-        self._raw.close()
-
-    def _append(self, text: str) -> None:
-        data = text.encode()
-        try:
-            if self._raw.write(data) != len(data):
-                raise OSError(errno.ENOSPC, "No space left on device")
-        except OSError:
-            self._raw.truncate(self._size)
-            raise
-        self._size += len(data)
+        self._file.close()
 
     def _go_on(self, columns: str) -> int:
         """Check what is there, drop the torn row of a run that was killed; give how many bytes stand."""
-        self._raw.seek(0)
-        content = self._raw.read()
+        content = self._file.read()
         if content and not content.startswith(b"#"):
             raise self._no_monitor_file(content)
         first, second, _ = (*content.split(b"\n", 2), b"", b"")[:3]
@@ -80,7 +66,7 @@ class MonitorFile:
         if whole:
             self._check_head(first, f"{second.decode()}\n", columns)
         size = content.rfind(b"\n") + 1 if whole else 0
-        self._raw.truncate(size)
+        self._file.cut(size)
         return size
 
     def _check_head(self, first: bytes, found: str, expected: str) -> None:
@@ -99,12 +85,6 @@ class MonitorFile:
             f'monitor: resume: expected {self.path} to begin with "#" and JSON with t_start, got {content[:60]!r}; '
             "give another dir"
         )
-
-
-def _line(cells: Sequence[Any]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
-    return text.getvalue()
 
 
 def move_aside(folder: Path) -> None:

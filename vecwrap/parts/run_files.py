@@ -2,17 +2,84 @@
 
 from __future__ import annotations
 
-import contextlib
+import csv
+import errno
+import io
 import itertools
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from vecwrap.errors import PlanError
+from vecwrap.whole_file import write_whole
 
-__all__ = ["make_folder", "unused", "write_whole"]
+__all__ = ["GrowingFile", "csv_line", "make_folder", "unused", "write_whole"]
+
+
+class GrowingFile:
+    """A file that text is appended to, each piece at once and as a whole or not at all.
+
+    Whoever kills this process loses no piece that was given, and a full disk leaves none half written.
+
+    Args:
+        path: the file; what stands in it stays.
+        new: whether it is an error that it is there already.
+
+    Attributes:
+        path: the file.
+
+    Raises:
+        FileExistsError: it is there, and was to be new.
+        OSError: it cannot be opened.
+    """
+
+    def __init__(self, path: Path, *, new: bool = False) -> None:
+        self.path = path
+        self._raw = path.open("x+b" if new else "a+b", buffering=0)  # unbuffered: a piece is written when it is given
+        self._size = self._raw.seek(0, os.SEEK_END)
+
+    def append(self, text: str) -> None:
+        """Append a piece.
+
+        Raises:
+            OSError: it cannot be written; no part of it stands in the file then.
+        """
+        data = text.encode()
+        try:
+            if self._raw.write(data) != len(data):
+                raise OSError(errno.ENOSPC, "No space left on device")
+        except OSError:
+            self._raw.truncate(self._size)
+            raise
+        self._size += len(data)
+
+    def read(self) -> bytes:
+        """Give all that stands in it."""
+        self._raw.seek(0)
+        return self._raw.read()
+
+    def cut(self, size: int) -> None:
+        """Leave only so many bytes."""
+        self._raw.truncate(size)
+        self._raw.seek(size)
+        self._size = size
+
+    def close(self) -> None:
+        """Close the file."""
+        self._raw.close()
+
+
+def csv_line(cells: Sequence[Any]) -> str:
+    r"""Give a row of a CSV file.
+
+    >>> csv_line([1.5, "a,b", None])
+    '1.5,"a,b",\n'
+    """
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue()
 
 
 def make_folder(folder: Path, layer: str) -> None:
@@ -41,27 +108,3 @@ def unused(path: Path) -> Path:
         return path
     names = (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(1))
     return next(name for name in names if not name.exists())
-
-
-def write_whole(path: Path, write: Callable[[Any], None]) -> None:
-    """Write a file so that it is there as a whole or not at all, whatever happens meanwhile.
-
-    Args:
-        path: the file; one that is there is replaced.
-        write: takes a binary file and writes into it.
-
-    Raises:
-        OSError: it cannot be written; nothing of it is left.
-    """
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(name).chmod(0o666 & ~mask)  # as an ordinary new file
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise

@@ -144,7 +144,7 @@ def _findings_in(planned: Plan, known: dict[str, Rule]) -> Iterator[Finding]:
     for layer, stage in zip(planned.layers, (planned.stages or ())[1:], strict=False):
         if silent:
             silent.add(id(layer))
-        elif stage.refusal is not None and id(layer) not in explained:
+        elif stage is not None and stage.refusal is not None and id(layer) not in explained:
             silent.add(id(layer))
             prefix = layer.spec.source.prefix()
             yield refused(stage.refusal, planned.written.source.file, [layer.where.removeprefix(prefix)])

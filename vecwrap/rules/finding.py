@@ -50,6 +50,13 @@ class Finding:
         reason: what is wrong.
         fix: what to do; ``""`` where the reason says it.
         docs: where more is said, or ``""``.
+
+    >>> from vecwrap.rules.check import check
+    >>> (finding,) = check("CartPole-v1 n=2 backend=dummy | framestack:4")
+    >>> finding.id, finding.severity, finding.where
+    ('zero_padding', 'warning', 'wrappers[0] "framestack"')
+    >>> finding.to_dict()["fix"]
+    'Take padding=first.'
     """
 
     id: str

@@ -1,0 +1,101 @@
+"""What Tab offers: through the door that the shells use, and in the shells that are there."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from vecwrap import registry
+from vecwrap.cli import main
+from vecwrap.commands import completion
+
+
+@pytest.fixture
+def offered(monkeypatch, capsys):
+    """What the command answers to bash for a line; the last word is being typed."""
+
+    def ask(line):
+        monkeypatch.setenv("_VECWRAP_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(line.split('"')[0].count(" ")))
+        assert main([]) == 0
+        captured = capsys.readouterr()
+        assert captured.err == ""
+        return captured.out.split("\n")[:-1] if captured.out.strip() else []
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("vecwrap expl", ["explain"]),
+        ("vecwrap tune --bud", ["--budget"]),
+        ("vecwrap list framest", ["framestack"]),
+        ("vecwrap list no_render", ["no_render_mode"]),
+        ("vecwrap list shm", ["shmem"]),
+        ("vecwrap run CartPole-v", ["CartPole-v0", "CartPole-v1"]),
+        ('vecwrap explain "CartPole-v1 | atari | framest', ["CartPole-v1 | atari | framestack"]),
+        ("vecwrap check --ignore zero_p", ["zero_padding"]),
+        ("vecwrap time CartPole-v1 --backend dum", ["dummy"]),
+        ("vecwrap run CartPole-v1 --policy z", ["zeros"]),
+        ("vecwrap bench CartPole-v1 --vs sb3,gym", ["sb3,gymnasium"]),
+        ("vecwrap bench CartPole-v1 --vs sb3,sb", []),
+        ("vecwrap run CartPole-v1 --set wrappers.framest", ["wrappers.framestack."]),
+        ("vecwrap run CartPole-v1 --set wrappers.framestack.pad", ["wrappers.framestack.padding="]),
+        ("vecwrap run CartPole-v1 --set wrappers.nonsense.pad", []),
+        ("vecwrap run CartPole-v1 --set backend.envs", ["backend.envs_per_worker="]),
+        ("vecwrap run CartPole-v1 --set autor", ["autoreset="]),
+        ("vecwrap run nothing-begins-like-this", []),
+    ],
+)
+def test_what_fits_is_offered(offered, line, expected):
+    assert offered(line) == expected
+
+
+def test_every_command_and_every_layer_are_offered(offered):
+    assert {"run", "explain", "check", "list", "schema", "time", "tune", "bench"} <= set(offered("vecwrap "))
+    assert set(registry.wrappers.names()) <= set(completion.names(""))
+
+
+def test_pipeline_files_stand_beside_ids_of_the_same_beginning(offered, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("CartPole-mine.yaml", "CartPole-notes.txt"):
+        (tmp_path / name).touch()
+    assert offered("vecwrap run CartPole-") == ["CartPole-v0", "CartPole-v1", "CartPole-mine.yaml"]
+    assert offered("vecwrap run ") == []  # the shell then offers files
+
+
+SHELLS = {
+    "bash": """
+        eval "$(vecwrap --show-completion bash)"
+        COMP_WORDS=(vecwrap list framest); COMP_CWORD=2
+        _vecwrap_completion vecwrap
+        echo "offered ${COMPREPLY[@]}" """,
+    "zsh": """
+        autoload -Uz compinit; compinit -u
+        eval "$(vecwrap --show-completion zsh)"
+        _arguments() { echo "offered $@" }
+        words=(vecwrap list framest); CURRENT=3; _vecwrap_completion""",
+    "fish": """
+        vecwrap --show-completion fish | source
+        echo offered (complete --do-complete "vecwrap list framest")""",
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_in_the_shell_itself(shell, tmp_path):
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    command = tmp_path / "vecwrap"  # whatever else is called so on this machine
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vecwrap "$@"\n')
+    command.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [shell, "-c", SHELLS[shell]], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    said = [line for line in done.stdout.splitlines() if line.startswith("offered")]
+    assert len(said) == 1, done
+    assert "framestack" in said[0]

@@ -1,0 +1,128 @@
+"""``vecwrap plot`` through its entry point."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.plotting.files import random_rows, write_file
+from vecwrap.cli import main
+from vecwrap.plotting import curve, read_runs
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A working directory with two runs, one of which has a lost episode and a torn line."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    rng = np.random.default_rng(1)
+    write_file(tmp_path / "runs" / "a" / "monitor.csv", random_rows(rng, 150), step_unit="agent step", frame_skip=4)
+    rows = [*random_rows(rng, 30), (0.0, 5, 99.0, 0, 1), (1.0, 2)]
+    write_file(tmp_path / "runs" / "b" / "monitor.csv", rows, step_unit="agent step", frame_skip=4)
+    return tmp_path
+
+
+def test_two_runs_are_drawn_and_counted(here, capsys):
+    assert main(["plot", "runs/a", "runs/b"]) == 0
+    said = capsys.readouterr().out
+    lines = [line.split() for line in said.splitlines()]
+    assert lines[0] == ["run", "seeds", "sub-envs", "episodes", "steps", "minutes", "last", "100", "episodes"]
+    assert (lines[1][:4], lines[2][:4]) == (["a", "1", "3", "150"], ["b", "1", "3", "30"])
+    scores = read_runs(["runs/a"])[0].seeds[0].scores[-100:]
+    assert lines[1][-3:] == [f"{scores.mean():.2f}", "±", f"{scores.std():.2f}"]
+    assert "b: left out 1 episode ended because the sub-environment was lost; its steps count" in said
+    assert "b: left out 1 line that cannot be read as an episode" in said
+    assert "b: fewer than 100 episodes, so no mean of 100" in said
+    assert lines[-1] == ["picture", "curves.png"]
+    assert (here / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_pictures_go_where_they_are_asked_for(here, capsys):
+    assert main(["plot", "runs/a", "-o", "new/a.svg", "--out", "a.png", "--title", "Mine", "--x", "minutes"]) == 0
+    assert "Mine" in (here / "new" / "a.svg").read_text()
+    assert (here / "a.png").exists()
+    assert not (here / "curves.png").exists()
+
+
+def test_json_has_the_numbers_and_draws_only_what_is_asked_for(here, capsys):
+    assert main(["plot", "runs/a", "runs/b", "--json", "--smooth", "20,2", "--x", "steps,minutes"]) == 0
+    captured = capsys.readouterr()
+    first, second = json.loads(captured.out)
+    assert captured.err == ""
+    assert not (here / "curves.png").exists()
+    assert [(each["axis"], each["window"]) for each in first["curves"]] == [
+        ("steps", 20),
+        ("steps", 2),
+        ("minutes", 20),
+        ("minutes", 2),
+    ]
+    (run,) = read_runs(["runs/a"])
+    line = curve(run, "minutes", 20)
+    assert first["curves"][2]["x"] == line.x.tolist()
+    assert first["curves"][2]["mean"] == line.mean.tolist()
+    assert [value if value is not None else np.nan for value in first["curves"][2]["spread"]] == pytest.approx(
+        line.spread.tolist(), nan_ok=True
+    )
+    (seed,) = first["seeds"]
+    assert (seed["step_unit"], seed["frame_skip"], seed["num_envs"]) == ("agent step", 4, 3)
+    assert seed["episodes"]["steps"] == run.seeds[0].steps.tolist()
+    assert second["seeds"][0]["left_out"] == {"lost": 1, "not_finite": 0, "unreadable": 1}
+    assert main(["plot", "runs/a", "--json", "-o", "a.png"]) == 0
+    assert (here / "a.png").exists()
+
+
+def test_runs_of_one_name_are_one_curve(here, capsys):
+    assert main(["plot", "both=runs/a", "both=runs/b"]) == 0
+    said = capsys.readouterr().out
+    assert said.splitlines()[1].split()[:4] == ["both", "2", "3", "180"]
+    assert "both: 1 seed with fewer than 100 episodes left out there" in said
+
+
+def test_steps_that_are_not_the_same_are_told(here, capsys):
+    write_file(here / "sb3" / "monitor.csv", [(1, 10, 1.0)], columns=("r", "l", "t"))
+    assert main(["plot", "runs/a", "sb3"]) == 0
+    assert "not the same, compare over minutes or episodes (a: agent steps of 4 frames; sb3: steps)" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["runs/c"], "runs/c: there is no such file or folder"),
+        (
+            ["runs/a", "--smooth", "ten"],
+            '--smooth: expected numbers of episodes with commas, such as 10,100, got "ten"',
+        ),
+        (["runs/a", "--smooth", "0"], "at least 1 episode"),
+        (["runs/a", "--x", "frames"], "expected axes of steps, episodes, minutes"),
+        (["runs/a", "-o", "a.gif"], "ends in .png or .svg"),
+        (["empty"], "empty: expected at least one finished episode"),
+        ([], "RUN"),
+    ],
+)
+def test_a_call_that_cannot_be_used_is_one_message_and_status_2(here, capsys, arguments, says):
+    (here / "empty").mkdir()
+    (here / "empty" / "monitor.csv").write_text("")
+    assert main(["plot", *arguments]) == 2
+    said = capsys.readouterr()
+    assert says in said.err
+    assert ("Traceback" in said.err, said.out) == (False, "")
+    assert not list(here.glob("*.png"))
+
+
+def test_help_has_an_example(capsys):
+    assert main(["plot", "--help"]) == 0
+    assert "Example: vecwrap plot runs/" in capsys.readouterr().out
+
+
+def test_a_run_of_ours_can_be_drawn_as_it_was_written(here, capsys):
+    assert main(["run", "CartPole-v1 n=2 seed=1 backend=dummy", "--steps", "600", "--out", "mine"]) == 0
+    capsys.readouterr()
+    assert main(["plot", "mine", "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)
+    assert run["name"] == "mine"
+    assert run["seeds"][0]["env_id"] == "CartPole-v1"
+    assert sum(run["seeds"][0]["episodes"]["score"]) == run["seeds"][0]["total_steps"]  # CartPole pays 1 a step

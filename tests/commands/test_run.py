@@ -1,0 +1,379 @@
+"""What ``vecwrap run --out`` leaves in its folder, however the run ends; through the real entry point."""
+
+import csv
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import cv2
+import imageio.v3 as imageio
+import numpy as np
+import pytest
+
+import vecwrap
+from vecwrap.checkpoint import read_state
+from vecwrap.cli import main
+from vecwrap.errors import CheckpointError
+from vecwrap.plan import plan
+from vecwrap.run_folder import refuse_taken, versions
+from vecwrap.spec import PipelineSpec
+from vecwrap.wrappers.normalize import Normalize
+
+TOYS = Path(__file__).parents[1] / "toys_of_cli.py"
+WALK = "toys_of_cli:Walk n=2 seed=5 backend=dummy | normalize"
+OWN = {"pipeline.yaml", "run.json", "progress.csv", "log.txt"}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """A working directory with a module of environments."""
+    (tmp_path / "toys_of_cli.py").write_text(TOYS.read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    yield tmp_path
+    sys.modules.pop("toys_of_cli", None)
+
+
+def run(line, *arguments, out="out"):
+    return main(["run", line, "--out", out, *map(str, arguments)])
+
+
+def process(*arguments):
+    command = [sys.executable, "-m", "vecwrap", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def rows(path, skip=0):
+    return list(csv.DictReader(Path(path).read_text().splitlines()[skip:]))
+
+
+def progress(out="out"):
+    return rows(f"{out}/progress.csv")
+
+
+def games(out="out"):
+    return rows(f"{out}/monitor.csv", skip=1)
+
+
+def facts(out="out"):
+    return json.loads(Path(out, "run.json").read_text())
+
+
+def test_the_folder_holds_what_the_run_was(capsys):
+    assert run(WALK, "--steps", 100, "--policy", "toys_of_cli:counted", "--interval", 0.001) == 0
+    assert {path.name for path in Path("out").iterdir()} == OWN | {"monitor.csv", "stats.npz", "tiles.png"}
+    said = facts()
+    assert (said["seed"], said["policy"], said["end"], said["steps"], said["episodes"]) == (
+        5, "toys_of_cli:counted", "finished", 100, 10,
+    )  # fmt: skip
+    assert said["versions"]["vecwrap"] == vecwrap.__version__
+    for name in ("numpy", "gymnasium", "opencv-python"):
+        assert said["versions"][name] == metadata.version(name)
+    assert said["started"] <= said["ended"]
+    planned = plan(PipelineSpec.load("out/pipeline.yaml")).pipeline
+    assert planned.hash == said["pipeline"] == plan(PipelineSpec.parse(f"{WALK} | monitor")).pipeline.hash
+    header = json.loads(Path("out/monitor.csv").read_text().splitlines()[0][1:])
+    assert header["pipeline"] == read_state("out/stats.npz")["hash"] == said["pipeline"]
+    assert Path("out/log.txt").read_text().split() == capsys.readouterr().out.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "package", "counts"),
+    [
+        ("PongNoFrameskip-v4 n=1 | atari", "ale-py", True),
+        ("InvertedPendulum-v5 n=1", "mujoco", True),
+        ("Pendulum-v1 n=1", "mujoco", False),
+    ],
+)
+def test_versions_are_of_what_the_stream_comes_from(line, package, counts):
+    pytest.importorskip(package.replace("-", "_"))
+    expected = metadata.version(package) if counts else None
+    assert versions(plan(PipelineSpec.parse(line))).get(package) == expected
+
+
+def test_progress_has_a_row_an_interval_and_a_last_one():
+    assert run("toys_of_cli:Slow n=2 backend=dummy autoreset=next_step", "--episodes", 6, "--interval", 0.001) == 0
+    found = progress()
+    # Each vector step takes 10 ms; the step in which next-step mode resets has no action in it.
+    assert list(dict.fromkeys(int(row["steps"]) for row in found)) == [*range(2, 61, 2)]
+    assert [int(row["episodes"]) for row in found][9:11] == [2, 2]
+    assert (found[8]["score_mean"], found[8]["score_std"]) == ("", "")
+    assert (found[9]["score_mean"], found[9]["score_std"]) == ("10.0", "0.0")
+    for before, row in itertools.pairwise(found):
+        seconds = float(row["time"]) - float(before["time"])
+        assert seconds > 0
+        rate = (int(row["steps"]) - int(before["steps"])) / seconds
+        assert float(row["steps_per_second"]) == pytest.approx(rate, rel=0.2)  # of times in milliseconds
+    assert {row["restarts"] for row in found} == {"0"}
+
+
+def test_an_interval_is_not_a_step():
+    assert run("toys_of_cli:Toy n=2 backend=dummy", "--steps", 400) == 0
+    assert [row["steps"] for row in progress()] == ["400"]
+
+
+def test_what_is_piped_has_a_line_an_interval(capsys):
+    assert run("toys_of_cli:Slow n=2 backend=dummy", "--steps", 60, "--interval", 0.05) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("seconds")]
+    assert len(lines) in (len(progress()), len(progress()) - 1)
+    assert len(lines) > 1
+    for line in lines:
+        for words in ("agent steps", "steps/s", "episodes", "score"):
+            assert words in line
+    assert "score 10.00 ± 0.00 over the last" in lines[-1]
+
+
+def test_scores_while_it_runs_are_those_of_the_last_hundred():
+    assert run("CartPole-v1 n=4 seed=1 backend=dummy", "--episodes", 150) == 0
+    scores = [float(game["r"]) for game in games()]
+    (row,) = progress()
+    assert int(row["episodes"]) == len(scores) >= 150
+    assert float(row["score_mean"]) == pytest.approx(np.mean(scores[-100:]))
+    assert float(row["score_std"]) == pytest.approx(np.std(scores[-100:]))
+
+
+def test_a_run_without_a_seed_gets_one_that_repeats_it():
+    line = "toys_of_cli:Walk n=2 backend=dummy render_mode=rgb_array | record_trajectories:dir=first"
+    assert run(line, "--steps", 20) == 0
+    seed = facts()["seed"]
+    assert PipelineSpec.load("out/pipeline.yaml").seed == seed
+    assert run(line.replace("first", "second"), "--steps", 20, "--seed", seed, out="again") == 0
+    for name in ("env-000-episode-000000.npz", "env-001-episode-000000.npz"):
+        first, second = (np.load(f"{folder}/{name}")["observations"] for folder in ("first", "second"))
+        np.testing.assert_array_equal(first, second)
+
+
+def test_a_folder_that_holds_a_run_is_refused_and_left_as_it_is(capsys):
+    assert run(WALK, "--steps", 20) == 0
+    before = {path.name: path.read_bytes() for path in Path("out").iterdir()}
+    capsys.readouterr()
+    assert run(WALK, "--steps", 20) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("error: out: there is a run already (pipeline.yaml, run.json, progress.csv, log.txt")
+    assert "Give another folder" in said.err
+    # Nor is it written into by way of its monitor layer.
+    assert main(["run", "out/pipeline.yaml", "--steps", "20"]) == 2
+    assert main(["run", f"{WALK} | monitor:dir=out", "--steps", "20"]) == 2
+    assert "Give another folder with --out" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in Path("out").iterdir()} == before
+
+
+@pytest.mark.parametrize("out", ["file", "file/out"])
+def test_a_folder_that_cannot_be_written_is_one_message(capsys, out):
+    Path("file").write_text("")
+    assert run(WALK, "--steps", 20, out=out) == 2
+    assert f"--out {out}: expected a folder that files can be written to" in capsys.readouterr().err
+
+
+def test_of_two_runs_that_begin_at_once_in_one_folder_one_is_refused(capsys, monkeypatch):
+    asked = []
+
+    def begun_meanwhile(folder, *remedy):  # by another process, right after this one has looked
+        asked.append(folder)
+        if len(asked) < 3:
+            Path("out").mkdir(exist_ok=True)
+            Path("out/log.txt").write_text("of the other run")
+        else:
+            refuse_taken(folder, *remedy)
+
+    monkeypatch.setattr("vecwrap.commands.journal.refuse_taken", begun_meanwhile)
+    monkeypatch.setattr("vecwrap.commands.run.refuse_taken", begun_meanwhile)
+    assert run(WALK, "--steps", 20) == 2
+    assert "out: there is a run already (log.txt)" in capsys.readouterr().err
+    assert Path("out/log.txt").read_text() == "of the other run"
+
+
+@pytest.mark.parametrize("arguments", [("--policy", "toys_of_cli:nobody"), ("--set", "wrappers.normalize.gama=1")])
+def test_a_call_that_cannot_be_used_leaves_no_folder(arguments):
+    assert run(WALK, *arguments) == 2
+    assert not Path("out").exists()
+
+
+def test_a_killed_run_loses_at_most_the_row_in_flight(capsys):
+    line = WALK.replace("Walk", "Slow").replace(" | normalize", "")
+    result = process("run", line, "--policy", "toys_of_cli:killed", "--interval", 0.001, "--out", "out")
+    assert result.returncode == -signal.SIGKILL
+    assert progress()[-1]["steps"] == "78"  # 39 vector steps of two
+    assert Path("out/progress.csv").read_text().endswith("\n")
+    assert [(game["r"], game["l"]) for game in games()] == [("10.0", "10")] * 6
+    assert Path("out/log.txt").read_text().count("agent steps") == 39
+    assert facts()["ended"] is None
+    assert main(["load", "out"]) == 0
+    assert "killed, or still running" in capsys.readouterr().out
+    assert main(["load", "out", "--steps", "20"]) == 0
+
+
+@pytest.mark.parametrize("policy", ["killed", "killed_while_saving"])
+def test_statistics_of_a_killed_run_are_whole_and_used(policy):
+    arguments = ("--policy", f"toys_of_cli:{policy}", "--interval", 1e-3, "--steps", 1000)
+    result = process("run", WALK, *arguments, "--out", "out")
+    assert result.returncode == -signal.SIGKILL, result.stderr
+    assert progress()[-1]["steps"] == ("78" if policy == "killed" else "80")
+    half = [path.read_bytes() for path in Path("out").glob(".stats*")]
+    assert half == ([] if policy == "killed" else [b"PK half of an archive"])
+    with vecwrap.build(WALK) as same:
+        same.reset()
+        for _ in range(39):
+            same.step([0, 0])
+        expected = same.find(Normalize).layer_statistics()["observations"]
+        with vecwrap.load("out", mode="eval") as env:
+            statistics = env.find(Normalize).layer_statistics()["observations"]
+            np.testing.assert_allclose(statistics.mean, expected.mean)
+            np.testing.assert_allclose(statistics.var, expected.var)
+
+
+def test_a_disk_that_fills_up_is_a_warning_for_each_file_and_leaves_whole_rows():
+    result = process(
+        "run", WALK, "--policy", "toys_of_cli:full_disk", "--interval", 1e-3, "--steps", 100, "--out", "out"
+    )
+    assert result.returncode == 0, result.stderr
+    assert "agent steps  100 in" in result.stdout
+    for name in ("progress.csv", "log.txt", "stats.npz"):
+        assert result.stderr.count(f"out/{name} cannot be written") == 1
+    assert [int(row["steps"]) for row in progress()] == [*range(2, 40, 2)]
+    assert Path("out/progress.csv").read_text().endswith("\n")
+    assert read_state("out/stats.npz")["statistics"]
+
+
+def test_a_lost_row_is_no_agent_step_and_restarts_are_counted(capsys):
+    line = (
+        "toys_of_cli:Fragile n=2 backend=dummy backend.on_failure=restart backend.max_restarts=null "
+        "backend.restart_backoff=0"
+    )
+    assert run(line, "--steps", 40, "--interval", 0.001) == 0
+    restarts = int(progress()[-1]["restarts"])
+    assert restarts == facts()["restarts"] >= 8
+    assert f"restarts     {restarts} sub-environments were lost" in capsys.readouterr().out
+    taken = Path("taken.txt").stat().st_size
+    assert taken == int(progress()[-1]["steps"]) == facts()["steps"] == 40
+
+
+def test_what_fails_stands_in_the_folder_too(capsys):
+    assert run("toys_of_cli:Broken n=2 backend=dummy") == 1
+    assert "the wheel came off" in capsys.readouterr().err
+    assert facts()["end"].startswith("failed: ")
+    assert "the wheel came off" in facts()["end"]
+    assert "error: " in Path("out/log.txt").read_text()
+    assert [row["steps"] for row in progress()] == ["0"]
+
+
+@pytest.mark.parametrize("backend", ["subprocess", "shmem"])
+def test_statistics_are_saved_though_the_workers_are_gone(capsys, backend):
+    line = f"toys_of_cli:Dies n=2 backend={backend} backend.workers=2 | normalize"
+    assert run(line, "--steps", 400) == 1
+    said = capsys.readouterr()
+    assert "agent steps  28 in" in said.out
+    assert "killed by SIGKILL" in said.err
+    assert facts()["end"].startswith("failed: worker ")
+    assert [row["steps"] for row in progress()] == ["28"]
+    (normalize,) = (layer for layer in read_state("out/stats.npz")["statistics"] if layer)
+    assert normalize["observations"]["count"] == pytest.approx(30, abs=0.01)  # 2 of the reset, and 28
+    with pytest.raises(CheckpointError, match="got its running statistics alone"), vecwrap.load("out") as env:
+        env.load("out/stats.npz")
+
+
+def test_warnings_are_shown_and_stand_in_the_log():
+    with pytest.warns(UserWarning, match="look"):
+        assert run(WALK, "--policy", "toys_of_cli:warned", "--steps", 8) == 0
+    assert Path("out/log.txt").read_text().startswith("UserWarning: look [bold]out[/bold]\n")
+
+
+def test_record_adds_videos_to_the_folder(capsys):
+    assert run("toys_of_cli:Toy n=2 backend=dummy", "--record", "--episodes", 4) == 0
+    assert "out/videos/video-episode-000001.mp4" in capsys.readouterr().out
+    video = cv2.VideoCapture("out/videos/video-episode-000000.mp4")
+    frames = sum(1 for _ in iter(lambda: video.read()[0], False))
+    video.release()
+    assert frames == 11  # the reset's, and one a step
+    assert json.loads(Path("out/videos/video-episode-000000.json").read_text())["pipeline"] == facts()["pipeline"]
+
+
+def test_record_keeps_what_the_pipeline_says_of_its_videos():
+    line = "toys_of_cli:Toy n=2 backend=dummy render_mode=rgb_array | video:dir=elsewhere,by=steps,every=7,length=3"
+    assert run(line, "--record", "--steps", 20) == 0
+    assert {path.stem for path in Path("out/videos").glob("*.mp4")} == {"video-step-000000", "video-step-000007"}
+    assert not Path("elsewhere").exists()
+    # Without a folder to fill, they go where the pipeline says, and by default beside monitor.csv.
+    assert main(["run", f"{line} | monitor:dir=m", "--record", "--steps", "20"]) == 0
+    assert len(list(Path("elsewhere").glob("*.mp4"))) == 2
+    assert main(["run", "toys_of_cli:Toy n=2 backend=dummy | monitor:dir=m", "--record", "--steps", "20"]) == 0
+    assert Path("m/videos/video-episode-000000.mp4").exists()
+
+
+def test_record_needs_pictures(capsys):
+    Path("toys_of_cli.py").write_text(TOYS.read_text().replace('"rgb_array"', '"ansi"'))
+    assert run("toys_of_cli:Toy n=2 backend=dummy", "--record") == 2
+    assert "--record: expected an environment that renders images" in capsys.readouterr().err
+    assert not Path("out").exists()
+
+
+def test_the_installed_command_finds_what_lies_in_the_working_directory():
+    Path("imageio.py").write_text("raise AssertionError('what is installed comes first')")
+    command = [str(Path(sys.executable).with_name("vecwrap")), "run", "toys_of_cli:Toy n=2", "--steps", "20"]
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    result = subprocess.run(
+        [*command, "--policy", "toys_of_cli:counted"], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+    assert "toys_of_cli:counted" in result.stdout
+
+
+def test_brackets_are_no_markup(capsys):
+    assert run("toys_of_cli:Toy n=2 backend=dummy", "--steps", 20, out="runs/[b]1[/b]") == 0
+    assert "runs/[b]1[/b]/monitor.csv" in capsys.readouterr().out
+    assert main(["load", "runs/[b]1[/b]"]) == 0
+    assert "runs/[b]1[/b], finished" in capsys.readouterr().out
+
+
+def test_a_picture_that_cannot_be_written_costs_no_summary(capsys):
+    Path("out/tiles.png").mkdir(parents=True)
+    assert run("toys_of_cli:Toy n=2 backend=dummy", "--steps", 20) == 0
+    assert "picture      none: " in capsys.readouterr().out
+    assert facts()["end"] == "finished"
+
+
+def test_a_snapshot_goes_where_it_is_asked_for_with_the_labels_of_the_pipeline(capsys):
+    line = "toys_of_cli:Toy n=3 backend=dummy"
+    assert run(f"{line} | tile:labels=true", "--steps", 20, "--snapshot", "shots/one.png") == 0
+    assert "picture      shots/one.png" in capsys.readouterr().out
+    assert not Path("out/tiles.png").exists()
+    assert run(line, "--steps", 20, "--snapshot", "shots/two.webp", out="other") == 0
+    labelled, plain = imageio.imread("shots/one.png"), imageio.imread("shots/two.webp")
+    assert labelled.shape != plain.shape  # small frames are enlarged until their labels can be read
+    assert run(line, "--steps", 20, "--snapshot", "three.txt", out="third") == 2
+    assert '--snapshot: expected a file .png, .jpg, .webp, got "three.txt"' in capsys.readouterr().err
+    assert not Path("third").exists()
+
+
+def test_a_reader_that_stops_reading_ends_the_run_with_its_files_whole():
+    """`vecwrap run ... | head -n 1`: the run would go on for an hour."""
+    command = [
+        sys.executable,
+        "-m",
+        "vecwrap",
+        "run",
+        WALK,
+        "--steps",
+        "1000000000",
+        "--interval",
+        "0.01",
+        "--out",
+        "out",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        running.stdout.readline()
+        running.stdout.close()
+        said = running.stderr.read()
+        assert running.wait(60) == 128 + signal.SIGPIPE
+    assert said == b""
+    facts = json.loads(Path("out/run.json").read_text())
+    assert facts["end"] == "interrupted by the end of the pipe that it printed to"
+    rows = list(csv.DictReader(Path("out/progress.csv").read_text().splitlines()))
+    assert int(rows[-1]["steps"]) == facts["steps"] > 0
+    assert vecwrap.load("out").close() is None

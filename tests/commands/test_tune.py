@@ -1,0 +1,160 @@
+"""``vecwrap tune`` as users call it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from vecwrap.cli import main
+from vecwrap.commands.tune import read_seconds
+from vecwrap.spec import PipelineSpec
+from vecwrap.tuning import search
+from vecwrap.tuning.candidates import BackendKind
+
+PIPELINE = "CartPole-v1 n=2 seed=1 backend=dummy | framestack:2 | monitor:dir=runs/mine"
+SLOW = """
+import time
+
+import gymnasium
+
+
+class Slow(gymnasium.Env):
+    observation_space = gymnasium.spaces.Discrete(2)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action):
+        open("stepped", "w").close()
+        time.sleep(1000)
+"""
+
+
+@pytest.fixture
+def quick(monkeypatch, tmp_path):
+    """Two candidates and short samples; the budget itself is large, for a machine may be busy."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(search, "LONGEST_SAMPLE", 0.01)
+    monkeypatch.setattr(search, "LONGEST_LOOK", 0.01)
+    tried = search.candidates
+
+    def few(*given):
+        found, refused = tried(*given)
+        return [each for each in found if each.name in ("dummy", "shmem, workers=1")], refused
+
+    monkeypatch.setattr(search, "candidates", few)
+    return tmp_path
+
+
+def test_the_table_ends_in_lines_that_can_be_pasted(quick, capsys, monkeypatch):
+    monkeypatch.setattr(search, "backend_kinds", lambda: [BackendKind("dummy", frozenset())])
+    assert main(["tune", PIPELINE, "--budget", "2min"]) == 0
+    out = capsys.readouterr().out
+    assert "one sub-environment" in out
+    assert "16 bytes" in out  # of the bare environment; framestack stands in the parent
+    rows = {line.split("  ")[0]: line for line in out.splitlines()}
+    assert "the pipeline has it now" in rows["dummy"]
+    pasted = next(line.strip() for line in out.splitlines() if line.startswith("    backend: "))
+    assert PipelineSpec.from_yaml(f"env: CartPole-v1\n{pasted}").backend.name == "dummy"
+    assert list(quick.iterdir()) == []  # the monitor's folder is left alone
+
+
+def test_json_holds_every_sample(quick, capsys):
+    assert main(["tune", PIPELINE, "--budget", "2min", "--n", "3", "--json"]) == 0
+    captured = capsys.readouterr()
+    data = json.loads(captured.out)
+    assert (data["n"], captured.err) == (3, "")
+    assert [each["name"] for each in data["candidates"] if each["rates"]] == ["dummy", "shmem, workers=1"]
+    assert all(len(each["rates"]) >= 3 and min(each["rates"]) > 0 for each in data["candidates"] if each["rates"])
+    assert data["recommendation"]["lines"][0].startswith("backend: ")
+    cost = data["environment"]
+    assert 0 < cost["step_seconds"] < 0.1
+    assert (cost["steps"] > 1, cost["observation_bytes"]) == (True, 16)
+
+
+def test_sigterm_ends_it_as_ctrl_c_does(capsys, monkeypatch):
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(search.Search, "run", lambda self: os.kill(os.getpid(), signal.SIGTERM))
+    assert main(["tune", PIPELINE]) == 128 + signal.SIGTERM
+    assert "interrupted; nothing is left running" in capsys.readouterr().out
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_ctrl_c_leaves_nothing_running(tmp_path):
+    (tmp_path / "slow_of_tune.py").write_text(SLOW)
+    mark = f"VECWRAP_TEST_MARK={tmp_path.name}-{os.getpid()}"
+    name, _, value = mark.partition("=")
+    command = [sys.executable, "-m", "vecwrap", "tune", "slow_of_tune:Slow", "--n", "2", "--budget", "10min"]
+    environment = {**os.environ, name: value, "PYTHONPATH": str(tmp_path)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment,
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "stepped").exists():
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert len(marked(mark)) >= 2
+        os.killpg(process.pid, signal.SIGINT)
+        said, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGINT
+    assert "interrupted; nothing is left running" in said
+    assert errors == ""
+    while marked(mark):
+        assert time.monotonic() < deadline + 60
+        time.sleep(0.05)
+
+
+def marked(mark):
+    """The processes whose environment holds the mark."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["CartPole-v1 | framestak:4"], 'Did you mean "framestack"?'),
+        ([PIPELINE, "--budget", "soon"], "--budget: expected seconds, as in 60s, or 2min, got 'soon'"),
+        ([PIPELINE, "--budget", "0"], "--budget"),
+    ],
+)
+def test_a_mistake_is_one_message_and_status_2(arguments, said, capsys):
+    assert main(["tune", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "Traceback" not in error
+
+
+def test_an_environment_that_cannot_be_made_is_one_message_and_status_1(quick, capsys):
+    (quick / "broken_of_tune.py").write_text("def make():\n    raise RuntimeError('no licence')\n")
+    sys.path.insert(0, str(quick))
+    try:
+        assert main(["tune", "broken_of_tune:make", "--n", "2", "--budget", "2min"]) == 1
+    finally:
+        sys.path.remove(str(quick))
+    assert "tune: one sub-environment, by itself, failed: RuntimeError: no licence" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("60s", 60.0), ("2min", 120.0), ("0.5h", 1800.0), ("7", 7.0)])
+def test_budgets_are_read(text, seconds):
+    assert read_seconds(text) == seconds
+
+
+def test_help_shows_an_example(capsys):
+    assert main(["tune", "--help"]) == 0
+    assert "Example: vecwrap tune" in capsys.readouterr().out

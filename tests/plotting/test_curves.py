@@ -1,0 +1,122 @@
+"""Smoothing and spreads, beside naive loops and pandas."""
+
+import statistics
+
+import numpy as np
+import pytest
+
+from tests.plotting.files import random_rows, write_file
+from vecwrap.plotting.curves import AXES, curve, thinned, trailing_mean
+from vecwrap.plotting.runs import read_runs
+
+
+@pytest.mark.parametrize("window", [1, 2, 10, 99, 100, 101])
+def test_a_trailing_mean_is_that_of_pandas(window):
+    pandas = pytest.importorskip("pandas")
+    values = np.random.default_rng(window).normal(size=100) * 1e3
+    np.testing.assert_allclose(trailing_mean(values, window), pandas.Series(values).rolling(window).mean().dropna())
+
+
+def test_a_huge_score_does_not_blur_the_ones_after_it():
+    values = np.array([1.0, 1e17, 1.0, 2.0, 3.0])
+    assert trailing_mean(values, 2)[2:].tolist() == [1.5, 2.5]
+
+
+def naive(rows, axis, window):
+    """The points of one seed: where each episode stands, and the mean of the last episodes up to it."""
+    points, scores, steps = [], [], 0
+    for score, length, end, *_ in rows:
+        steps += length
+        scores.append(score)
+        if len(scores) >= window:
+            x = {"steps": steps, "episodes": len(scores), "minutes": end / 60}[axis]
+            points.append((x, statistics.fmean(scores[-window:])))
+    return points
+
+
+def last_before(points, x):
+    return [y for at, y in points if at <= x][-1]
+
+
+def assert_near(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("window", [1, 10, 100])
+def test_one_seed(tmp_path, axis, window):
+    rows = random_rows(np.random.default_rng(3), 250, envs=1)
+    line = curve(*read_runs([write_file(tmp_path / "monitor.csv", rows)]), axis, window)
+    points = naive(rows, axis, window)
+    assert_near(line.x, [x for x, _ in points])
+    assert_near(line.mean, [y for _, y in points])
+    assert line.spread is None
+
+
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("window", [1, 10])
+def test_the_spread_over_sub_environments(tmp_path, axis, window):
+    rows = random_rows(np.random.default_rng(4), 120, envs=4)
+    line = curve(*read_runs([write_file(tmp_path / "monitor.csv", rows)]), axis, window)
+    assert_near(line.mean, [y for _, y in naive(rows, axis, window)])
+    own = {1: 1, 10: 3}[window]  # ten episodes of all are about three of each
+    expected = []
+    for count in range(window, len(rows) + 1):
+        each = [[score for score, *_, env, _ in rows[:count] if env == i][-own:] for i in range(4)]
+        complete = all(len(scores) == own for scores in each)
+        expected.append(statistics.pstdev(map(statistics.fmean, each)) if complete else np.nan)
+    assert_near(line.spread, expected)
+    assert np.isnan(expected).any() or window == 1
+    assert not np.isnan(expected).all()
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_several_seeds(tmp_path, axis):
+    rng = np.random.default_rng(5)
+    seeds = [random_rows(rng, count) for count in (60, 40, 50)]
+    for i, rows in enumerate(seeds):
+        write_file(tmp_path / str(i) / "monitor.csv", rows, t_start=1000.0 * i)
+    line = curve(*read_runs([tmp_path]), axis, 10)
+    each = [naive(rows, axis, 10) for rows in seeds]
+    first, last = max(points[0][0] for points in each), min(points[-1][0] for points in each)
+    places = sorted({x for points in each for x, _ in points if first <= x <= last})
+    assert len(places) > 20
+    assert_near(line.x, places)
+    assert_near(line.mean, [statistics.fmean(last_before(points, x) for points in each) for x in places])
+    assert_near(line.spread, [statistics.pstdev(last_before(points, x) for points in each) for x in places])
+
+
+def test_a_seed_with_too_few_episodes_is_left_out_and_one_alone_has_no_spread(tmp_path):
+    rng = np.random.default_rng(6)
+    seeds = [random_rows(rng, count) for count in (30, 9)]
+    for i, rows in enumerate(seeds):
+        write_file(tmp_path / str(i) / "monitor.csv", rows)
+    line = curve(*read_runs([tmp_path]), "steps", 10)
+    assert_near(line.mean, [y for _, y in naive(seeds[0], "steps", 10)])
+    assert line.spread is None
+
+
+def test_fewer_episodes_than_the_window_have_no_curve(tmp_path):
+    (run,) = read_runs([write_file(tmp_path / "monitor.csv", random_rows(np.random.default_rng(7), 9))])
+    assert curve(run, "steps", 10) is None
+    assert curve(run, "steps", 9) is not None
+
+
+def test_seeds_that_nowhere_meet_have_no_curve(tmp_path):
+    write_file(tmp_path / "0" / "monitor.csv", [(1, 1, 1.0, 0, 0), (1, 1, 2.0, 0, 0)])
+    write_file(tmp_path / "1" / "monitor.csv", [(1, 100, 100.0, 0, 0)])
+    (run,) = read_runs([tmp_path])
+    assert curve(run, "steps", 1) is None
+    assert curve(run, "episodes", 1).x.tolist() == [1]
+
+
+@pytest.mark.parametrize("count", [1, 2, 99, 100, 101, 5000])
+def test_thinned_points_are_spread_along_the_axis_with_both_ends(count):
+    x = np.random.default_rng(count).exponential(1.0, count).cumsum()
+    kept = thinned(x, 100)
+    assert sorted(set(kept.tolist())) == kept.tolist()
+    assert (kept[0], kept[-1]) == (0, count - 1)
+    assert len(kept) <= 102
+    assert len(kept) == count if count <= 100 else len(kept) > 60
+    widest = (x[-1] - x[0]) / 99 + np.diff(x).max(initial=0)
+    assert (np.diff(x[kept]) <= widest + 1e-9).all()

@@ -1,0 +1,128 @@
+from dataclasses import replace
+
+import pytest
+
+from vecwrap import registry
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.spec import PipelineSpec
+from vecwrap.tuning.candidates import BackendKind, Situation, backend_kinds, candidates
+from vecwrap.tuning.measurements import EnvCost
+
+COST = EnvCost(100e-6, 5e-6, 1000, 1.0, 50e-6, 0.1, 0.01, 2.0, 16)  # a step computes, always as long
+WAITS = replace(COST, busy=0.02)
+UNEVEN = replace(COST, step_spread=60e-6)
+PROCESS_OPTIONS = frozenset({"workers", "envs_per_worker", "on_failure", "step_timeout"})
+DUMMY = BackendKind("dummy", frozenset({"on_failure"}))
+SHMEM = BackendKind("shmem", PROCESS_OPTIONS)
+SUBPROCESS = BackendKind("subprocess", PROCESS_OPTIONS)
+SHARES = BackendKind("shmem", PROCESS_OPTIONS | {"parent_share"})
+NOW = Situation(n=8, cores=2, backend="shmem")
+
+
+def names(kinds=(DUMMY, SHMEM, SUBPROCESS), now=NOW, cost=COST):
+    return [candidate.name for candidate in candidates(kinds, now, cost)[0]]
+
+
+def test_what_the_pipeline_has_comes_first_and_nothing_comes_twice():
+    assert names() == ["shmem", "dummy", "shmem, workers=4", "shmem, workers=1", "shmem, recv of 4", "subprocess"]
+    assert names(now=replace(NOW, options={"workers": 4}))[0] == "shmem, workers=4"
+    assert names(now=replace(NOW, options={"workers": 4})).count("shmem, workers=4") == 1
+
+
+def test_where_steps_wait_as_many_workers_as_sub_environments_are_tried():
+    assert "shmem, workers=8" not in names()
+    assert {"shmem, workers=8", "shmem, workers=8, recv of 4"} <= set(names(cost=WAITS))
+    assert "shmem, workers=64" in names(cost=WAITS, now=replace(NOW, n=500))
+
+
+def test_where_steps_are_uneven_whoever_is_ready_is_not_waited_for_by_the_others():
+    assert "shmem, workers=8, recv of 4" in names(cost=UNEVEN)
+
+
+def test_a_loop_that_receives_batches_already_is_tried_with_other_batches_and_never_with_step():
+    found, _ = candidates([DUMMY, SHMEM], replace(NOW, batch_size=4), COST)
+    assert all(candidate.batch_size is not None for candidate in found)
+    assert {candidate.batch_size for candidate in found} == {2, 4, 8}
+
+
+def test_a_share_of_the_parent_is_tried_where_the_signature_has_it():
+    assert not any("parent_share" in name for name in names())
+    assert names(kinds=[DUMMY, SHARES])[:3] == ["shmem", "dummy", "shmem, parent_share=true"]
+
+
+def test_what_is_shared_by_itself_is_tried_without_and_not_a_second_time_with():
+    found = names(kinds=[DUMMY, SHARES], now=replace(NOW, shares=True))
+    assert found[:3] == ["shmem", "dummy", "shmem, parent_share=false"]
+    assert not any("true" in name for name in found)
+
+
+@pytest.mark.parametrize("option", [{"step_timeout": 9.0}, {"on_failure": "restart"}])
+def test_whoever_asks_for_processes_of_their_own_gets_no_share_of_the_parent(option):
+    kind = replace(SHARES)
+    assert not any("parent_share" in name for name in names(kinds=[kind], now=replace(NOW, options=option)))
+
+
+def test_options_of_the_users_stay_and_a_backend_without_them_is_refused_with_the_reason():
+    now = replace(NOW, options={"step_timeout": 9.0, "workers": 3})
+    found, refused = candidates([DUMMY, SHMEM], now, COST)
+    assert all(candidate.options["step_timeout"] == 9.0 for candidate in found)
+    assert found[0].options == {"step_timeout": 9.0, "workers": 3}
+    assert [(trial.candidate.name, trial.failed) for trial in refused] == [
+        ("dummy", "it has no step_timeout, which the pipeline sets")
+    ]
+
+
+def test_a_cluster_is_started_for_nobody_who_has_none():
+    ray = BackendKind("ray", PROCESS_OPTIONS)
+    found, refused = candidates([DUMMY, SHMEM, ray], NOW, COST)
+    assert not any(candidate.backend == "ray" for candidate in found)
+    assert [(trial.candidate.name, trial.failed) for trial in refused] == [
+        ("ray", "not tried: it is for clusters, and the pipeline names none")
+    ]
+    found, refused = candidates([DUMMY, SHMEM, ray], replace(NOW, backend="ray"), COST)
+    assert (found[0].backend, refused) == ("ray", [])
+
+
+def test_one_sub_environment_asks_for_no_numbers_of_workers():
+    assert names(now=Situation(1, 2, "dummy", favourite="dummy")) == ["dummy", "shmem", "subprocess"]
+
+
+def test_the_processes_of_each_are_foretold():
+    found, _ = candidates([DUMMY, SHMEM], NOW, WAITS)
+    assert {c.name: c.processes for c in found} == {
+        "shmem": 2, "dummy": 0, "shmem, workers=8": 8, "shmem, workers=4": 4, "shmem, workers=1": 1,
+        "shmem, workers=8, recv of 4": 8, "shmem, recv of 4": 2,
+    }  # fmt: skip
+    few, _ = candidates([SHMEM], Situation(8, 2, "shmem", {"envs_per_worker": 3}), COST)
+    assert few[0].processes == 3
+
+
+def test_the_backends_are_all_that_have_a_name_with_the_options_of_their_signatures():
+    kinds = {kind.name: kind for kind in backend_kinds()}
+    assert {"dummy", "shmem", "subprocess"} <= kinds.keys()
+    assert kinds["shmem"].takes("workers")
+    assert not kinds["dummy"].takes("workers")
+    assert not kinds["shmem"].takes("seed")  # the pipeline's own
+
+
+def test_a_backend_of_another_package_is_tried_with_what_its_signature_has():
+    class Sharing(DummyBackend):
+        def __init__(self, factories, *, workers: int | None = None, parent_share: bool = False, seed=None):
+            super().__init__(factories, seed=seed)
+
+    registry.backends.register("sharing", Sharing)
+    try:
+        (kind,) = [kind for kind in backend_kinds() if kind.name == "sharing"]
+    finally:
+        registry.backends.unregister("sharing")
+    assert kind == BackendKind("sharing", frozenset({"workers", "parent_share"}))
+    assert "sharing, parent_share=true" in names(kinds=[kind], now=replace(NOW, backend="sharing", favourite="sharing"))
+
+
+def test_the_lines_are_read_back_as_the_settings():
+    found, _ = candidates([DUMMY, SHARES], replace(NOW, options={"on_failure": "restart", "step_timeout": 0.5}), WAITS)
+    for candidate in [*found, *candidates([DUMMY, SHARES], NOW, WAITS)[0]]:
+        expected = PipelineSpec("CartPole-v1", n=8, **candidate.settings)
+        text = "\n".join(["env: CartPole-v1", "n: 8", *candidate.lines])
+        assert PipelineSpec.from_yaml(text) == expected
+        assert PipelineSpec.parse(f"CartPole-v1 n=8 {candidate.in_a_line}") == expected

@@ -1,0 +1,99 @@
+import itertools
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from vecwrap.tuning.processes import Ended, Measurer, TooLate, pss_mb, session_of
+
+SOON = 60.0  # seconds; a machine may be busy
+
+
+def soon():
+    return time.monotonic() + SOON
+
+
+def gone(pid):
+    """Whether a process has ended (and was reaped, or waits for it)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def assert_gone(*pids):
+    deadline = soon()
+    while not all(map(gone, pids)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_it_answers_and_may_print_what_it_likes():
+    def job(connection):
+        print("environments print")
+        connection.send(("doubled", 2 * connection.recv()))
+
+    with Measurer(job, lambda: None) as process:
+        process.ask(21)
+        assert process.hear(soon()) == 42
+        with pytest.raises(Ended, match="ended with exit code 0"):
+            process.hear(soon())
+
+
+def test_what_it_raises_is_told_in_one_line():
+    def job(connection):
+        raise ValueError("the wheel\ncame off")
+
+    with Measurer(job, lambda: None) as process, pytest.raises(Ended) as error:
+        process.hear(soon())
+    assert str(error.value) == "ValueError: the wheel"
+
+
+def test_a_death_is_told_with_its_last_words():
+    def job(connection):
+        print("out of paper", file=sys.stderr, flush=True)
+        os._exit(7)
+
+    with Measurer(job, lambda: None) as process, pytest.raises(Ended, match="exit code 7: out of paper"):
+        process.hear(soon())
+
+
+def test_at_its_deadline_it_ends_with_all_that_it_started():
+    def job(connection):
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], process_group=0)
+        connection.send(("pids", (os.getpid(), child.pid)))
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:
+            time.sleep(1000)
+
+    ticks, now = [], itertools.count()  # each look at this clock takes a second
+    with Measurer(job, lambda: ticks.append(0), lambda: next(now)) as process:
+        pids = process.hear(math.inf)
+        assert set(pids) <= set(session_of(pids[0]))
+        ticks.clear()
+        with pytest.raises(TooLate):
+            process.hear(next(now) + 5)
+        process.end(kill=True)
+        assert_gone(*pids)
+    assert len(ticks) >= 2
+
+
+def test_an_interrupt_of_the_parent_ends_it():
+    def job(connection):
+        connection.send(("pid", os.getpid()))
+        time.sleep(1000)
+
+    with pytest.raises(KeyboardInterrupt), Measurer(job, lambda: None) as process:
+        pid = process.hear(soon())
+        raise KeyboardInterrupt
+    assert_gone(pid)
+
+
+def test_memory_is_known_where_the_system_says_it():
+    assert (pss_mb(os.getpid()) or 1.0) > 0.0
+    assert pss_mb(2**22 + 1) is None

@@ -1,0 +1,159 @@
+"""``vecwrap load``: what a run's folder holds, whether it can be rebuilt, and how it goes when it is run again."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from vecwrap.checkpoint import read_state
+from vecwrap.commands.check import show_findings
+from vecwrap.commands.output import name_table, print_json
+from vecwrap.commands.pipelines import read_settings
+from vecwrap.commands.run import RunSettings, run_pipeline
+from vecwrap.errors import SpecError
+from vecwrap.plan import plan
+from vecwrap.rules.check import check
+from vecwrap.rules.finding import Finding
+from vecwrap.run_folder import PIPELINE, PROGRESS, VIDEOS, Run, read_run
+from vecwrap.source import Place
+from vecwrap.spec import PipelineSpec
+
+__all__ = ["load_folder"]
+
+
+def load_folder(
+    folder: Path,
+    settings: Sequence[str],
+    chosen: RunSettings,
+    console: Console,
+    *,
+    evaluation: bool = False,
+    as_json: bool = False,
+) -> int:
+    """Show what a run's folder holds; run it where steps or episodes are given.
+
+    Args:
+        folder: what ``vecwrap run --out`` filled.
+        settings: what ``--set`` says.
+        chosen: how it is run.
+        console: where it is shown.
+        evaluation: whether the evaluation is meant that belongs to it.
+        as_json: print it as JSON instead.
+
+    Returns:
+        The exit status: 1 where a finding of ``vecwrap check`` is an error, else 0, or that of the run.
+
+    Raises:
+        VecwrapError: it cannot be rebuilt, or JSON is wanted of a run.
+    """
+    again = chosen.steps is not None or chosen.episodes is not None
+    if as_json and again:
+        raise SpecError("load: --json prints what the folder holds; leave --steps and --episodes out, or --json.")
+    run = read_run(folder)
+    spec = run.pipeline("eval" if evaluation else "train", read_settings(settings), Place("--set"))
+    resolved = plan(spec).pipeline
+    findings = check(spec)
+    facts = _facts(run, resolved)
+    if as_json:
+        print_json({**facts, "findings": [finding.to_dict() for finding in findings]}, console)
+        return _status(findings)
+    _show(run, facts, findings, console)
+    return run_pipeline(spec, chosen, console, loaded=run) if again else _status(findings)
+
+
+def _status(findings: Sequence[Finding]) -> int:
+    return int(any(finding.severity == "error" for finding in findings))
+
+
+def _facts(run: Run, resolved: PipelineSpec) -> dict[str, Any]:
+    """All that is known of a run, as plain data."""
+    facts = {key: value for key, value in run.facts.items() if key not in ("pipeline", "versions")}
+    return {
+        "folder": str(run.folder),
+        "pipeline": run.resolved.hash,
+        **facts,
+        "progress": _last_row(run.folder / PROGRESS),
+        "statistics": None if run.statistics is None else _statistics(run.statistics),
+        "files": _files(run.folder),
+        "versions": dict(run.facts.get("versions", {})),
+        "installed": {name: now for name, (_, now) in run.differences.items()},
+        "rebuilt": resolved.to_dict(),
+    }
+
+
+def _last_row(path: Path) -> dict[str, float | None] | None:
+    """The last row of progress that was written."""
+    if not path.is_file():
+        return None
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if None not in row.values()]
+    return {key: float(value) if value else None for key, value in rows[-1].items()} if rows else None
+
+
+def _statistics(path: Path) -> dict[str, dict[str, float]]:
+    """How many values each layer's statistics have seen."""
+    state = read_state(path)
+    layers = zip(reversed(state["chain"]["layers"]), state["statistics"], strict=True)
+    return {
+        name: {key: values["count"] for key, values in statistics.items()} for name, statistics in layers if statistics
+    }
+
+
+def _files(folder: Path) -> list[str]:
+    """What lies there, but for what a rebuilt one wrote."""
+    names = [path.name for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith(".")]
+    return names + sorted(f"{VIDEOS}/{path.name}" for path in (folder / VIDEOS).glob("*.mp4"))
+
+
+# -- how it is shown --------------------------------------------------------------------------------------------------
+
+
+def _show(run: Run, facts: Mapping[str, Any], findings: Sequence[Finding], console: Console) -> None:
+    console.print(name_table(_lines(facts)))
+    for name, (then, now) in run.differences.items():
+        console.print(Text.assemble(("warning", "bold yellow"), f"  {name} was {then}, {_installed(now)}"))
+    show_findings(findings, str(run.folder / PIPELINE), console)
+
+
+def _installed(now: str | None) -> str:
+    return "and is not installed" if now is None else f"and {now} is installed: the stream may be another one"
+
+
+def _lines(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    rebuilt = facts["rebuilt"]
+    layers = [layer if isinstance(layer, str) else next(iter(layer)) for layer in rebuilt.get("wrappers", ())]
+    what = f"{rebuilt['env']}, n={rebuilt['n']}, layers {' > '.join(layers)}" if layers else rebuilt["env"]
+    lines = [("run", f"{facts['folder']}, {_ended(facts)}"), ("pipeline", f"{facts['pipeline']}: {what}")]
+    if "policy" in facts:
+        lines.append(("policy", f"{facts['policy']}, seed {facts.get('seed')}"))
+    if row := facts["progress"]:
+        lines += [
+            ("agent steps", f"{row['steps']:,.0f} in {row['time']:.1f} s"),
+            ("episodes", f"{row['episodes']:,.0f}"),
+        ]
+        if row["score_mean"] is not None:
+            lines.append(("score", f"{row['score_mean']:.2f} ± {row['score_std']:.2f} over the last episodes"))
+        if row["restarts"]:
+            lines.append(("restarts", f"{row['restarts']:,.0f}"))
+    if facts["statistics"]:
+        seen = [
+            f"{layer} {key}, {count:,.0f} values"
+            for layer, counts in facts["statistics"].items()
+            for key, count in counts.items()
+        ]
+        lines.append(("statistics", "; ".join(seen)))
+    lines.append(("files", ", ".join(facts["files"])))
+    if facts["versions"]:
+        lines.append(("versions", ", ".join(f"{name} {version}" for name, version in facts["versions"].items())))
+    return lines
+
+
+def _ended(facts: Mapping[str, Any]) -> str:
+    if "started" not in facts:
+        return "of which nothing else is known"
+    if facts.get("ended") is None:
+        return f"started {facts['started']}: killed, or still running"
+    return f"{facts.get('end')} {facts['ended']}"

@@ -1,0 +1,231 @@
+"""The folder that a run leaves behind: what is in it, whether it belongs together, and the pipeline that it rebuilds.
+
+``vecwrap run --out`` fills one. A training script makes one with two lines: ``env.pipeline.to_yaml()`` goes into
+``pipeline.yaml``, ``env.save`` into ``stats.npz``; all else may be missing. Nothing that is read here is unpickled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+import vecwrap
+from vecwrap import registry
+from vecwrap.checkpoint import read_state
+from vecwrap.document import read_text
+from vecwrap.environments import engine_of
+from vecwrap.errors import SpecError
+from vecwrap.evaluation import in_mode
+from vecwrap.layer_plan import path_parameters
+from vecwrap.layer_spec import LayerSpec
+from vecwrap.plan import Plan, plan
+from vecwrap.source import Place, fail_where
+from vecwrap.spec import PipelineSpec
+from vecwrap.values import Settings
+
+__all__ = [
+    "FACTS",
+    "LOG",
+    "PIPELINE",
+    "PROGRESS",
+    "STATISTICS",
+    "VIDEOS",
+    "Run",
+    "portable",
+    "read_run",
+    "refuse_taken",
+    "versions",
+]
+
+PIPELINE, FACTS, PROGRESS, LOG, STATISTICS = "pipeline.yaml", "run.json", "progress.csv", "log.txt", "stats.npz"
+VIDEOS = "videos"
+LOADED = "loaded"  # where a rebuilt environment writes, so that the run's own files stay as they are
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder whose parts belong together.
+
+    Attributes:
+        folder: where it is.
+        resolved: the pipeline, with everything filled in.
+        facts: what ``run.json`` says; empty where there is none.
+        statistics: the file of running statistics; None where there is none.
+    """
+
+    folder: Path
+    resolved: PipelineSpec
+    facts: Mapping[str, Any]
+    statistics: Path | None
+
+    def pipeline(
+        self,
+        mode: Literal["train", "eval"] = "train",
+        overrides: Mapping[str, Any] | None = None,
+        place: Place | None = None,
+    ) -> PipelineSpec:
+        """Give the pipeline as it is built again; what it writes leaves the run's own files alone.
+
+        The folder's own statistics take the place of a file that the pipeline names.
+
+        Args:
+            mode: ``"eval"`` for the evaluation that belongs to it, which writes into a folder of its own anyway.
+            overrides: as ``vecwrap.load``.
+            place: where the overrides were written.
+        """
+        spec = self.resolved
+        if mode == "train":
+            root = self.folder.absolute()
+            spec = dataclasses.replace(spec, wrappers=_paths_within(spec.wrappers, root, root / LOADED))
+        if self.statistics is not None:
+            section = Settings({key: value for key, value in spec.eval.items() if key != "stats"})
+            spec = dataclasses.replace(spec, stats=None, eval=section)
+        return in_mode(spec, mode, overrides, place)
+
+    @property
+    def differences(self) -> dict[str, tuple[str, str | None]]:
+        """The libraries whose version was another one, to the version then and now (None: not installed)."""
+        return _differences(self.facts)
+
+
+def read_run(folder: str | Path) -> Run:
+    """Read a run folder, and see whether its parts are of one pipeline.
+
+    Args:
+        folder: what ``vecwrap run --out`` filled, or a script of yours.
+
+    Raises:
+        SpecError: no pipeline in it, one that cannot be read, or a file of another pipeline beside it.
+        CheckpointError: statistics that cannot be read.
+    """
+    folder = Path(folder)
+    if not (folder / PIPELINE).is_file():
+        raise SpecError(f"{folder}: expected a folder that `vecwrap run --out` filled, got {_instead(folder)}")
+    facts = _read_facts(folder / FACTS)
+    path = folder / PIPELINE
+    resolved = plan(PipelineSpec.from_yaml(read_text(path), str(path), folder)).pipeline
+    statistics = folder / STATISTICS if (folder / STATISTICS).is_file() else None
+    carried = [(FACTS, facts.get("pipeline")), *_monitors(folder)]
+    if statistics is not None:
+        carried.append((STATISTICS, read_state(statistics).get("hash")))
+    for name, found in carried:
+        if found not in (None, resolved.hash):
+            raise SpecError(_mismatch(folder, name, resolved.hash, found, facts))
+    return Run(folder, resolved, facts, statistics)
+
+
+def refuse_taken(folder: Path, remedy: str = "Give another folder, or delete this one.") -> None:
+    """Refuse a folder that holds a run already: its files would be mixed with, or moved aside by, those of the next.
+
+    Raises:
+        SpecError: with what is there.
+    """
+    files = [name for name in (PIPELINE, FACTS, PROGRESS, LOG, STATISTICS) if (folder / name).exists()]
+    if files:
+        raise SpecError(
+            f"{folder}: there is a run already ({', '.join(files)}), and it stays as it is. {remedy} To go on with "
+            f"its statistics: vecwrap load {folder} --steps 20000 --out ANOTHER."
+        )
+
+
+def portable(pipeline: PipelineSpec, folder: Path) -> PipelineSpec:
+    """Give a resolved pipeline whose paths within a folder are relative to it, so that the folder can be moved."""
+    layers, section = _paths_within(pipeline.wrappers, folder, Path()), dict(pipeline.eval)
+    if isinstance(section.get("wrappers"), tuple):
+        section["wrappers"] = _paths_within(section["wrappers"], folder, Path())
+    return dataclasses.replace(pipeline, wrappers=layers, eval=Settings(section))
+
+
+def versions(planned: Plan) -> dict[str, str]:
+    """Give what is installed of all that a pipeline's stream comes from: Python and distributions, to their version."""
+    targets: list[Any] = [layer.target for layer in planned.layers] + list(planned.environment.factories)
+    if planned.environment.env_spec is not None:
+        entry_point = planned.environment.env_spec.entry_point
+        targets += [entry_point, engine_of(entry_point)]
+    modules = {"gymnasium", "numpy", "cv2", *map(_top_module, targets)} - {"vecwrap"}
+    owners = metadata.packages_distributions()
+    names = sorted({name for module in modules for name in owners.get(module, ())})
+    found = {name: metadata.version(name) for name in names}
+    return {"python": platform.python_version(), "vecwrap": vecwrap.__version__, **found}
+
+
+def _top_module(target: Any) -> str:
+    while hasattr(target, "func"):  # a partial
+        target = target.func
+    name = target if isinstance(target, str) else getattr(target, "__module__", "")
+    return str(name).partition(":")[0].partition(".")[0]
+
+
+def _paths_within(layers: Sequence[LayerSpec], folder: Path, to: Path) -> tuple[LayerSpec, ...]:
+    """Give layers whose paths within a folder are within another one, or relative to nothing at all (``Path()``)."""
+    root, changed = folder.resolve(), []
+    for layer in layers:
+        kwargs = dict(layer.kwargs)
+        for key in path_parameters(registry.wrappers.find(layer.target, layer.where)) & kwargs.keys():
+            if kwargs[key] is not None and (path := Path(kwargs[key]).resolve()).is_relative_to(root):
+                kwargs[key] = str(to / path.relative_to(root))
+        changed.append(dataclasses.replace(layer, kwargs=Settings(kwargs)))
+    return tuple(changed)
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def _instead(path: Path) -> str:
+    if path.is_dir():
+        return f"one without {PIPELINE}. Is it the right one?"
+    if path.exists():
+        return "a file. `vecwrap run`, `explain` and `check` take pipeline files."
+    return f"none, seen from {Path.cwd()}. Is the path right?"
+
+
+def _read_facts(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        facts = json.loads(read_text(path))
+    except ValueError as error:
+        raise SpecError(f"{path}: this is not JSON: {error}.") from None
+    if not isinstance(facts, dict) or not isinstance(facts.get("versions", {}), dict):
+        fail_where(str(path), "expected what `vecwrap run` writes, a mapping with the key versions")
+    return facts
+
+
+def _monitors(folder: Path) -> Iterable[tuple[str, Any]]:
+    """The pipeline that each monitor file says it is of."""
+    for path in sorted(folder.glob("*monitor.csv")):
+        with path.open("rb") as file:
+            first = file.readline(100_000)
+        try:
+            header = json.loads(first.removeprefix(b"#"))
+        except ValueError:  # killed within the first line, or no file of ours
+            continue
+        if isinstance(header, dict):
+            yield path.name, header.get("pipeline")
+
+
+def _mismatch(folder: Path, name: str, expected: str, found: Any, facts: Mapping[str, Any]) -> str:
+    then, now = _differences(facts).get("vecwrap", ("", ""))
+    newer = f" (vecwrap {then} wrote it and this is {now}, in which a layer may differ.)" if then else ""
+    return (
+        f"{folder / name}: expected a file of pipeline {expected}, which {PIPELINE} beside it is, got one of pipeline "
+        f"{found}: either was changed, or is of another run.{newer} To build the pipeline all the same, load "
+        f"{folder / PIPELINE} by itself."
+    )
+
+
+def _differences(facts: Mapping[str, Any]) -> dict[str, tuple[str, str | None]]:
+    now: dict[str, str | None] = {"python": platform.python_version(), "vecwrap": vecwrap.__version__}
+    for name in facts.get("versions", {}).keys() - now.keys():
+        try:
+            now[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            now[name] = None
+    then = facts.get("versions", {})
+    return {name: (str(then[name]), now[name]) for name in then if then[name] != now[name]}

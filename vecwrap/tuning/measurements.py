@@ -1,0 +1,164 @@
+"""What is measured: one sub-environment, and the pipeline under each candidate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+__all__ = ["Candidate", "EnvCost", "Trial"]
+
+WAITING = 0.5  # of a core: a step that keeps less of one busy waits for something else
+
+
+@dataclass(frozen=True)
+class EnvCost:
+    """What one sub-environment costs, with the layers that run around each.
+
+    Attributes:
+        step_seconds: mean of a step.
+        step_spread: half of the way from the quickest steps to the slowest, the outermost twentieths left out: when the
+            machine did something else, that was not the environment.
+        steps: how many were measured.
+        busy: cores that a step keeps busy when the machine leaves it alone: 1 computes, near 0 waits.
+        reset_seconds: mean of a reset.
+        first_seconds: making the first one, with what is imported for it, and its first reset.
+        make_seconds: making a second one in the same process, and its first reset; None where time did not allow it.
+        memory_mb: by how much that grew the process; None where it is not known.
+        observation_bytes: of one observation as it leaves the sub-environment.
+    """
+
+    step_seconds: float
+    step_spread: float
+    steps: int
+    busy: float
+    reset_seconds: float
+    first_seconds: float
+    make_seconds: float | None
+    memory_mb: float | None
+    observation_bytes: int
+
+    @property
+    def waits(self) -> bool:
+        """Whether a step waits more than it computes."""
+        return self.busy < WAITING
+
+    @property
+    def in_words(self) -> str:
+        """What a step does."""
+        doing = "mostly waits" if self.waits else "computes"
+        return f"a step {doing}: {1e6 * self.step_seconds:,.0f} µs ± {1e6 * self.step_spread:,.0f}"
+
+    def to_data(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {**vars(self), "waits": self.waits}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to run the pipeline.
+
+    Attributes:
+        backend: its name.
+        options: its options.
+        batch_size: how many rows ``recv`` waits for; None: the loop calls ``step``.
+        processes: how many workers that makes; 0: all in this process.
+        tried_options: those of the options that are being tried, for its name; the rest is the pipeline's own.
+    """
+
+    backend: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    batch_size: int | None = None
+    processes: int = 0
+    tried_options: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """As tables write it.
+
+        >>> Candidate("shmem", {"workers": 4, "step_timeout": 9.0}, 8, 4, ("workers",)).name
+        'shmem, workers=4, recv of 8'
+        """
+        parts = [self.backend, *(f"{key}={json.dumps(self.options[key])}" for key in self.tried_options)]
+        return ", ".join(parts + ([f"recv of {self.batch_size}"] if self.batch_size is not None else []))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What it replaces in the pipeline."""
+        return {"backend": {"name": self.backend, **self.options}, "batch_size": self.batch_size}
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Lines to paste into a pipeline's file.
+
+        >>> print(*Candidate("shmem", {"workers": 4, "on_failure": "restart"}, 8).lines, sep="; ")
+        backend: {name: shmem, workers: 4, on_failure: "restart"}; batch_size: 8
+        """
+        options = "".join(f", {key}: {json.dumps(value)}" for key, value in self.options.items())
+        backend = f"backend: {{name: {self.backend}{options}}}" if options else f"backend: {self.backend}"
+        return (backend, *([f"batch_size: {self.batch_size}"] if self.batch_size is not None else []))
+
+    @property
+    def in_a_line(self) -> str:
+        """The same for a pipeline in one line.
+
+        >>> Candidate("shmem", {"workers": 4}, 8).in_a_line
+        'backend=shmem backend.workers=4 batch_size=8'
+        """
+        options = [f"backend.{key}={json.dumps(value)}" for key, value in self.options.items()]
+        batch = [f"batch_size={self.batch_size}"] if self.batch_size is not None else []
+        return " ".join([f"backend={self.backend}", *options, *batch])
+
+    def does_as(self, other: Candidate) -> bool:
+        """Whether both are the same settings."""
+        return self.settings == other.settings
+
+    @property
+    def simplicity(self) -> tuple[bool, bool, int, int]:
+        """The less, the simpler: this process alone; nobody's share in the parent; fewer workers; fewer options."""
+        return self.processes > 0, bool(self.options.get("parent_share")), self.processes, len(self.options)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of a candidate.
+
+    Attributes:
+        candidate: which.
+        rates: agent steps a second over all sub-environments, a sample each.
+        start_seconds: from ``build`` to the first observations.
+        memory_mb: proportional memory of all its processes; None where it is not known.
+        failed: why there are no rates; ``""`` where there are.
+        late: whether it was only time that it had too little of.
+    """
+
+    candidate: Candidate
+    rates: tuple[float, ...] = ()
+    start_seconds: float | None = None
+    memory_mb: float | None = None
+    failed: str = ""
+    late: bool = False
+
+    @property
+    def rate(self) -> float:
+        """The median of the samples."""
+        return median(self.rates)
+
+    @property
+    def spread(self) -> float:
+        """Half of the way from the least sample to the greatest, as a share of the median."""
+        return (max(self.rates) - min(self.rates)) / (2 * self.rate) if self.rate else 0.0
+
+    def to_data(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            "name": self.candidate.name,
+            **self.candidate.settings,
+            "rates": list(self.rates),
+            "rate": self.rate if self.rates else None,
+            "start_seconds": self.start_seconds,
+            "memory_mb": self.memory_mb,
+            "failed": self.failed,
+        }

@@ -1,0 +1,102 @@
+"""Which candidate is the right one, and why: a pure function of what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vecwrap.tuning.measurements import Candidate, EnvCost, Trial
+
+__all__ = ["Recommendation", "margin", "recommend", "tied_with"]
+
+FLOOR = 0.05  # differences below are noise, however alike the samples are
+CEILING = 0.25  # a machine that is noisier than this does not make everything equal
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """What to write into the pipeline.
+
+    Attributes:
+        candidate: the one.
+        reason: why, in a sentence or two.
+        other_loop: a candidate that is better still for a loop that calls ``send`` and ``recv``, or None.
+        other_reason: how much better.
+    """
+
+    candidate: Candidate
+    reason: str
+    other_loop: Candidate | None = None
+    other_reason: str = ""
+
+    def to_data(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        other = self.other_loop
+        return {
+            **self.candidate.settings,
+            "lines": list(self.candidate.lines),
+            "reason": self.reason,
+            "with_send_and_recv": other and {**other.settings, "lines": list(other.lines), "reason": self.other_reason},
+        }
+
+
+def margin(one: Trial, other: Trial) -> float:
+    """The difference, as a share, that two trials may have by chance."""
+    return min(CEILING, max(FLOOR, one.spread, other.spread))
+
+
+def tied_with(best: Trial, trials: Sequence[Trial]) -> list[Trial]:
+    """The trials that may be as good as the best, that one among them."""
+    return [trial for trial in trials if trial.rate >= best.rate * (1 - margin(best, trial))]
+
+
+def recommend(
+    trials: Sequence[Trial], cost: EnvCost, *, batch_size: int | None, now: Candidate
+) -> Recommendation | None:
+    """Take the quickest; of those that are as quick within the noise, the simplest.
+
+    Args:
+        trials: of all candidates.
+        cost: of one sub-environment.
+        batch_size: the pipeline's; candidates with another one ask for another loop, and are recommended beside.
+        now: what the pipeline has now.
+
+    Returns:
+        The recommendation, or None where no candidate for the pipeline's own loop has figures.
+    """
+    measured = [trial for trial in trials if trial.rates]
+    same_loop = [trial for trial in measured if trial.candidate.batch_size == batch_size]
+    if not same_loop:
+        return None
+    best = max(same_loop, key=lambda trial: trial.rate)
+    chosen = min(tied_with(best, same_loop), key=lambda trial: (trial.candidate.simplicity, -trial.rate))
+    sentences = [_why(chosen, best, cost)]
+    if (present := _of(now, same_loop)) is not None:
+        sentences.append(_beside_now(chosen, present))
+    others = [trial for trial in measured if trial.candidate.batch_size != batch_size]
+    other = max(others, key=lambda trial: trial.rate, default=None)
+    if other is None or other.rate * (1 - margin(other, chosen)) <= chosen.rate:
+        return Recommendation(chosen.candidate, " ".join(filter(None, sentences)))
+    times = f"{other.rate / chosen.rate:.2f} × that ({other.rate:,.0f} agent steps/s)"
+    return Recommendation(chosen.candidate, " ".join(filter(None, sentences)), other.candidate, times)
+
+
+def _why(chosen: Trial, best: Trial, cost: EnvCost) -> str:
+    if chosen is best:
+        return f"It is the quickest: {chosen.rate:,.0f} agent steps/s, and {cost.in_words}."
+    more = best.rate / chosen.rate - 1
+    return (
+        f"It is the simplest of those that are as quick: {chosen.rate:,.0f} agent steps/s. {best.candidate.name} did "
+        f"{more:.0%} more, which is noise (up to {margin(best, chosen):.0%}); {cost.in_words}."
+    )
+
+
+def _beside_now(chosen: Trial, present: Trial) -> str:
+    if chosen is present:
+        return "The pipeline has it already."
+    return f"What the pipeline has now, {present.candidate.name}, did {present.rate:,.0f}."
+
+
+def _of(candidate: Candidate, trials: Sequence[Trial]) -> Trial | None:
+    return next((trial for trial in trials if trial.candidate.does_as(candidate)), None)
