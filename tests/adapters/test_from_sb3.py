@@ -1,0 +1,177 @@
+"""``from_sb3``: a VecEnv of Stable-Baselines3's under our layers, beside the same environments under our backends."""
+
+from functools import partial
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import wrappers as gw
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnvWrapper, VecFrameStack
+
+import vecwrap
+from tests.adapters.test_to_sb3 import assert_same, play
+from tests.adapters.worlds import DICT, factories
+from tests.streams import assert_same as assert_same_bits
+from tests.streams import info_row
+from vecwrap.errors import ArgumentError, PlanError
+
+
+def rows(env, steps, seed=3):
+    """All that an environment of ours gives in a run, with one dict of infos for each row."""
+    observations, infos = env.reset(seed=seed, options={"level": 1})
+    kept = [(observations, [info_row(infos, i) for i in range(env.num_envs)])]
+    env.action_space.seed(1)
+    for _ in range(steps):
+        *row, infos = env.step(env.action_space.sample())
+        infos.pop("env_id", None)
+        kept.append((*row, [info_row(infos, i) for i in range(env.num_envs)]))
+    return kept
+
+
+def of_sb3(makers, kind=DummyVecEnv):
+    return vecwrap.from_sb3(kind(makers))
+
+
+def without_both(kept):
+    """What SB3 cannot tell: that an episode was truncated as well as terminated."""
+    for row in kept:
+        if len(row) == 5:
+            row[3][:] = row[3] & ~row[2]
+    return kept
+
+
+@pytest.mark.parametrize(("kind", "n"), [(DummyVecEnv, 3), (SubprocVecEnv, 1)])
+def test_it_gives_what_our_backends_give(kind, n):
+    makers = factories(n)
+    with vecwrap.build(makers, backend="dummy") as env:
+        expected = without_both(rows(env, 90))
+    with of_sb3(makers, kind) as env:
+        assert repr(env) == f"<VecEnv {kind.__name__}, n={n}, sb3, same_step>"
+        got = rows(env, 90)
+    for row, other in zip(got, expected, strict=True):
+        for one, another in zip(row[:-1], other[:-1], strict=True):
+            np.testing.assert_array_equal(one, another)
+        for info, another in zip(row[-1], other[-1], strict=True):
+            assert info.keys() == another.keys()
+            for key in info:
+                assert_same_bits(info[key], another[key])
+    flags = np.array([[row[2], row[3]] for row in got[1:]])
+    assert flags[:, 0].sum() > 5
+    assert flags[:, 1].sum() > 5
+
+
+LAYERS = [
+    ["framestack:3", "monitor"],
+    ["normalize", "framestack:2"],
+    [{"normalize_obs": {"keys": ["speed"]}}, {"framestack": {"k": 2, "keys": ["camera"]}}],
+    ["terminal_obs", "time_aware:limit=5,flatten=false"],
+]
+
+
+@pytest.mark.parametrize("layers", LAYERS, ids=[str(i) for i in range(len(LAYERS))])
+def test_our_layers_around_it_do_what_they_do_around_our_backends(layers):
+    makers = factories(observation_space=DICT if "normalize_obs" in str(layers) else None)
+    kept = []
+    for env in (vecwrap.build(makers, wrappers=layers, backend="dummy"), vecwrap.wrap(of_sb3(makers), layers)):
+        kept.append(rows(env, 30))
+        env.close()
+    for row, other in zip(kept[1], without_both(kept[0]), strict=True):
+        for one, another in zip(row[:-1], other[:-1], strict=True):
+            for a, b in zip(leaves(one), leaves(another), strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-6)  # SB3's rewards are float32
+        for info, another in zip(row[-1], other[-1], strict=True):
+            assert info.keys() == another.keys()
+
+
+def leaves(batch):
+    return [batch[key] for key in sorted(batch)] if isinstance(batch, dict) else [batch]
+
+
+def test_there_and_back_is_the_same():
+    expected = play(DummyVecEnv(factories(observation_space=DICT)), 40, options_of_each=False)
+    venv = vecwrap.to_sb3(of_sb3(factories(observation_space=DICT)))
+    assert_same(play(venv, 40, options_of_each=False), expected)
+    venv.close()
+
+
+def test_sb3s_monitor_is_seen_there_and_told_in_final_info():
+    env = vecwrap.from_sb3(make_vec_env("CartPole-v1", n_envs=2, seed=1))
+    assert env.spec.id == "CartPole-v1"
+    assert env.render_mode == "rgb_array"
+    env.reset()
+    while "final_info" not in (infos := env.step(np.ones(2, int))[4]):
+        pass
+    ended = infos["_final_obs"]
+    assert (infos["final_info"]["episode"]["l"][ended] > 5).all()
+    assert "TimeLimit.truncated" not in infos["final_info"]
+    venv = vecwrap.to_sb3(env)
+    assert venv.env_is_wrapped(Monitor) == [True, True]
+    assert venv.env_is_wrapped(gw.TimeLimit, 1) == [True]
+    assert venv.env_is_wrapped(gw.ClipReward) == [False, False]
+    assert env.render()[0].shape == (400, 600, 3)
+    assert len(env.get_images([1])) == 1
+    env.close()
+
+
+def test_attributes_and_methods_reach_the_sub_environments():
+    env = of_sb3(factories())
+    env.reset(seed=0)
+    env.set_attr("level", [4, 5, 6])
+    assert env.get_attr("level") == (4, 5, 6)
+    env.set_attr("level", 9, indices=[1])
+    assert env.call("add", 1, indices=[2, 1]) == (7, 10)
+    assert env.get_attr("index", indices=2) == (2,)
+    env.close()
+
+
+def test_live_buffers_of_sb3s_wrappers_are_copied():
+    env = vecwrap.from_sb3(VecFrameStack(DummyVecEnv(factories()), 3))
+    first, _ = env.reset(seed=0)
+    kept = first.copy()
+    env.step(np.zeros(3, int))
+    env.reset(seed=0)  # VecFrameStack zeroes what it gave
+    np.testing.assert_array_equal(first, kept)
+    env.close()
+
+
+def test_seeds_and_masks_that_sb3_has_not_are_refused():
+    env = of_sb3(factories())
+    with pytest.raises(ArgumentError, match=r"expected one seed.*got \[3, 9, 1\]"):
+        env.reset(seed=[3, 9, 1])
+    env.reset(seed=[3, 4, 5])
+    with pytest.raises(ArgumentError, match="masked resets are refused"):
+        env.reset(options={"reset_mask": np.array([True, False, False])})
+    env.close()
+
+
+class Forgetful(VecEnvWrapper):
+    def reset(self):
+        return self.venv.reset()
+
+    def step_wait(self):
+        observations, rewards, dones, infos = self.venv.step_wait()
+        return observations, rewards, dones, [{"only": 1} for _ in infos]
+
+
+def test_a_lost_terminal_observation_is_an_error_and_no_guess():
+    env = vecwrap.from_sb3(Forgetful(DummyVecEnv(factories(1))))
+    env.reset(seed=0)
+    with pytest.raises(PlanError, match="sub-environment 0 is done, but its info has no terminal_observation"):
+        for _ in range(10):
+            env.step(np.zeros(1, int))
+    env.close()
+
+
+def test_what_is_no_vec_env_is_refused():
+    engine = gymnasium.vector.SyncVectorEnv([partial(gymnasium.make, "CartPole-v1")])
+    with pytest.raises(ArgumentError, match="expected a stable_baselines3.common.vec_env.VecEnv, got SyncVectorEnv"):
+        vecwrap.from_sb3(engine)
+    engine.close()
+
+
+@pytest.mark.parametrize("settings", [{}, {"autoreset": "same_step"}])
+def test_wrap_leads_here(settings):
+    with pytest.raises(PlanError, match=r"got DummyVecEnv of .*vecwrap.wrap\(vecwrap.from_sb3\(venv\), \[...\]\)"):
+        vecwrap.wrap(DummyVecEnv(factories(1)), ["monitor"], **settings)

@@ -1,0 +1,365 @@
+"""``to_sb3`` beside Stable-Baselines3's own DummyVecEnv over the same environments, on every backend."""
+
+import sys
+from copy import deepcopy
+from functools import partial
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium import wrappers as gw
+from stable_baselines3 import SAC
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecMonitor, VecNormalize
+
+import vecwrap
+from tests.adapters.worlds import DICT, Mine, Talking, breaking, factories, short_cartpole, talking
+from tests.streams import Lives, ToyEnv
+from vecwrap.errors import ArgumentError, PlanError
+
+pytestmark = pytest.mark.usefixtures("quick_workers")
+BACKENDS = pytest.mark.parametrize("backend", ["dummy", "subprocess", "shmem"])
+
+
+def adapted(makers, layers=(), **settings):
+    return vecwrap.to_sb3(vecwrap.build(makers, wrappers=layers, **settings))
+
+
+def assert_same(got, expected):
+    """Equal, of equal types and dtypes, through dicts, lists and tuples."""
+    if isinstance(expected, np.ndarray):
+        assert isinstance(got, np.ndarray)
+        assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_array_equal(got, expected)
+        return
+    if isinstance(expected, np.generic):
+        assert got == expected
+        return
+    if isinstance(expected, dict):
+        assert got.keys() == expected.keys()
+        for key, value in expected.items():
+            assert_same(got[key], value)
+    elif isinstance(expected, (list, tuple)):
+        assert len(got) == len(expected)
+        for one, other in zip(got, expected, strict=True):
+            assert_same(one, other)
+    else:
+        assert type(got) is type(expected)
+        assert got == expected
+
+
+def play(venv, steps, reseed=None, *, options_of_each=True):
+    """All that a VecEnv gives in a run: resets with seeds and options, and steps."""
+    venv.seed(7)
+    venv.set_options({"level": [1, 2]})
+    rows = [(venv.reset(), deepcopy(venv.reset_infos))]
+    venv.action_space.seed(1)
+    for number in range(steps):
+        if number == steps // 2:
+            if options_of_each:
+                venv.set_options([{"of": i} if i else {} for i in range(venv.num_envs)])
+            rows.append((venv.reset(), deepcopy(venv.reset_infos)))
+        if number == reseed:
+            rows.append((venv.reset(), deepcopy(venv.reset_infos)))
+        actions = np.array([venv.action_space.sample() for _ in range(venv.num_envs)])
+        rows.append((*venv.step(actions), deepcopy(list(venv.reset_infos))))
+        for info in rows[-1][3]:
+            if isinstance(ended := info.get("terminal_observation"), dict):  # SB3's holds the int that came
+                info["terminal_observation"] = {key: np.asarray(value) for key, value in ended.items()}
+    return rows
+
+
+def by_sb3(env_id, n=3):
+    return DummyVecEnv([partial(gymnasium.make, env_id) for _ in range(n)])
+
+
+# -- the same stream ---------------------------------------------------------------------------------------------------
+
+
+@BACKENDS
+@pytest.mark.parametrize("space", [None, DICT], ids=["box", "dict"])
+def test_everything_that_it_gives_is_what_sb3s_own_gives(space, backend):
+    expected = play(DummyVecEnv(factories(observation_space=space)), 40, reseed=30)
+    venv = adapted(factories(observation_space=space), backend=backend)
+    assert isinstance(venv, VecEnv)
+    got = play(venv, 40, reseed=30)
+    venv.close()
+    assert_same(got, expected)
+    infos = [info for row in got if len(row) == 5 for info in row[3]]
+    assert sum("terminal_observation" in info for info in infos) > 20
+    assert {info["TimeLimit.truncated"] for info in infos if "terminal_observation" in info} == {True, False}
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "MountainCar-v0"])
+def test_the_same_of_gymnasiums_environments(env_id):
+    expected = play(by_sb3(env_id), 450)
+    venv = vecwrap.to_sb3(vecwrap.build(env_id, 3, backend="dummy"))
+    assert_same(play(venv, 450), expected)
+    venv.close()
+
+
+def test_a_step_that_both_terminates_and_truncates_is_no_time_limit():
+    venv = adapted([lambda: Talking(ToyEnv(lengths=(1,)))], backend="dummy")
+    venv.reset()
+    flags = [venv.step(np.zeros(1, int))[3][0]["TimeLimit.truncated"] for _ in range(8)]
+    venv.close()
+    assert flags == [False, True, False, False, False, True, False, False]  # the fourth and the eighth are both
+
+
+def test_the_seed_of_the_pipeline_holds_until_sb3_gives_one():
+    venv = adapted(factories(2), backend="dummy", seed=5)
+    seen = []
+    for seed in (None, 11, None):
+        if seed is not None:
+            assert venv.seed(seed) == [11, 12]
+        venv.reset()
+        seen.append([info["seed"] for info in venv.reset_infos])
+    venv.close()
+    assert seen == [[5, 6], [11, 12], [None, None]]
+
+
+def test_options_of_another_number_are_refused():
+    venv = adapted(factories(3), backend="dummy")
+    venv.set_options([{"level": 1}] * 2)
+    with pytest.raises(ArgumentError, match="expected one dict, or 3 of them, got 2"):
+        venv.reset()
+    venv.close()
+
+
+@BACKENDS
+@pytest.mark.parametrize("copy", [True, False])
+def test_arrays_are_ones_own(backend, copy):
+    venv = adapted(factories(observation_space=DICT), backend=backend, copy=copy)
+    actions = np.array([0, 1, 2])
+    given = [venv.reset()]
+    kept = deepcopy(given)
+    for _ in range(12):
+        row = venv.step(actions)
+        given.append(row)
+        kept.append(deepcopy(row))
+    venv.reset()
+    venv.close()
+    assert_same(given, kept)
+    assert actions.tolist() == [0, 1, 2]
+
+
+def test_the_spaces_are_its_own():
+    env = vecwrap.build(factories(2, observation_space=DICT), backend="dummy")
+    venv = vecwrap.to_sb3(env)
+    VecNormalize(venv, norm_obs_keys=["camera"])  # rewrites the space of an image that it normalises
+    assert env.single_observation_space == DICT
+    venv.close()
+
+
+# -- calls to the sub-environments -------------------------------------------------------------------------------------
+
+
+@BACKENDS
+def test_attributes_and_methods_of_chosen_sub_environments(backend):
+    venvs = [DummyVecEnv(factories()), adapted(factories(), backend=backend)]
+    for venv in venvs:
+        venv.reset()
+        assert venv.get_attr("level") == [3, 3, 3]
+        assert venv.get_attr("index", [2, 0]) == [2, 0]
+        venv.set_attr("level", 10, indices=1)
+        venv.set_attr("tags", ["b", "c"], indices=[0, 2])
+        assert venv.get_attr("tags") == [["b", "c"], ["a"], ["b", "c"]]
+        assert venv.env_method("add", 1, indices=(0, 1), name=100) == [104, 111]
+        assert venv.env_method("add", 1) == [4, 11, 4]
+        assert venv.get_attr("level", []) == venv.env_method("add", 1, indices=[]) == []
+        assert venv.has_attr("level")
+        assert not venv.has_attr("lvl")
+        with pytest.raises(AttributeError, match="lvl"):
+            venv.get_attr("lvl")
+    venvs[1].close()
+
+
+@BACKENDS
+def test_env_is_wrapped_tells_classes_and_their_parents(backend):
+    makers = [partial(gymnasium.make, "CartPole-v1"), short_cartpole]
+    for venv in (DummyVecEnv(makers), adapted(makers, backend=backend)):
+        assert venv.env_is_wrapped(gw.TimeLimit) == [True, True]
+        assert venv.env_is_wrapped(Mine) == [False, True]
+        assert venv.env_is_wrapped(Mine, indices=[1, 0]) == [True, False]
+        assert venv.env_is_wrapped(gw.TimeLimit, indices=1) == [True]
+        assert venv.env_is_wrapped(Monitor) == [False, False]
+        venv.close()
+
+
+def test_sb3s_monitor_is_found_inside_and_ours_counts_as_one():
+    makers = [lambda: Monitor(gymnasium.make("CartPole-v1"))] * 2
+    for venv in (adapted(makers, backend="dummy"), adapted(factories(2), ["monitor"], backend="dummy")):
+        assert venv.env_is_wrapped(Monitor) == [True, True]
+        assert venv.env_is_wrapped(Monitor, indices=1) == [True]
+        venv.close()
+    venv = adapted(factories(2), [{"monitor": {"stats_key": "mine"}}], backend="dummy")
+    assert venv.env_is_wrapped(Monitor) == [False, False]  # no info["episode"] there
+    venv.close()
+
+
+def test_the_question_loads_no_torch_into_a_worker():
+    venv = adapted([partial(talking, i) for i in range(2)], backend="subprocess")
+    assert venv.env_is_wrapped(Monitor) == [False, False]
+    assert venv.env_method("loaded", "torch") == [False, False]
+    assert venv.env_method("loaded", "numpy") == [True, True]
+    venv.close()
+
+
+# -- the monitor's figures ---------------------------------------------------------------------------------------------
+
+
+def test_episodes_are_told_in_the_step_that_ends_them():
+    venv = adapted(factories(), ["monitor"], backend="dummy")
+    venv.reset()
+    reference = VecMonitor(DummyVecEnv(factories()))
+    reference.reset()
+    told = 0
+    for _ in range(20):
+        infos, others = venv.step(np.ones(3, int))[3], reference.step(np.ones(3, int))[3]
+        for info, other, of_reset in zip(infos, others, venv.reset_infos, strict=True):
+            assert info.keys() == other.keys()
+            assert "episode" not in of_reset
+            if "episode" in info:
+                told += 1
+                assert type(info["episode"]["l"]) is int
+                assert info["episode"]["l"] == other["episode"]["l"]
+                assert info["episode"]["r"] == pytest.approx(other["episode"]["r"])
+    venv.close()
+    assert told > 10
+
+
+def test_a_lost_life_ends_an_episode_but_is_no_episode_of_the_monitor():
+    venv = adapted([lambda: ToyEnv(lengths=(7,))], [Lives, "monitor"], backend="dummy")
+    venv.reset()
+    rows = [venv.step(np.zeros(1, int)) for _ in range(30)]
+    venv.close()
+    lives = [row[3][0] for row in rows if row[2][0]]
+    games = [info for info in lives if "episode" in info]
+    assert 0 < len(games) < len(lives)
+
+
+# -- what stands around it ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrap", [VecNormalize, partial(VecFrameStack, n_stack=3), VecMonitor])
+def test_sb3s_wrappers_around_it_give_what_they_give_around_its_own(wrap):
+    def rows(venv):
+        venv.seed(3)
+        kept = [venv.reset().copy()]
+        for _ in range(30):
+            observations, rewards, dones, infos = venv.step(np.ones(3, int))
+            for info in infos:
+                if "episode" in info:
+                    del info["episode"]["t"]
+            kept.append(deepcopy((observations, rewards, dones, infos)))
+        return kept
+
+    expected = rows(wrap(DummyVecEnv(factories())))
+    venv = wrap(adapted(factories(), backend="dummy"))
+    assert_same(rows(venv), expected)
+    venv.close()
+
+
+def test_vec_monitor_warns_that_there_is_a_monitor_already():
+    venv = adapted(factories(), ["monitor"], backend="dummy")
+    with pytest.warns(UserWarning, match="already wrapped with a `Monitor`"):
+        VecMonitor(venv)
+    venv.close()
+
+
+def test_pictures():
+    makers = [partial(gymnasium.make, "CartPole-v1", render_mode="rgb_array")] * 3
+    venvs = [
+        DummyVecEnv(makers),
+        vecwrap.to_sb3(vecwrap.build("CartPole-v1", 3, backend="shmem", render_mode="rgb_array")),
+    ]
+    shown = []
+    for venv in venvs:
+        venv.seed(2)
+        venv.reset()
+        shown.append((venv.render_mode, np.stack(venv.get_images()), venv.render(), venv.render("rgb_array")))
+        assert venv.metadata["render_fps"] == 50
+        venv.close()
+    assert_same(shown[1], shown[0])
+    assert shown[0][1].any()
+
+
+def test_without_a_render_mode_there_are_no_pictures_but_a_warning():
+    venv = adapted(factories(), backend="dummy")
+    venv.reset()
+    with pytest.warns(UserWarning, match='get_images: expected an environment built with render_mode="rgb_array"'):
+        assert venv.get_images() == [None] * 3
+    with pytest.warns(UserWarning, match="no `render_mode` was passed"):
+        assert venv.render() is None
+    venv.close()
+
+
+# -- what becomes of a loss --------------------------------------------------------------------------------------------
+
+
+def test_an_episode_that_is_lost_ends_truncated_with_the_last_observation_that_came():
+    makers = [partial(breaking, i) for i in range(2)]
+    venv = adapted(makers, backend="dummy", on_failure="restart", restart_backoff=0.0)
+    venv.reset()
+    last, *_ = venv.step(np.array([0, 0]))
+    observations, rewards, dones, infos = venv.step(np.array([0, 2]))
+    venv.close()
+    assert dones.tolist() == [False, True]
+    assert rewards[1] == 0
+    assert infos[1].keys() == {"TimeLimit.truncated", "terminal_observation", "restarted"}
+    assert infos[1]["TimeLimit.truncated"]
+    assert infos[1]["restarted"] == venv.reset_infos[1]["restarted"] == 1
+    np.testing.assert_array_equal(infos[1]["terminal_observation"], last[1])
+    assert not np.array_equal(observations[1], last[1])
+
+
+# -- engines, and what is refused --------------------------------------------------------------------------------------
+
+
+def test_an_engine_in_same_step_mode():
+    make = partial(gymnasium.make, "CartPole-v1", max_episode_steps=6)
+    engine = gymnasium.vector.SyncVectorEnv([make] * 2, autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP)
+    venv = vecwrap.to_sb3(vecwrap.wrap(engine, ["monitor"]))
+    venv.seed(0)
+    venv.reset()
+    ended = [info for _ in range(60) for info in venv.step(np.ones(2, int))[3] if "terminal_observation" in info]
+    assert ended
+    assert all("episode" in info for info in ended)
+    assert venv.render_mode is None
+    assert venv.env_is_wrapped(Monitor) == [True, True]
+    venv.close()
+
+
+@pytest.mark.parametrize("mode", ["next_step", "disabled", "episodic"])
+def test_another_mode_is_refused_with_what_to_change(mode):
+    with (
+        vecwrap.build("CartPole-v1", 1, backend="dummy", autoreset=mode) as env,
+        pytest.raises(PlanError, match=f'got {mode}; build it with autoreset="same_step"'),
+    ):
+        vecwrap.to_sb3(env)
+
+
+def test_what_is_no_environment_of_ours_is_refused():
+    with pytest.raises(ArgumentError, match="expected an environment of vecwrap's, got DummyVecEnv"):
+        vecwrap.to_sb3(by_sb3("CartPole-v1"))
+
+
+def test_a_missing_extra_names_its_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "stable_baselines3", None)
+    with vecwrap.build("CartPole-v1", 1, backend="dummy") as env:
+        for call in (vecwrap.to_sb3, vecwrap.from_sb3):
+            with pytest.raises(PlanError, match=r'needs Stable-Baselines3 .*pip install "vecwrap\[sb3\]"'):
+                call(env)
+
+
+def test_what_an_algorithm_cannot_use_gets_sb3s_own_error():
+    venv = vecwrap.to_sb3(vecwrap.build("CartPole-v1", 1, backend="dummy"))
+    with pytest.raises(AssertionError, match="The algorithm only supports .*Box.* as action spaces"):
+        SAC("MlpPolicy", venv)
+    venv.close()
+    nested = spaces.Dict({"inner": spaces.Dict({"x": spaces.Box(0, 255, (2,))})})
+    venv = adapted([lambda: ToyEnv(observation_space=nested)], backend="dummy")
+    with pytest.raises(NotImplementedError, match="Nested observation spaces are not supported"):
+        SAC("MultiInputPolicy", venv)
+    venv.close()

@@ -1,0 +1,98 @@
+"""Pipelines under ids of Gymnasium's registry: ``gymnasium.make_vec`` builds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import gymnasium
+
+from vecwrap.build import build_plan, read
+from vecwrap.contract import Autoreset
+from vecwrap.errors import SpecError
+from vecwrap.evaluation import in_mode
+from vecwrap.plan import plan
+from vecwrap.spec import PipelineSpec
+from vecwrap.vec_env import VecEnv
+
+__all__ = ["make_vec", "register"]
+
+_ENTRY_POINT = f"{__name__}:make_vec"
+
+
+def register(id: str, pipeline: str | Path | Mapping[str, Any] | PipelineSpec, **settings: Any) -> None:
+    """Register a pipeline with Gymnasium, so that ``gymnasium.make_vec`` builds it.
+
+    ``gymnasium.make_vec(id, num_envs=8, **settings)`` then gives what ``vecwrap.load`` would, in next-step mode, as
+    Gymnasium's own vector wrappers expect it. Gymnasium says how many sub-environments there are, one unless told
+    otherwise; what the pipeline says of ``n`` is not looked at. A package may register its pipelines without this
+    function: ``gymnasium.register(id, vector_entry_point="vecwrap.adapters.gymnasium:make_vec",
+    kwargs={"pipeline": ...})`` is the same.
+
+    Args:
+        id: a new one, ``"[namespace/]name[-vN]"``; one that this function registered before is replaced.
+        pipeline: a YAML or JSON file, a line, a dict, or a ``PipelineSpec``. A file is read at each ``make_vec``.
+        settings: as ``make_vec``; those given to ``gymnasium.make_vec`` come over them.
+
+    Raises:
+        SpecError: the id belongs to another environment, or the pipeline cannot be read.
+        gymnasium.error.Error: a malformed id.
+
+    >>> register("Stacked-v0", "CartPole-v1 backend=dummy | framestack:4")
+    >>> env = gymnasium.make_vec("Stacked-v0", num_envs=2, vectorization_mode="vector_entry_point")
+    >>> env
+    <VecEnv CartPole-v1, n=2, dummy, next_step, layers framestack>
+    >>> env.spec.id
+    'Stacked-v0'
+    >>> env.close()
+    """
+    known = gymnasium.registry.get(id)
+    if known is not None:
+        if known.vector_entry_point != _ENTRY_POINT:
+            raise SpecError(f'register: id: "{id}" is another environment\'s; expected a new one, such as "My{id}".')
+        del gymnasium.registry[id]
+    for name in ("n", "num_envs"):
+        if name in settings:
+            raise SpecError(f"register: {name}: gymnasium.make_vec says how many, with num_envs=; leave it out here.")
+    read(pipeline)
+    if isinstance(pipeline, Path) or (isinstance(pipeline, str) and Path(pipeline).is_file()):
+        pipeline = str(Path(pipeline).absolute())
+    gymnasium.register(id, vector_entry_point=_ENTRY_POINT, kwargs={"pipeline": pipeline, **settings})
+
+
+def make_vec(
+    num_envs: int = 1,
+    *,
+    pipeline: str | Path | Mapping[str, Any] | PipelineSpec,
+    mode: Literal["train", "eval"] = "train",
+    stats: VecEnv | str | Path | None = None,
+    max_episode_steps: int | None = None,
+    **settings: Any,
+) -> VecEnv:
+    """Build a pipeline as ``gymnasium.make_vec`` asks for it; the vector entry point of what ``register`` registers.
+
+    Args:
+        num_envs: how many sub-environments.
+        pipeline: as ``register``.
+        mode: ``"eval"`` for the evaluation that belongs to it, as ``vecwrap.load``.
+        stats: as ``vecwrap.load``.
+        max_episode_steps: as ``gymnasium.make``.
+        settings: a pipeline's keys, as ``vecwrap.load``; arguments of the environment itself go into ``env_kwargs``.
+            The mode is next-step unless ``autoreset`` or the pipeline says another.
+
+    Raises:
+        VecwrapError: as ``vecwrap.load``.
+    """
+    settings["n"] = num_envs
+    if max_episode_steps is not None:
+        settings["env_kwargs.max_episode_steps"] = max_episode_steps
+    spec = in_mode(read(pipeline), mode, settings)
+    if "autoreset" not in settings and not _says_mode(spec):
+        spec = spec.override(autoreset=Autoreset.NEXT_STEP.value)
+    return build_plan(plan(spec), stats)
+
+
+def _says_mode(spec: PipelineSpec) -> bool:
+    """Whether somebody wrote a mode, be it the one that is the default elsewhere."""
+    return spec.autoreset != Autoreset.SAME_STEP.value or ("autoreset",) in spec.source.places

@@ -1,0 +1,149 @@
+"""Stable-Baselines3 (SB3) in both directions; SB3 is imported when one of the two functions is called."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from vecwrap.contract import Autoreset
+from vecwrap.errors import ArgumentError, PlanError
+from vecwrap.parts.normalizers import ObservationNormalizer, RewardNormalizer
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import VecEnvWrapper
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
+
+__all__ = ["from_sb3", "to_sb3"]
+
+
+def to_sb3(env: VecEnv) -> Sb3VecEnv:
+    """Give an environment as Stable-Baselines3 (SB3) takes it: a real ``VecEnv`` of its own, closed with ``env``.
+
+    ``step`` gives ``(observations, rewards, dones, infos)``: rewards in float32, and a list of n infos, of the step
+    itself where an episode ended, with ``terminal_observation`` and ``TimeLimit.truncated``. The infos of resets are
+    in ``reset_infos``. Where the layer ``monitor`` stands in the chain, SB3 finds ``info["episode"]`` and knows it as
+    its own ``Monitor``. Where layers normalise, the result is a ``VecNormalize`` whose statistics are those of the
+    layers: what SB3 synchronises, stores and un-normalises by it, is right.
+
+    The environment itself is its ``vecwrap_env``.
+
+    Args:
+        env: an environment of vecwrap's in same-step mode.
+
+    Returns:
+        A ``stable_baselines3.common.vec_env.VecEnv``. All arrays that it gives are yours to keep.
+
+    Raises:
+        PlanError: another autoreset mode, more than one layer that normalises the same thing, or SB3 is not installed.
+        ArgumentError: not an environment of vecwrap's.
+
+    Warns:
+        UserWarning: SB3 would take another axis of an image for its channels, or no image for one.
+
+    >>> import vecwrap
+    >>> env = to_sb3(vecwrap.build("CartPole-v1", n=2, wrappers=["monitor"], backend="dummy"))
+    >>> env.reset().shape
+    (2, 4)
+    >>> observations, rewards, dones, infos = env.step([0, 1])
+    >>> rewards, infos[0]
+    (array([1., 1.], dtype=float32), {'TimeLimit.truncated': False})
+    >>> env.close()
+    """
+    if not isinstance(env, VecEnv):
+        raise ArgumentError(
+            f"to_sb3: expected an environment of vecwrap's, got {type(env).__name__}; vecwrap.build makes one, and "
+            "vecwrap.wrap one of a gymnasium.vector.VectorEnv"
+        )
+    if env._root.autoreset is not Autoreset.SAME_STEP:
+        raise PlanError(
+            "to_sb3: expected an environment in same_step mode, for Stable-Baselines3 takes the observation beside a "
+            f'done for the next episode\'s first, got {env._root.autoreset.value}; build it with autoreset="same_step" '
+            "(an engine under vecwrap.wrap: as its maker says, Gymnasium's with "
+            'vector_kwargs={"autoreset_mode": "SameStep"})'
+        )
+    observations, rewards = _normalizers(env)
+    _refuse_without_sb3("to_sb3")
+    from vecwrap.adapters.sb3_images import misread_images
+    from vecwrap.adapters.sb3_normalize import NormalizedVecEnv
+    from vecwrap.adapters.sb3_vec_env import AdaptedVecEnv
+
+    for message in misread_images(env):
+        warnings.warn(f"to_sb3: {message}", stacklevel=2)
+    adapted = AdaptedVecEnv(env)
+    if observations is None and rewards is None:
+        return adapted
+    return NormalizedVecEnv(adapted, observations, rewards)
+
+
+def from_sb3(venv: Sb3VecEnv) -> VecEnv:
+    """Give an SB3 ``VecEnv`` as an environment of vecwrap's, in same-step mode; ``vecwrap.wrap`` puts layers around it.
+
+    Terminal observations come from the infos, truncations from ``TimeLimit.truncated`` (SB3 does not tell where an
+    episode was both terminated and truncated: that is terminated here). What its infos said of the step that ended an
+    episode, an ``episode`` of SB3's own ``Monitor`` for instance, is in ``infos["final_info"]``.
+
+    Args:
+        venv: any SB3 ``VecEnv``, wrapped or not; closed with the result.
+
+    Returns:
+        The environment: a ``gymnasium.vector.VectorEnv``. Masked resets are refused, as SB3 has none, and seeds are one
+        number or none.
+
+    Raises:
+        ArgumentError: not an SB3 ``VecEnv``.
+        PlanError: SB3 is not installed.
+
+    >>> import vecwrap
+    >>> from stable_baselines3.common.env_util import make_vec_env
+    >>> env = vecwrap.wrap(from_sb3(make_vec_env("CartPole-v1", n_envs=2)), ["framestack:4"])
+    >>> env.reset(seed=1)[0].shape
+    (2, 4, 4)
+    >>> env.close()
+    """
+    _refuse_without_sb3("from_sb3")
+    from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
+
+    from vecwrap.adapters.sb3_backend import Sb3Backend
+
+    if not isinstance(venv, Sb3VecEnv):
+        raise ArgumentError(
+            f"from_sb3: expected a stable_baselines3.common.vec_env.VecEnv, got {type(venv).__name__}; vecwrap.wrap "
+            "takes a gymnasium.vector.VectorEnv"
+        )
+    return Sb3Backend(venv)
+
+
+def _refuse_without_sb3(name: str) -> None:
+    try:
+        import stable_baselines3.common.vec_env  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise PlanError(f'{name} needs Stable-Baselines3 ({error}): pip install "vecwrap[sb3]"') from error
+
+
+def _normalizers(env: VecEnv) -> tuple[ObservationNormalizer | None, RewardNormalizer | None]:
+    """Find what normalises; SB3 knows one of each kind."""
+    found: list[tuple[VecEnv, Any]] = []
+    for layer in env.layers:
+        parts = [part for part in vars(layer).values() if isinstance(part, (ObservationNormalizer, RewardNormalizer))]
+        found.extend((layer, part) for part in parts)
+        if not parts and isinstance(layer, VecEnvWrapper) and layer.layer_statistics():
+            warnings.warn(
+                f"to_sb3: Stable-Baselines3's EvalCallback does not know the statistics of {type(layer).__name__}, and "
+                "does not bring them into the evaluation environment; build that with stats=env, which shares them",
+                stacklevel=3,
+            )
+    observations = _only("observations", ObservationNormalizer, found)
+    rewards = _only("rewards", RewardNormalizer, found)
+    return observations, rewards
+
+
+def _only(what: str, kind: type[Any], found: list[tuple[VecEnv, Any]]) -> Any:
+    of_kind = [(layer, part) for layer, part in found if isinstance(part, kind)]
+    if len(of_kind) > 1:
+        names = ", ".join(type(layer).__name__ for layer, _ in reversed(of_kind))
+        raise PlanError(
+            f"to_sb3: expected one layer that normalises {what}, as Stable-Baselines3 synchronises and un-normalises "
+            f"one, got {names}; leave one out (one layer takes several members: keys=[...])"
+        )
+    return of_kind[0][1] if of_kind else None

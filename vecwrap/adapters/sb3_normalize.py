@@ -1,0 +1,241 @@
+"""Layers that normalise, as Stable-Baselines3 knows them: a ``VecNormalize`` with their statistics."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+from gymnasium import spaces
+from stable_baselines3.common.running_mean_std import RunningMeanStd
+from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
+
+from vecwrap import batch as batches
+from vecwrap.adapters.sb3_vec_env import AdaptedVecEnv
+from vecwrap.errors import ArgumentError, CheckpointError, PlanError
+from vecwrap.parts import members
+from vecwrap.parts.normalizers import ObservationNormalizer, RewardNormalizer
+from vecwrap.running import RunningStatistics
+
+__all__ = ["NormalizedVecEnv"]
+
+Array = np.ndarray[Any, Any]
+
+
+class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read by mypy, for it would read torch
+    """A ``VecNormalize`` that does nothing to a step, for the chain has normalised it, and answers for the chain.
+
+    SB3 looks for a ``VecNormalize`` where it synchronises an evaluation environment (``EvalCallback``), stores what was
+    there before normalising (off-policy algorithms), normalises what it stored, and saves statistics
+    (``CheckpointCallback``). All of that works by the statistics of the layers here, and by their arithmetic.
+
+    SB3 un-normalises terminal observations, which loses what was clipped; here they are given as they came.
+
+    Args:
+        venv: the environment.
+        observations: what normalises them in its chain, or None.
+        rewards: what normalises them, or None.
+
+    Attributes:
+        norm_obs: whether observations are normalised.
+    """
+
+    def __init__(
+        self, venv: AdaptedVecEnv, observations: ObservationNormalizer | None, rewards: RewardNormalizer | None
+    ) -> None:
+        VecEnvWrapper.__init__(self, venv)  # not VecNormalize's, which makes statistics of its own
+        self._observations = observations
+        self._rewards = rewards
+        self._norm_reward = rewards is not None
+        self._stepped = False
+        self._shown: Any = None
+        self._ends: list[tuple[Any, Any]] = []  # of the last step: terminal observations as shown, and as they came
+        self.norm_obs = observations is not None
+        self.norm_obs_keys = None
+        if observations is not None:
+            self.clip_obs, self.epsilon = observations._clip, observations._epsilon
+            if isinstance(self.observation_space, spaces.Dict):
+                self.norm_obs_keys = [str(key) for key in observations.statistics]
+        if rewards is not None:
+            self.clip_reward, self.epsilon, self.gamma = rewards._clip, rewards._epsilon, rewards._gamma
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def reset(self) -> Any:
+        """Begin an episode everywhere."""
+        self._shown = self.venv.reset()
+        self._paid = np.zeros(self.num_envs, np.float32)
+        self._stepped, self._ends = False, []
+        return batches.copy(self._shown)
+
+    def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
+        """Wait for what ``step_async`` sent off."""
+        self._shown, self._paid, dones, infos = self.venv.step_wait()
+        self._stepped, self._ends = True, []
+        if self._observations is not None:
+            for i in np.flatnonzero(dones).tolist():
+                shown = infos[i]["terminal_observation"]
+                self._ends.append((batches.tree_map(np.copy, shown), batches.row(self._observations.final, i)))
+        rewards = self._paid if self._rewards is None or self._norm_reward else self.get_original_reward()
+        return batches.copy(self._shown), rewards.copy(), dones, infos
+
+    # -- what SB3 asks -------------------------------------------------------------------------------------------------
+
+    def get_original_obs(self) -> Any:
+        """Give the observations that were last shown as they were before they were normalised.
+
+        Raises:
+            PlanError: layers outside change the normalised observations, so these are not what SB3 takes them for.
+        """
+        if self._observations is None:
+            return batches.copy(self._shown)
+        original = self._observations.original()
+        if self._stepped and not _same(self.normalize_obs(original), self._shown):
+            _refuse("observations", "normalize_obs")
+        return original
+
+    def get_original_reward(self) -> Array:
+        """Give the rewards of the last step as they were before they were normalised, (n,) float32.
+
+        Raises:
+            PlanError: layers outside change the normalised rewards.
+        """
+        if self._rewards is None:
+            return self._paid.copy()
+        original = self._rewards.original()
+        if self._stepped and not _same(self._scaled(original).astype(np.float32), self._paid):
+            _refuse("rewards", "normalize_reward")
+        return original.astype(np.float32)
+
+    def normalize_obs(self, obs: Any) -> Any:
+        """Normalise observations, one or a batch, as the layer does; nothing is counted."""
+        return batches.copy(obs) if self._observations is None else self._observations._normalised(obs)
+
+    def normalize_reward(self, reward: Array) -> Array:
+        """Normalise rewards as the layer does; nothing is counted."""
+        return self._scaled(reward) if self._norm_reward else reward
+
+    def unnormalize_obs(self, obs: Any) -> Any:
+        """Undo ``normalize_obs``; a terminal observation of the last step is given as it came."""
+        if self._observations is None:
+            return batches.copy(obs)
+        for k, (shown, came) in enumerate(self._ends):
+            if _same(obs, shown):
+                # Two that were clipped alike look the same; SB3 asks for each once, in the order of rows.
+                self._ends.append(self._ends.pop(k))
+                return batches.tree_map(np.copy, came)
+        new = {}
+        for key, statistics in self._observations.statistics.items():
+            new[key] = members.of(obs, key) * statistics.scale(self._observations._epsilon) + statistics.mean
+        return members.with_new(obs, new)
+
+    def unnormalize_reward(self, reward: Array) -> Array:
+        """Undo ``normalize_reward``, but for what was clipped."""
+        if self._rewards is None or not self._norm_reward:
+            return reward
+        return np.asarray(reward * self._rewards.statistics.scale(self._rewards._epsilon))
+
+    def _scaled(self, reward: Array) -> Array:
+        assert self._rewards is not None
+        scaled = reward / self._rewards.statistics.scale(self._rewards._epsilon)
+        return np.asarray(np.clip(scaled, -self._rewards._clip, self._rewards._clip))
+
+    # -- statistics ----------------------------------------------------------------------------------------------------
+
+    @property
+    def obs_rms(self) -> Any:
+        """A copy of the statistics of the observations, by key for a Dict; None where they are not normalised.
+
+        Setting it puts statistics in their place, as SB3's ``sync_envs_normalization`` does.
+        """
+        if self._observations is None:
+            return None
+        copies = {key: _as_sb3(statistics) for key, statistics in self._observations.statistics.items()}
+        return copies.get(None, copies)
+
+    @obs_rms.setter
+    def obs_rms(self, new: Any) -> None:
+        if new is None and self._observations is None:
+            return
+        given = new if isinstance(new, dict) else {None: new}
+        own = {} if self._observations is None else self._observations.statistics
+        if set(given) != set(own) or new is None:
+            raise CheckpointError(
+                f"obs_rms: expected statistics of {_names(own)}, got those of {_names(given if new else {})}; "
+                "the training and the evaluation environment need the same layer that normalises observations"
+            )
+        for key, statistics in own.items():
+            _load(statistics, given[key], members.name_of(key))
+
+    @property
+    def ret_rms(self) -> Any:
+        """A copy of the statistics of the returns; setting it puts others in their place."""
+        return RunningMeanStd() if self._rewards is None else _as_sb3(self._rewards.statistics)
+
+    @ret_rms.setter
+    def ret_rms(self, new: Any) -> None:
+        if self._rewards is not None:
+            _load(self._rewards.statistics, new, "returns")
+
+    @property
+    def returns(self) -> Array:
+        """(n,) float64: the running return of each sub-environment; zeros where rewards are not normalised."""
+        return np.zeros(self.num_envs) if self._rewards is None else self._rewards.returns.copy()
+
+    @property
+    def training(self) -> bool:
+        """Whether the statistics of the chain follow the stream."""
+        return bool(self.venv.vecwrap_env.training)
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        self.venv.vecwrap_env.train(bool(mode))
+
+    @property
+    def norm_reward(self) -> bool:
+        """Whether rewards are given as they were normalised; False gives them as they came to that layer."""
+        return self._norm_reward
+
+    @norm_reward.setter
+    def norm_reward(self, yes: bool) -> None:
+        if yes and self._rewards is None:
+            raise ArgumentError("norm_reward: no layer normalises rewards here; add normalize_reward to the pipeline")
+        self._norm_reward = bool(yes)
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def save(self, save_path: str) -> None:
+        """Write the state of the chain as ``vecwrap_env.save`` does: ``vecwrap.build(..., stats=save_path)`` reads it.
+
+        It is an ``.npz`` file whatever its name, and no pickle, so ``VecNormalize.load`` does not read it.
+        """
+        self.venv.vecwrap_env.save(save_path)
+
+    def __getstate__(self) -> NoReturn:
+        raise TypeError("a vecwrap environment is not pickled: save(path) writes its state, build(stats=path) reads it")
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return isinstance(other, dict) and one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
+    return np.array_equal(one, other, equal_nan=np.asarray(one).dtype.kind == "f")
+
+
+def _refuse(what: str, layer: str) -> NoReturn:
+    raise PlanError(
+        f"to_sb3: Stable-Baselines3 asks for {what} as they were before they were normalised, to normalise them again "
+        f"later, but other layers change them after that; put {layer} (or normalize) outside of those"
+    )
+
+
+def _as_sb3(statistics: RunningStatistics) -> RunningMeanStd:
+    copied = RunningMeanStd(shape=statistics.mean.shape)
+    copied.mean, copied.var, copied.count = statistics.mean.copy(), statistics.var.copy(), statistics.count
+    return copied
+
+
+def _load(statistics: RunningStatistics, new: Any, where: str) -> None:
+    statistics.load({"mean": new.mean, "var": new.var, "count": new.count}, where)
+
+
+def _names(statistics: dict[Any, Any]) -> str:
+    return ", ".join(members.name_of(key) for key in statistics) or "nothing"

@@ -1,0 +1,208 @@
+"""A vecwrap environment as Stable-Baselines3 knows vector environments."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.monitor import Monitor as Sb3Monitor
+from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
+
+from vecwrap import batch as batches
+from vecwrap.adapters.sb3_backend import Sb3Backend
+from vecwrap.contract import Infos, StepResult
+from vecwrap.errors import ArgumentError, SubEnvError
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrappers.monitor import Monitor
+
+__all__ = ["AdaptedVecEnv"]
+
+Array = np.ndarray[Any, Any]
+Indices = Any  # SB3's: None, an int, or several
+
+_OF_ALL = ("render_mode", "spec", "metadata")  # known where sub-environments cannot be reached one by one
+
+
+class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy, for it would read torch
+    """The four-tuple interface around an environment in same-step mode; ``to_sb3`` makes it and says more.
+
+    Args:
+        env: the environment.
+
+    Attributes:
+        vecwrap_env: the same.
+    """
+
+    def __init__(self, env: VecEnv) -> None:
+        self.vecwrap_env = env
+        self._monitored = any(isinstance(layer, Monitor) and layer.stats_key == "episode" for layer in env.layers)
+        # SB3's VecNormalize writes into the spaces of what it wraps.
+        super().__init__(env.num_envs, deepcopy(env.single_observation_space), deepcopy(env.single_action_space))
+        self.metadata = {key: value for key, value in env.metadata.items() if key != "autoreset_mode"}
+
+    @property
+    def spec(self) -> Any:
+        """Gymnasium's EnvSpec of the environment, or None."""
+        return self.vecwrap_env.spec
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def reset(self) -> Any:
+        """Begin an episode everywhere, with the seeds and options that ``seed`` and ``set_options`` left."""
+        self._send_resets()
+        observations, infos = self.vecwrap_env.reset_wait()
+        self.reset_infos = [_info(infos, i) for i in range(self.num_envs)]
+        self._reset_seeds()
+        self._reset_options()
+        return self._own(observations)
+
+    def step_async(self, actions: Array) -> None:
+        """Send the actions off."""
+        self.vecwrap_env.step_async(actions)
+
+    def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
+        """Wait for what ``step_async`` sent off.
+
+        Returns:
+            ``(observations, rewards, dones, infos)``: n rows, (n,) float32, (n,) bool, n dicts.
+        """
+        env = self.vecwrap_env
+        step = env._wait("step", "step_wait", None)
+        observations, rewards, terminations, truncations, _ = env._five_tuple(step)
+        dones = terminations | truncations
+        infos = self._infos(step, dones)
+        for info, terminated, truncated in zip(infos, terminations.tolist(), truncations.tolist(), strict=True):
+            info["TimeLimit.truncated"] = truncated and not terminated
+        return self._own(observations), rewards.astype(np.float32), dones, infos
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.vecwrap_env.close()
+
+    def _send_resets(self) -> None:
+        env = self.vecwrap_env
+        if len(self._options) != self.num_envs:
+            raise ArgumentError(f"set_options: expected one dict, or {self.num_envs} of them, got {len(self._options)}")
+        seeds = None if all(seed is None for seed in self._seeds) else self._seeds
+        groups: dict[int, list[int]] = {}  # SB3 gives one dict n times where all get the same
+        for i, options in enumerate(self._options):
+            groups.setdefault(id(options) if options else 0, []).append(i)
+        if len(groups) == 1:
+            env.reset_async(seed=seeds, options=self._options[0] or None)
+            return
+        root = env._root
+        root._refuse_pending("reset")
+        of_rows = root._seeds(seeds, root.all_ids)
+        for ids in groups.values():
+            env._send_reset(np.array(ids), [of_rows[i] for i in ids], self._options[ids[0]] or None)
+        root._pending = "reset"
+
+    def _infos(self, step: StepResult, dones: Array) -> list[dict[str, Any]]:
+        """One dict for each row; of a row that ended the step's own, and what was said of the reset apart from it."""
+        added = {name: step.infos[name] for key in step.added for name in (key, f"_{key}")}
+        others = {key: value for key, value in step.infos.items() if key not in added}
+        infos = []
+        for i, done in enumerate(dones.tolist()):
+            info = _info(others, i)
+            if done:
+                self.reset_infos[i], info = info, _info(step.final_infos or {}, i)
+                if "restarted" in self.reset_infos[i]:  # of both: why the one ended and the other began
+                    info["restarted"] = self.reset_infos[i]["restarted"]
+                assert step.final_obs is not None
+                info["terminal_observation"] = batches.row(step.final_obs, i)
+            info.update(_info(added, i))
+            infos.append(info)
+        return infos
+
+    def _own(self, observations: Any) -> Any:
+        """SB3 stores observations after the next step, which must not have overwritten them."""
+        return observations if self.vecwrap_env._root.copy else deepcopy(observations)
+
+    # -- calls to the sub-environments ---------------------------------------------------------------------------------
+
+    def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
+        """Give an attribute of each sub-environment.
+
+        Raises:
+            AttributeError: one has no such attribute.
+        """
+        env, ids = self.vecwrap_env, self._ids(indices)
+        try:
+            return list(env.get_attr(attr_name, ids)) if ids else []
+        except SubEnvError as error:
+            if " raised AttributeError in get_attr" in str(error):
+                raise AttributeError(str(error)) from error
+            raise
+        except ArgumentError as error:  # an engine whose sub-environments cannot be reached
+            if attr_name not in _OF_ALL:
+                raise AttributeError(str(error)) from error
+            return [getattr(env, attr_name)] * len(ids)
+
+    def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
+        """Set an attribute of each sub-environment to one value, where it lives."""
+        if ids := self._ids(indices):
+            self.vecwrap_env.set_attr(attr_name, [value] * len(ids), ids)  # a list of vecwrap's is one for each
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
+    ) -> list[Any]:
+        """Call a method of each sub-environment."""
+        ids = self._ids(indices)
+        if not ids:
+            return []
+        self.vecwrap_env._root._call_async(method_name, method_args, method_kwargs, ids)
+        return list(self.vecwrap_env.call_wait())
+
+    def env_is_wrapped(self, wrapper_class: type[Any], indices: Indices = None) -> list[bool]:
+        """Say whether each sub-environment is wrapped in a class; the layer ``monitor`` counts as SB3's ``Monitor``."""
+        root, ids = self.vecwrap_env._root, self._ids(indices)
+        if wrapper_class is Sb3Monitor and self._monitored:
+            return [True] * len(ids)
+        if isinstance(root, Sb3Backend):
+            return list(root.venv.env_is_wrapped(wrapper_class, ids))
+        root._refuse_pending("env_is_wrapped")
+        names = (wrapper_class.__module__, wrapper_class.__qualname__)
+        try:
+            return list(root._call_now("is_wrapped", [names] * len(ids), ids)) if ids else []
+        except ArgumentError:  # an engine: it holds no gymnasium.Wrapper
+            return [False] * len(ids)
+
+    def get_images(self) -> Sequence[Array | None]:
+        """Give an image of each sub-environment; None, with a warning, without ``render_mode="rgb_array"``."""
+        if self.render_mode != "rgb_array":
+            warnings.warn(
+                f'get_images: expected an environment built with render_mode="rgb_array", got {self.render_mode!r}',
+                stacklevel=2,
+            )
+            return [None] * self.num_envs
+        return self.vecwrap_env.get_images()
+
+    def _ids(self, indices: Indices) -> list[int]:
+        return [int(i) for i in self._get_indices(indices)]
+
+    def __repr__(self) -> str:
+        return f"<to_sb3 of {self.vecwrap_env!r}>"
+
+
+def _info(infos: Infos, i: int) -> dict[str, Any]:
+    """One row of a dict of columns, as the sub-environment gave it; fresh."""
+    row = {}
+    for key, column in infos.items():
+        mask = infos.get(f"_{key}")
+        if mask is None and key.startswith("_") and key[1:] in infos:
+            continue  # itself a mask
+        if mask is None or mask[i]:
+            row[key] = _value(column, i)
+    return row
+
+
+def _value(column: Any, i: int) -> Any:
+    if isinstance(column, dict):
+        return _info(column, i)
+    if not isinstance(column, np.ndarray) or not column.ndim:
+        return column  # an engine's, of all
+    value = batches.row(column, i)
+    return value.item() if isinstance(value, (np.float64, np.int64, np.bool_)) else value

@@ -1,0 +1,236 @@
+"""How good a policy is: returns and lengths of a fixed number of episodes of each sub-environment."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from vecwrap.contract import Autoreset, BoolArray, FloatArray, IntArray, StepResult
+from vecwrap.errors import ArgumentError
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrappers.monitor import Monitor
+
+__all__ = ["Evaluation", "evaluate"]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What a policy reached in e episodes, by sub-environment, and there in the order in which they were played.
+
+    Attributes:
+        returns: (e,) float64. Game scores where a monitor stands in the chain, else sums of the agent's rewards.
+        lengths: (e,) int64, in agent steps.
+        env_ids: (e,) int64. Whose episode it was.
+        lost: how many episodes were left out because their sub-environment was lost.
+
+    >>> reached = Evaluation(np.array([20.0, 30.0]), np.array([20, 30]), np.array([0, 1]))
+    >>> reached.mean, reached.std
+    (25.0, 5.0)
+    >>> print(reached)
+    2 episodes: return 25.00 ± 5.00, from 20 to 30, length 25
+    """
+
+    returns: FloatArray
+    lengths: IntArray
+    env_ids: IntArray
+    lost: int = 0
+
+    @property
+    def mean(self) -> float:
+        """The mean return."""
+        return float(self.returns.mean())
+
+    @property
+    def std(self) -> float:
+        """The standard deviation of the returns (divided by their number)."""
+        return float(self.returns.std())
+
+    def __str__(self) -> str:
+        lost = f"; {self.lost} more were lost" if self.lost else ""
+        return (
+            f"{len(self.returns)} episodes: return {self.mean:.2f} ± {self.std:.2f}, from {self.returns.min():g} to "
+            f"{self.returns.max():g}, length {self.lengths.mean():.0f}{lost}"
+        )
+
+
+def evaluate(
+    env: VecEnv,
+    policy: Any,
+    episodes: int = 20,
+    *,
+    seed: int | Sequence[int | None] | None = None,
+    deterministic: bool = True,
+    progress: bool = True,
+) -> Evaluation:
+    """Play episodes under a policy and give their returns and lengths.
+
+    Each sub-environment plays a number of episodes that is fixed beforehand: ``episodes // n``, and the last
+    ``episodes % n`` one more, as in Stable-Baselines3's ``evaluate_policy``. Whoever takes the first ``episodes`` that
+    end instead favours the short ones, which are bad in one environment and good in another.
+
+    An episode is a game where a monitor that reports raw rewards stands in the chain, so the returns are game scores
+    however the layers clip rewards or end episodes at lost lives; without a monitor it is the agent's episode, with the
+    rewards that the agent is given. Statistics stand still meanwhile (``env.eval()``); afterwards each layer goes on as
+    it was. It begins with a reset and stops anywhere, so reset before you step on.
+
+    Args:
+        env: in any autoreset mode.
+        policy: a callable from batched observations (n rows) to n actions; or anything with ``predict``, such as a
+            model of Stable-Baselines3 (a recurrent one too: it is given its state and which rows begin an episode).
+        episodes: how many, 1 or more.
+        seed: of the first reset, as ``env.reset``; None: the environment's own.
+        deterministic: passed on to ``predict``.
+        progress: show a bar, where standard error is a terminal and rich is installed.
+
+    Returns:
+        What was reached. Episodes that ended because their sub-environment was lost (``on_failure="restart"``) are
+        played anew, and counted in ``lost``.
+
+    Raises:
+        TypeError: not an environment of vecwrap's, or not a policy.
+        ArgumentError: fewer than one episode.
+        VecwrapError: as ``env.step``.
+
+    >>> from vecwrap.build import build
+    >>> env = build("CartPole-v1", n=4, backend="dummy")
+    >>> to_the_falling_side = lambda observations: (observations[:, 2] + observations[:, 3] > 0).astype(int)
+    >>> reached = evaluate(env, to_the_falling_side, episodes=6, seed=1)
+    >>> reached.env_ids, bool((reached.returns == reached.lengths).all())
+    (array([0, 1, 2, 2, 3, 3]), True)
+    >>> env.close()
+    """
+    if not isinstance(env, VecEnv):
+        raise TypeError(
+            f"evaluate: env: expected a vecwrap.VecEnv, got {type(env).__name__}; vecwrap.wrap(env) makes one of any "
+            "gymnasium.vector.VectorEnv"
+        )
+    if episodes < 1:
+        raise ArgumentError(f"evaluate: episodes: expected 1 or more, got {episodes}")
+    quotas = (episodes + np.arange(env.num_envs)) // env.num_envs
+    monitors = [layer for layer in env.layers if isinstance(layer, Monitor)]
+    games = any(monitor.rewards == "raw" for monitor in monitors)
+    counting = _Quota(env, quotas, games=games)
+    act = _acting(policy, deterministic)
+    with _standing_still(env), _bar(episodes, progress) as show:
+        observations, _ = counting.reset(seed=seed)
+        while not counting.met.all():
+            observations, _, terminations, truncations, _ = counting.step(act(observations, counting.first))
+            again = _to_reset(counting, terminations | truncations)
+            if again.any():
+                observations, _ = counting.reset(options={"reset_mask": again})
+            show(counting.number)
+    return counting.result()
+
+
+class _Quota(Monitor):
+    """A monitor that keeps the first episodes of each sub-environment, as many as its quota, and reports nothing.
+
+    Attributes:
+        first: (n,) bool. Whose last observation opens an episode of the agent's.
+        lost: how many episodes were lost before their sub-environment's quota was met.
+    """
+
+    def __init__(self, env: VecEnv, quotas: IntArray, *, games: bool) -> None:
+        super().__init__(env, rewards="raw" if games else "seen", stats_key="vecwrap.evaluate")
+        self._quotas = quotas
+        self._kept: list[list[tuple[float, int]]] = [[] for _ in range(env.num_envs)]
+        self.first = np.ones(env.num_envs, dtype=np.bool_)
+        self.lost = 0
+
+    def on_step(self, step: StepResult) -> None:
+        super().on_step(step)
+        self.first[step.rows] = step.first
+
+    def _close_episodes(
+        self, step: StepResult, closed: BoolArray, lost: BoolArray, returns: FloatArray, lengths: IntArray
+    ) -> None:
+        for row in np.flatnonzero(closed).tolist():
+            env_id = int(step.env_ids[row])
+            if len(self._kept[env_id]) >= self._quotas[env_id] or not self._running[env_id]:
+                continue  # enough of these, or the rest of a game that had begun before
+            if lost[row]:
+                self.lost += 1
+            else:
+                self._kept[env_id].append((float(returns[row]), int(lengths[row])))
+
+    @property
+    def number(self) -> int:
+        """How many episodes have been kept."""
+        return sum(map(len, self._kept))
+
+    @property
+    def met(self) -> BoolArray:
+        """(n,) bool: whose quota is met."""
+        return np.array([len(kept) for kept in self._kept]) >= self._quotas
+
+    def result(self) -> Evaluation:
+        """All that was kept."""
+        kept = [episode for of_one in self._kept for episode in of_one]
+        return Evaluation(
+            returns=np.array([score for score, _ in kept], dtype=np.float64),
+            lengths=np.array([length for _, length in kept], dtype=np.int64),
+            env_ids=np.repeat(np.arange(self.num_envs, dtype=np.int64), self._quotas),
+            lost=self.lost,
+        )
+
+
+def _to_reset(env: _Quota, dones: BoolArray) -> BoolArray:
+    """Which rows must be asked to begin again: none where they do by themselves; none that may rest for good."""
+    if env.metadata["autoreset_mode"] != AutoresetMode.DISABLED:
+        return np.zeros_like(dones)
+    return dones & ~env.met if env._root.autoreset is Autoreset.EPISODIC else dones
+
+
+def _acting(policy: Any, deterministic: bool) -> Callable[[Any, BoolArray], Any]:
+    """Give a function of observations and of which rows begin an episode."""
+    if callable(getattr(policy, "predict", None)):
+        state: Any = None
+
+        def predict(observations: Any, first: BoolArray) -> Any:
+            nonlocal state
+            actions, state = policy.predict(
+                observations, state=state, episode_start=first.copy(), deterministic=deterministic
+            )
+            return actions
+
+        return predict
+    if not callable(policy):
+        raise TypeError(
+            "evaluate: policy: expected a callable from batched observations to actions, or a model with predict, got "
+            f"{type(policy).__name__}"
+        )
+    return lambda observations, first: policy(observations)
+
+
+@contextlib.contextmanager
+def _standing_still(env: VecEnv) -> Iterator[None]:
+    """Freeze every statistic in the chain, and let each layer go on as it was before."""
+    before = [(layer, layer.training) for layer in env.layers]
+    env.eval()
+    try:
+        yield
+    finally:
+        for layer, training in before:
+            layer.training = training
+
+
+@contextlib.contextmanager
+def _bar(total: int, wanted: bool) -> Iterator[Callable[[int], None]]:
+    """Show how many episodes of ``total`` are done, on a terminal only."""
+    if not (wanted and sys.stderr.isatty() and importlib.util.find_spec("rich")):
+        yield lambda number: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = TextColumn("evaluate"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda number: bar.update(task, completed=number)
