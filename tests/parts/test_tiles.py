@@ -55,6 +55,26 @@ def test_an_image_that_is_too_large_is_scaled_down_as_little_as_needed(size):
     assert (image == 7).all()
 
 
+@pytest.mark.parametrize("size", [(60, 44), (36, 40), (25, 100), (13, 13)])
+def test_no_pixel_is_left_out_of_a_smaller_image(size):
+    for at in range(0, 40 * 60, 7):
+        image = np.zeros((40, 60, 3), np.uint8)
+        image[at // 60, at % 60] = 255
+        image = fit(image.repeat(2, axis=0).repeat(2, axis=1), size)
+        assert image.max() > 0, at
+
+
+def test_scaling_keeps_what_is_where():
+    rng = np.random.default_rng(0)
+    coarse = rng.integers(0, 256, (6, 8, 3)).astype(np.uint8)  # patches of 30 by 30 pixels
+    image = coarse.repeat(30, axis=0).repeat(30, axis=1)
+    for size in [(200, 200), (100, 100), (80, 60)]:
+        small = fit(image, size)
+        patch = small.shape[0] / 6
+        centres = (np.arange(6) * patch + patch / 2).astype(int), (np.arange(8) * patch + patch / 2).astype(int)
+        np.testing.assert_array_equal(small[np.ix_(*centres)], coarse)
+
+
 def test_an_image_that_fits_is_left_alone():
     image = grey(7)
     assert fit(image, (6, 4)) is image

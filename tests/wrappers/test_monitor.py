@@ -532,7 +532,7 @@ def test_monitor_csv_marks_a_lost_episode_whose_score_is_reported_nowhere_else(t
 def test_files_are_closed_though_the_backend_was_closed_before(tmp_path):
     env = Monitor(DummyBackend(factories()), str(tmp_path))
     env.reset()
-    file = env._files[0]._raw
+    file = env._files[0]._file._raw
     env.unwrapped.close()
     env.close()
     assert file.closed

@@ -17,6 +17,7 @@ from vecwrap.sub_env import SubEnvFactory
 from vecwrap.testing import BadManners
 from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
 
+pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = [DummyBackend, SubprocessBackend, ShmemBackend]
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 NO_SEED = -1.0

@@ -19,6 +19,7 @@ from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.tile import Tile
 
+pytestmark = pytest.mark.usefixtures("quick_workers")
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 
 
@@ -117,7 +118,7 @@ def test_it_fits_at_any_n_and_keeps_its_aspect(n, labels):
         assert max(width / 640, height / 400) > 0.99
 
 
-def test_labels_change_the_heads_of_the_tiles_and_nothing_else():
+def test_labels_change_the_heads_of_the_tiles_and_the_line_between_columns_and_nothing_else():
     with Tile(DummyBackend(make(4, size=(120, 160)))) as plain:
         plain.reset()
         expected = plain.render()
@@ -129,20 +130,24 @@ def test_labels_change_the_heads_of_the_tiles_and_nothing_else():
         for left in (0, 160):
             tile = changed[top : top + 120, left : left + 160]
             assert tile[:20].any()
-            assert not tile[20:].any()
+            assert tile[20:, :2].all() == (left > 0)
+            assert not tile[20:, 2 if left else 0 :].any()
     assert (image[:20, :160] != image[:20, 160:]).any()  # another index
     assert image.max() > 200
 
 
-def test_a_tile_whose_game_ended_has_an_orange_border():
-    lengths = (1, 9)
+def test_a_tile_whose_game_ended_has_an_orange_border_until_its_next_step():
+    lengths = (2, 9)
     with Tile(DummyBackend([lambda i=i: Card(i, lengths[i], (120, 160)) for i in range(2)]), labels=True) as env:
         env.reset()
-        env.step([0, 0])
-        image = env.render()
-        assert (image[119, :160] == tiles.ORANGE).all()
-        assert (image[40:119, 0] == tiles.ORANGE).all()
-        assert not (image[120:] == tiles.ORANGE).all(axis=2).any()
+        for marked in (False, True, False, True):
+            env.step([0, 0])
+            image = env.render()
+            assert (image[118:120, :160] == tiles.ORANGE).all() == marked
+            assert (image[40:119, :2] == tiles.ORANGE).all() == marked
+            assert (image[40:119, 158:160] == tiles.ORANGE).all() == marked
+            assert not (image[40:118, 2:158] == tiles.ORANGE).any()
+            assert not (image[120:] == tiles.ORANGE).all(axis=2).any()
 
 
 @pytest.mark.parametrize("mode", MODES)

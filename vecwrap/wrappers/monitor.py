@@ -14,6 +14,7 @@ import numpy as np
 from vecwrap import batch as batches
 from vecwrap.contract import BoolArray, FloatArray, Infos, IntArray, StepResult
 from vecwrap.errors import PlanError, VecwrapError, did_you_mean
+from vecwrap.parts.above import gymnasium_wrappers_above
 from vecwrap.parts.monitor_file import MonitorFile, move_aside
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
@@ -259,9 +260,20 @@ class Monitor(VecEnvWrapper):
                 stacklevel=2,
             )
 
+    def _refuse_one_above(self) -> None:
+        """Refuse Gymnasium's own recorder with the same column before it refuses ours, at the end of an episode."""
+        if any(getattr(wrapper, "_stats_key", None) == self.stats_key for wrapper in gymnasium_wrappers_above()):
+            raise PlanError(
+                f'monitor: infos["{self.stats_key}"] is what Gymnasium\'s RecordEpisodeStatistics above reports too; '
+                "leave one of the two out, or give one a name of its own: the layer monitor or RecordEpisodeStatistics "
+                'with stats_key="game"'
+            )
+
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        if len(env_ids) == self.num_envs:
+            self._refuse_one_above()
         if self.dir is not None and not self._opened:
             self._open_files(self.dir)
         super()._send_reset(env_ids, seeds, options)
@@ -269,7 +281,7 @@ class Monitor(VecEnvWrapper):
     def _open_files(self, folder: Path) -> None:
         header = {
             "t_start": time.time(),
-            "env_id": self.spec.id if self.spec is not None else self._root.env_name,
+            "env_id": self._root.env_id,
             "step_unit": "agent step",
             "frame_skip": self._frame_skip(),
             "pipeline": self._pipeline_hash,

@@ -115,7 +115,7 @@ class RecordTrajectories(VecEnvWrapper):
         self._given: list[int | None] = [None] * self.num_envs  # seeds of resets that are under way
         self._compress = compress
         self._header: dict[str, Any] = {
-            "env_id": self.spec.id if self.spec is not None else self._root.env_name,
+            "env_id": self._root.env_id,
             "pipeline": None,
         }
         self._made_folder = False

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vecwrap.contract import StepResult
 from vecwrap.errors import PlanError
 from vecwrap.parts import tiles
+from vecwrap.parts.labels import Labels
 from vecwrap.parts.opencv import load_cv2
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
 __all__ = ["Tile"]
-
-READABLE = 110  # pixels of width that a label needs
 
 
 class Tile(VecEnvWrapper):
@@ -54,7 +54,7 @@ class Tile(VecEnvWrapper):
 
     not_hashed: ClassVar[frozenset[str]] = frozenset({"labels", "size"})
 
-    def __init__(self, env: VecEnv, labels: bool = False, *, size: tuple[int, int] = (1920, 1080)) -> None:
+    def __init__(self, env: VecEnv, labels: bool = False, *, size: tuple[int, int] = tiles.SIZE) -> None:
         super().__init__(env)
         if env.render_mode != "rgb_array":
             raise PlanError(
@@ -65,47 +65,30 @@ class Tile(VecEnvWrapper):
             raise PlanError(f"tile: size: expected a width and a height of at least 16 pixels, got {tuple(size)}")
         self.labels = labels
         self.size = (int(size[0]), int(size[1]))
-        self._scores = np.zeros(env.num_envs)
-        self._lengths = np.zeros(env.num_envs, dtype=np.int64)
-        self._ended = np.zeros(env.num_envs, dtype=np.bool_)  # the label tells of a game that is over
+        self._labels = Labels(env.num_envs)
         if labels:
             load_cv2("tile")
 
     def on_step(self, step: StepResult) -> None:
         """Keep score, for the labels."""
-        if not self.labels:
-            return
-        rows, live = step.rows, step.live
-        begun = self._ended[rows] & live  # the label told of the game before
-        scores = np.where(begun, 0.0, self._scores[rows]) + step.raw_rewards
-        lengths = np.where(begun, 0, self._lengths[rows]) + step.acted
-        over = step.raw_dones | step.lost
-        anew = step.raw_first & ~over
-        self._scores[rows] = np.where(anew, 0.0, scores)
-        self._lengths[rows] = np.where(anew, 0, lengths)
-        self._ended[rows] = np.where(live, over, self._ended[rows])
+        if self.labels:
+            self._labels.take(step)
 
     def render(self) -> Any:
         """Give one image of all sub-environments, (height, width, 3) uint8."""
-        image = tiles.tile(self.get_images())
-        if not self.labels:
-            return tiles.fit(image, self.size)
-        _, columns = tiles.grid(self.num_envs)
-        image = tiles.fit(tiles.enlarge(image, READABLE * columns, self.size), self.size)
-        texts = [
-            (f"#{i}  score {score:g}  {length} steps", f"#{i}  {score:g}  {length}", f"#{i}")
-            for i, (score, length) in enumerate(
-                zip(np.round(self._scores, 2).tolist(), self._lengths.tolist(), strict=True)
-            )
-        ]
-        return tiles.caption(image, texts, self._ended.tolist())
+        return self.picture()
+
+    def picture(self) -> NDArray[np.uint8]:
+        """The same."""
+        frames = self.get_images()
+        if self.labels:
+            return self._labels.picture(frames, self.size)
+        return tiles.fit(tiles.tile(frames), self.size)
 
     def layer_state(self) -> dict[str, Any]:
         """The scores and lengths of the labels."""
-        return {"scores": self._scores.copy(), "lengths": self._lengths.copy(), "ended": self._ended.copy()}
+        return self._labels.state()
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Go on with these."""
-        self._scores[:] = state["scores"]
-        self._lengths[:] = state["lengths"]
-        self._ended[:] = state["ended"]
+        self._labels.load(state)

@@ -1,0 +1,110 @@
+"""What a notebook shows, in a real one: the plan as a table, the tiles, a recorded clip."""
+
+import base64
+import os
+from pathlib import Path
+
+import cv2
+import nbformat
+import numpy as np
+import pytest
+from nbclient import NotebookClient
+
+import vecwrap
+from vecwrap.errors import ArgumentError
+from vecwrap.plan import plan
+from vecwrap.spec import PipelineSpec
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILD = """
+import numpy as np
+import vecwrap
+from vecwrap.wrappers.video import Video
+layers = ["time_limit:50", "framestack:4", {"tile": {"labels": True}}, {"video": {"dir": "videos", "length": 10}}]
+env = vecwrap.build("CartPole-v1", n=3, wrappers=layers, render_mode="rgb_array", seed=1, backend="dummy")
+env.reset()
+for _ in range(12):
+    env.step([0, 1, 0])
+np.save("picture.npy", env.picture())
+"""
+CELLS = [
+    BUILD,
+    "env",
+    "for _ in range(2):\n    env.show()",
+    "clip = vecwrap.Clip(env.find(Video).paths[0])\nclip",
+    "clip.save('clip.webp', width=100)",
+    "env.close()",
+]
+
+
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory):
+    """A notebook that was executed, and the folder it ran in."""
+    folder = tmp_path_factory.mktemp("notebook")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
+    client = NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": folder}})
+    client.execute(env={**os.environ, "PYTHONPATH": str(ROOT)})
+    nbformat.validate(notebook)
+    nbformat.write(notebook, folder / "notebook.ipynb")
+    return notebook, folder
+
+
+def outputs(notebook, cell):
+    return [output["data"] for output in notebook[0].cells[cell].outputs]
+
+
+def test_an_environment_is_its_plan_as_a_table(notebook):
+    (shown,) = outputs(notebook, 1)
+    assert shown["text/plain"].startswith("<VecEnv CartPole-v1, n=3, dummy")
+    table = shown["text/html"]
+    assert "CartPole-v1, n=3, seed=1, same_step, pipeline " in table
+    rows = [row.split("</td>") for row in table.split("<tbody>")[1].split("</tbody>")[0].split("<tr>")[1:]]
+    cells = [[cell.rpartition(">")[2] for cell in row[:-1]] for row in rows]
+    assert [row[0] for row in cells] == ["CartPole-v1", "time_limit", "framestack", "tile", "video"]
+    assert [row[1] for row in cells][:3] == ["", "max_episode_steps=50", "k=4"]
+    # What the layers of the sub-environments make of it is known after the last of them.
+    assert [row[3] for row in cells] == ["", "(4,) float32", "→ (4, 4) float32", "unchanged", "unchanged"]
+    assert "stacked with its own episode&#x27;s history" in cells[2][4]
+    assert "backend dummy: in this process" in table
+
+
+def test_show_draws_the_tiles_below_the_cell(notebook):
+    first, second = outputs(notebook, 2)
+    assert first["image/png"] == second["image/png"]
+    content = np.frombuffer(base64.b64decode(first["image/png"]), np.uint8)
+    image = cv2.cvtColor(cv2.imdecode(content, cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
+    np.testing.assert_array_equal(image, np.load(notebook[1] / "picture.npy"))
+
+
+def test_a_recorded_clip_plays_in_the_notebook_itself(notebook):
+    _, folder = notebook
+    (played,), (animated,) = outputs(notebook, 3), outputs(notebook, 4)
+    for shown, tag, kind, path in [
+        (played, "<video controls", "video/mp4", folder / "videos" / "video-episode-000000.mp4"),
+        (animated, "<img", "image/webp", folder / "clip.webp"),
+    ]:
+        assert shown["text/html"].startswith(tag)
+        content = shown["text/html"].split(f"data:{kind};base64,")[1].split('"')[0]
+        assert base64.b64decode(content) == path.read_bytes()
+
+
+def test_outside_of_a_notebook_it_is_said_what_to_use_instead():
+    with vecwrap.build("CartPole-v1", 2, backend="dummy", render_mode="rgb_array") as env:
+        env.reset()
+        with pytest.raises(ArgumentError, match=r'expected a Jupyter notebook.*render_mode="human".*env\.picture\(\)'):
+            env.show()
+
+
+def test_a_plan_is_a_table_too_and_what_somebody_wrote_in_it_is_no_html():
+    table = plan(PipelineSpec.parse('CartPole-v1 n=2 backend=dummy | monitor:"<script>"'))._repr_html_()
+    assert "<script>" not in table
+    assert "&lt;script&gt;" in table
+
+
+def test_what_was_put_together_by_hand_has_no_table():
+    from vecwrap.backends.dummy import DummyBackend
+    from vecwrap.testing import ToyEnv
+    from vecwrap.wrappers.monitor import Monitor
+
+    with Monitor(DummyBackend([ToyEnv])) as env:
+        assert env._repr_html_() is None

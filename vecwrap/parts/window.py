@@ -1,0 +1,168 @@
+"""A window that shows pictures, in a process of its own.
+
+OpenCV's window ends the whole process where a display is named that cannot be used, stands still while nobody asks for
+its events, and wants to be used by one thread. In a process of its own none of this is the run's trouble.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vecwrap.errors import PlanError
+
+__all__ = ["Window", "refuse_without_display"]
+
+PATIENCE = 60.0  # seconds; a window that does not answer for so long is given up
+_INSTEAD = (
+    'Instead: render_mode="rgb_array" with the layer video (a file to watch later), vecwrap run --snapshot tiles.png '
+    "(a picture), or env.show() in a notebook"
+)
+
+
+def refuse_without_display() -> None:
+    """Refuse where it is known beforehand that no window can be opened.
+
+    Raises:
+        PlanError: says what to use instead.
+    """
+    if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        raise PlanError(
+            'render_mode="human": expected a display for the window, got none (DISPLAY is not set). '
+            f"{_INSTEAD}. Over ssh, ssh -X may lend one; xvfb-run makes one that nobody sees."
+        )
+
+
+class Window:
+    """A window with a first picture.
+
+    Args:
+        title: what stands above it.
+        picture: (height, width, 3) uint8.
+
+    Raises:
+        PlanError: no window can be opened; says why, and what to use instead.
+    """
+
+    def __init__(self, title: str, picture: NDArray[np.uint8]) -> None:
+        refuse_without_display()
+        self._connection, theirs = socket.socketpair()
+        self._connection.settimeout(PATIENCE)
+        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- what Qt complains of, for an error
+        script = str(Path(__file__).with_name("window_process.py"))
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", script, str(theirs.fileno()), title],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=self._said,
+                stderr=self._said,
+                start_new_session=True,
+            )
+        self._open = self._busy = True
+        self._reason = ""
+        try:
+            self._send(picture)
+            self._listen(wait=True)
+            if not self._open:
+                raise self._refusal()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def open(self) -> bool:
+        """Whether it is still there: the user may close it at any time."""
+        self._listen()
+        return self._open
+
+    def show(self, picture: NDArray[np.uint8]) -> None:
+        """Show a picture, (height, width, 3) uint8, when the last one is shown; nothing where it was closed."""
+        self._listen(wait=self._busy)
+        if self._open:
+            self._send(picture)
+
+    def close(self) -> None:
+        """Close it, and wait for its process; may be called again."""
+        self._end()
+        self._said.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_process"):
+            self.close()
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        """End the process, which closes the window."""
+        self._open = False
+        with contextlib.suppress(OSError):  # says it to the other end also where a fork of this process has a copy
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._connection.close()
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _send(self, picture: NDArray[np.uint8]) -> None:
+        height, width = picture.shape[:2]
+        try:
+            self._connection.sendall(struct.pack("!II", height, width))
+            self._connection.sendall(np.ascontiguousarray(picture).data.cast("B"))
+            self._busy = True
+        except OSError:  # it was closed meanwhile, or does not answer
+            self._open = False
+
+    def _listen(self, *, wait: bool = False) -> None:
+        """Take in what it said; with ``wait``, at least until the last picture is shown or the window is gone."""
+        while self._open:
+            if not select.select([self._connection], [], [], PATIENCE if wait and self._busy else 0)[0]:
+                self._open = not (wait and self._busy)
+                return
+            try:
+                said = self._connection.recv(1)
+            except OSError:
+                said = b""
+            if said == b"s":
+                self._busy = False
+            else:
+                self._reason = self._rest() if said == b"!" else ""
+                self._open = False
+
+    def _rest(self) -> str:
+        text = b""
+        with contextlib.suppress(OSError):
+            while more := self._connection.recv(4096):
+                text += more
+        return text.decode(errors="replace")
+
+    def _refusal(self) -> PlanError:
+        """Why there is no window."""
+        self._end()
+        reason = self._reason
+        if "not implemented" in reason:
+            return PlanError(
+                'render_mode="human": expected an OpenCV that can open windows, got opencv-python-headless: '
+                f"pip uninstall opencv-python-headless && pip install opencv-python. {_INSTEAD}."
+            )
+        if reason.startswith(("ImportError", "ModuleNotFoundError")):
+            return PlanError(f'render_mode="human": OpenCV cannot be imported ({reason}): pip install opencv-python.')
+        self._said.seek(0)
+        lines = [line for line in self._said.read().decode(errors="replace").splitlines() if line.strip()]
+        reason = reason or (lines[0] if lines else f"exit status {self._process.returncode}")
+        display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+        return PlanError(
+            f'render_mode="human": no window can be opened on the display {display} ({reason.strip()}). {_INSTEAD}.'
+        )

@@ -1,0 +1,164 @@
+"""``render_mode="human"``: one window for all sub-environments, around a finished chain."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vecwrap.contract import StepResult
+from vecwrap.errors import PlanError
+from vecwrap.parts.labels import READABLE, Labels
+from vecwrap.parts.opencv import load_cv2
+from vecwrap.parts.tiles import grid
+from vecwrap.parts.window import Window, refuse_without_display
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import VecEnvWrapper
+
+__all__ = ["Viewer"]
+
+WIDTH = 480  # pixels; a narrower picture is enlarged
+
+
+class Viewer(VecEnvWrapper):
+    """Show all sub-environments in one window while they are stepped.
+
+    ``build(..., render_mode="human")`` puts it around everything. It is a window around the chain and no layer of it:
+    ``env.layers``, saved states and the pipeline's hash are the same with and without.
+
+    The window opens at the first reset and shows every result: frames with labels, as those of ``tile``, the last frame
+    of an episode that ended within an orange border. Frames are rendered where the sub-environments live and ride home
+    with the results. A step of all sub-environments takes ``1 / render_fps`` seconds at least, so that it can be
+    watched; ``fps`` changes it.
+
+    Esc or the window's button closes it; the run goes on, at full speed and without rendering. ``env.viewer_open`` says
+    whether it is open. ``env.render()`` gives None, as Gymnasium has it for ``human``; ``env.picture()`` and
+    ``env.get_images()`` give arrays as ever.
+
+    Args:
+        env: what it wraps; its sub-environments render ``rgb_array``.
+        size: the greatest width and height of the picture, in pixels.
+        fps: steps of all sub-environments a second; None means the environment's ``metadata["render_fps"]``, else 30.
+
+    Attributes:
+        fps: the same; may be set at any time, ``float("inf")`` for as fast as it goes.
+
+    Raises:
+        PlanError: no frames to show, or no display to show them on; says what to use instead.
+    """
+
+    def __init__(self, env: VecEnv, *, size: tuple[int, int] = (1280, 800), fps: float | None = None) -> None:
+        super().__init__(env)
+        modes = env.metadata.get("render_modes")
+        if env.render_mode != "rgb_array" or (modes is not None and "rgb_array" not in modes):
+            raise PlanError(
+                f'render_mode="human": expected {self._root.env_id} to render rgb_array, for one window shows the '
+                f"frames of all; got {env.render_mode!r}, and render_modes {modes} in its metadata. A window "
+                'of its own for each sub-environment, where it can open one: env_kwargs={"render_mode": "human"}'
+            )
+        load_cv2('render_mode="human"')
+        refuse_without_display()
+        self.render_mode = "human"
+        self.fps = float(env.metadata.get("render_fps") or 30) if fps is None else float(fps)
+        self._size = size
+        self._labels = Labels(env.num_envs)
+        self._frames: list[NDArray[np.uint8] | None] = [None] * env.num_envs
+        self._window: Window | None = None
+        self._due = 0.0  # when the next picture may be shown, by time.monotonic
+        self._watched = True
+        self.request_frames(range(env.num_envs))  # refused here where an engine cannot do it
+
+    @property
+    def layers(self) -> tuple[VecEnv, ...]:
+        """The layers of the chain, without the window."""
+        return self.env.layers
+
+    @property
+    def pipeline(self) -> Any:
+        """The chain's."""
+        return self.env.pipeline
+
+    @property
+    def training(self) -> bool:  # type: ignore[override]
+        """The chain's."""
+        return self.env.training
+
+    @property
+    def viewer_open(self) -> bool:
+        """Whether the window is open: from the first reset until the user or ``close`` closes it."""
+        if self._window is not None and not self._window.open:
+            self._unwatch()
+        return self._window is not None
+
+    def on_step(self, step: StepResult) -> None:
+        """Show the rows that came, when it is time."""
+        if not self._watched or (self._window is not None and not self.viewer_open):
+            return
+        self._labels.take(step)
+        try:
+            self._take_frames(step)
+        except Exception as error:  # an environment that cannot render is no reason to end the run
+            self._unwatch()
+            warnings.warn(
+                f'render_mode="human": the window is closed, the run goes on without it. {error}',
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return
+        picture = self._labelled(self._frames)
+        if self._window is None:
+            self._window = Window(f"{self._root.env_id} n={self.num_envs} - vecwrap", picture)
+        else:
+            self._pace(len(step.env_ids))
+            self._window.show(picture)
+
+    def on_close(self) -> None:
+        """Close the window."""
+        self._unwatch(tell=False)
+
+    def render(self) -> Any:
+        """Give None: every result is shown as it comes."""
+        return None
+
+    def picture(self) -> NDArray[np.uint8]:
+        """Give what the sub-environments look like now, with the window's labels where they are kept."""
+        return self._labelled(self.get_images()) if self._watched else self.env.picture()
+
+    def get_images(self, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
+        """Give an (height, width, 3) uint8 image of each sub-environment."""
+        return self.env.get_images(indices)
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _take_frames(self, step: StepResult) -> None:
+        """Keep the frame of each row; where an episode ended, its last one, for that is what the label tells of."""
+        ended = step.first & step.dones
+        for k, i in enumerate(step.env_ids.tolist()):
+            frames = step.final_frames if ended[k] and step.final_frames is not None else step.frames
+            frame = None if frames is None else frames[k]
+            if isinstance(frame, Exception):
+                raise frame
+            if frame is not None:
+                self._frames[i] = np.asarray(frame)
+
+    def _labelled(self, frames: Sequence[NDArray[np.uint8] | None]) -> NDArray[np.uint8]:
+        _, columns = grid(self.num_envs)
+        return self._labels.picture(frames, self._size, max(READABLE, WIDTH // columns))
+
+    def _pace(self, rows: int) -> None:
+        """Wait until so many rows more may be shown."""
+        now = time.monotonic()
+        time.sleep(max(0.0, self._due - now))
+        self._due = max(now, self._due) + rows / self.num_envs / self.fps
+
+    def _unwatch(self, *, tell: bool = True) -> None:
+        """Close the window for good, and let nothing be rendered for it any more."""
+        window, self._window, self._watched = self._window, None, False
+        if window is not None:
+            window.close()
+        if tell:
+            self.request_frames(())
