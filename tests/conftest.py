@@ -1,7 +1,15 @@
 """What every test process starts from."""
 
+import gc
 import multiprocessing
 import signal
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from vecwrap.backends import launch, process
+from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.testing import toy
 
 # A suite that a script starts in the background inherits an ignored Ctrl-C, and so would the programs that it tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -10,3 +18,37 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Some tests start workers by the hundred; a fork server that has imported what workers need makes one in 20 ms, and has
 # no threads that a fork could lose.
 multiprocessing.set_forkserver_preload(["vecwrap.backends.worker", "vecwrap.testing", "cv2", "ale_py"])
+
+# The suite tries the same examples each time, so that what it says of a change is about the change, and no clock judges
+# them. New ones are looked for in the long runs.
+quiet = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("suite", derandomize=True, **quiet)
+settings.register_profile("long", max_examples=2000, **quiet)
+settings.load_profile("suite")
+
+
+def pytest_collection_finish(session):
+    """Take what the imports of all tests have left behind out of the garbage collector's sight.
+
+    Torch, pandas and the rest are a million objects, and many tests collect garbage to see what is left: a quarter of
+    a second each time, for nothing.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def fork_server():
+    """Start the fork server now: it stays, and is no leak of the test that happens to be the first to use it."""
+    SubprocessBackend([toy()], start_method="forkserver").close()
+
+
+@pytest.fixture
+def quick_workers(fork_server, monkeypatch):
+    """Workers come from the fork server where a test leaves ``start_method`` out.
+
+    A fresh interpreter, which is what users get, takes ten times as long: most of it is the import of NumPy and
+    Gymnasium. This is for tests of what workers do once they run; that they do it in a fresh interpreter as well is
+    what tests/test_start.py, the laws of tests/test_laws.py and all runs of the command line are for.
+    """
+    monkeypatch.setattr(process, "check_start_method", lambda method: launch.check_start_method(method or "forkserver"))

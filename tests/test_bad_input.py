@@ -15,6 +15,7 @@ from vecwrap.errors import BackendError, PlanError, SpecError, SubEnvError, Vecw
 from vecwrap.testing.leftovers import Holdings, assert_nothing_left
 
 BACKENDS = ("dummy", "subprocess", "shmem")
+pytestmark = pytest.mark.usefixtures("quick_workers")
 
 
 class Plain(gymnasium.Env[Any, Any]):
@@ -44,7 +45,7 @@ class NoSpace(Plain):
 
 
 @pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
+def nothing_left(fork_server: None) -> Iterator[None]:
     """After each of these tests no process, descriptor or shared memory is left."""
     before = Holdings.now()
     yield
@@ -286,7 +287,8 @@ def test_opencv_that_cannot_load_its_libraries(backend: str, tmp_path: Path, mon
     )
     monkeypatch.syspath_prepend(tmp_path)  # it travels to the workers
     monkeypatch.delitem(sys.modules, "cv2", raising=False)
-    text = message_of(PlanError, "PongNoFrameskip-v4", 2, ["atari"], backend=backend)
+    started = {} if backend == "dummy" else {"start_method": "fresh"}  # the fork server has the real one already
+    text = message_of(PlanError, "PongNoFrameskip-v4", 2, ["atari"], backend=backend, **started)
     assert text.startswith('wrappers[0] "atari": ')
     assert "with OpenCV, but `import cv2` failed (libGL.so.1" in text
     for remedy in ("libgl1", "libglib2.0-0", "opencv-python-headless"):

@@ -21,6 +21,7 @@ from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
 
 gymnasium.register_envs(ale_py)
+pytestmark = pytest.mark.usefixtures("quick_workers")
 BREAKOUT = gymnasium.spec("BreakoutNoFrameskip-v4")
 atari = SubEnvFactory(lambda: gymnasium.make(BREAKOUT, max_episode_steps=400), (Atari,))
 

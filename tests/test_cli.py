@@ -1,8 +1,8 @@
 """The command line, through the door that users take: the process, or ``main`` with its arguments."""
 
 import csv
+import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -14,6 +14,7 @@ import imageio.v3 as imageio
 import pytest
 
 import vecwrap
+from tests.terminal import on_a_terminal
 from vecwrap.cli import main
 
 CARTPOLE = """env: CartPole-v1
@@ -24,54 +25,7 @@ wrappers:
   - framestack: 2
   - monitor: {dir: runs/cartpole}
 """
-TOY = '''
-import gymnasium
-import numpy as np
-
-
-class Toy(gymnasium.Env):
-    """Pays 1 an agent step, ends after ten, and renders the number of the step as a grey frame."""
-
-    metadata = {"render_modes": ["rgb_array"]}
-    observation_space = gymnasium.spaces.Discrete(11)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def __init__(self, render_mode=None):
-        self.render_mode = render_mode
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.now = 0
-        return 0, {}
-
-    def step(self, action):
-        self.now += 1
-        return self.now, 1.0, self.now == 10, False, {}
-
-    def render(self):
-        return np.full((6, 8, 3), 10 + self.now, np.uint8)
-
-
-class Slow(Toy):
-    def step(self, action):
-        import time
-
-        time.sleep(0.005)
-        return super().step(action)
-
-
-class Broken(Toy):
-    def step(self, action):
-        raise ZeroDivisionError("the wheel came off")
-
-
-def always_one(observations):
-    return np.ones(len(observations), np.int64)
-
-
-def broken_policy(observations):
-    raise KeyError("weights")
-'''
+TOY = Path(__file__).with_name("toys_of_cli.py").read_text()
 WORKERS = pytest.mark.parametrize("backend", ["dummy", "subprocess", "shmem"])
 
 
@@ -188,6 +142,11 @@ def test_ctrl_c_and_sigterm_leave_whole_files_and_a_summary(here, number, presse
     assert re.search(r"episodes +\d", said)
     assert "Traceback" not in errors
     assert {row["r"] for row in rows_of(monitor)} == {"10.0"}
+    facts = json.loads(Path("out/run.json").read_text())
+    assert facts["end"] == f"interrupted by {'Ctrl-C' if number == signal.SIGINT else 'SIGTERM'}"
+    assert Path("out/log.txt").read_text().split() == said.split()
+    *_, last = csv.DictReader(Path("out/progress.csv").read_text().splitlines())
+    assert int(last["steps"]) == facts["steps"] >= 20
 
 
 def test_what_fails_while_running_is_said_after_the_summary(here, capsys):
@@ -208,6 +167,15 @@ def test_an_environment_without_images_has_no_picture_and_says_why(here, capsys)
     assert main(["run", "toys_of_cli:Toy n=2 backend=dummy", "--steps", "20", "--out", "out"]) == 0
     assert "a picture needs rgb_array" in capsys.readouterr().out
     assert not Path("out/tiles.png").exists()
+
+
+def test_what_stands_in_brackets_is_printed_as_it_is(here, capsys):
+    raises = """raise RuntimeError('pip install "toy[classic]"')"""
+    Path("toys_of_cli.py").write_text(TOY.replace("return np.full((6, 8, 3), 10 + self.now, np.uint8)", raises))
+    assert main(["run", "toys_of_cli:Toy n=2 backend=dummy", "--steps", "20", "--out", "out[bold]"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert 'pip install "toy[classic]"' in said
+    assert "out[bold]/monitor.csv" in said
 
 
 # -- the door ---------------------------------------------------------------------------------------------------------
@@ -247,7 +215,7 @@ def test_help_has_an_example(here, capsys, arguments):
     assert main(arguments) == 0
     said = capsys.readouterr().out
     assert "Usage" in said
-    assert "Example" in said or arguments == ["--help"]
+    assert "Example: vecwrap " in said
 
 
 def test_version(here, capsys):
@@ -263,24 +231,8 @@ def test_colours_are_off_when_piped_and_the_bar_too(here):
 
 
 def test_a_terminal_sees_progress(here):
-    controller, terminal = pty.openpty()
-    command = [sys.executable, "-m", "vecwrap", "run", "toys_of_cli:Slow", "--n", "2", "--steps", "300", "--out", "out"]
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}
-    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment) as process:
-        os.close(terminal)
-        said = b""
-        while True:
-            try:
-                piece = os.read(controller, 65536)
-            except OSError:  # the other end is closed
-                break
-            if not piece:
-                break
-            said += piece
-    os.close(controller)
-    text = said.decode()
-    assert process.returncode == 0, text
-    for words in ("agent steps", "steps/s", "episodes", "mean score 10.00"):
+    text = on_a_terminal("run", "toys_of_cli:Slow", "--n", "2", "--steps", "300", "--out", "out")
+    for words in ("agent steps", "steps/s", "episodes", "10.00 ± 0.00 over the last"):
         assert words in text
 
 
@@ -297,3 +249,17 @@ def test_a_reader_that_stops_reading_is_no_error(here):
     command = f"{sys.executable} -m vecwrap list | head -n 1"
     result = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
     assert result.stderr == ""
+
+
+def test_ctrl_c_while_python_still_imports_is_no_traceback(here):
+    program = (
+        "import sys\n"
+        "class Pressed:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'vecwrap.commands.app': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Pressed())\n"
+        "from vecwrap.cli import main\n"
+        "sys.exit(main(['list']))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "")

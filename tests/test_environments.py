@@ -204,10 +204,10 @@ def test_an_atari_id_without_ale_py_names_the_extra(id: str) -> None:
     ("id", "package", "command"),
     [
         ("LunarLander-v3", "Box2D", 'pip install swig "gymnasium[box2d]"'),
-        ("Ant-v5", "mujoco", 'pip install "gymnasium[mujoco]"'),
+        ("Ant-v5", "mujoco", 'pip install "vecwrap[mujoco]"'),
     ],
 )
-def test_a_missing_package_names_gymnasiums_extra(
+def test_a_missing_package_names_the_extra(
     id: str, package: str, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)

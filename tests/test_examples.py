@@ -1,23 +1,47 @@
 """The examples run as they are, as plain scripts, and say something."""
 
+import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
+TRAINING = ["ppo.py", "a2c.py"]  # too long to run as they are; they run shortened, below
 
 
-@pytest.mark.parametrize("script", [pytest.param(script, id=script.name) for script in SCRIPTS])
-def test_a_script_runs_and_prints(script, tmp_path):
-    command = [sys.executable, "-W", "error", str(script)]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+def run(name, *arguments, cwd):
+    """Run an example as a script whose warnings are errors; give what it printed."""
+    command = [sys.executable, "-W", "error", str(EXAMPLES / name), *map(str, arguments)]
+    environment = {
+        **os.environ,
+        "SDL_VIDEODRIVER": "dummy",  # or SDL complains that there is no screen
+        "OMP_NUM_THREADS": "1",  # small networks, and other tests run on the other cores
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, env=environment)
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.strip()
     assert result.stderr == ""
+    return result.stdout
+
+
+def imported(name):
+    specification = importlib.util.spec_from_file_location(name.removesuffix(".py"), EXAMPLES / name)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("script", [pytest.param(path, id=path.name) for path in SCRIPTS if path.name not in TRAINING])
+def test_a_script_runs_and_prints(script, tmp_path):
+    run(script.name, cwd=tmp_path)
 
 
 def test_the_first_lines_of_a_script_say_what_it_shows():
@@ -28,7 +52,8 @@ def test_the_first_lines_of_a_script_say_what_it_shows():
 @pytest.mark.parametrize("mode", [[], ["--eval"]])
 def test_every_pipeline_file_is_without_mistakes_also_for_its_evaluation(mode):
     pytest.importorskip("ale_py")
-    files = sorted(str(path) for path in EXAMPLES.glob("*.yaml"))
+    there = importlib.util.find_spec("ray")
+    files = sorted(str(path) for path in EXAMPLES.glob("*.yaml") if there or path.name != "ray.yaml")
     command = [sys.executable, "-m", "vecwrap", "check", "--strict", "--no-imports", *files, *mode]
     result = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -46,3 +71,136 @@ def test_pong_from_the_file(tmp_path):
     import imageio.v3 as imageio
 
     assert imageio.imread(tmp_path / "tiles.png").shape == (630, 480, 3)
+
+
+# -- training loops ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_training_saves_evaluates_films_and_draws_and_can_be_played_again(name, tmp_path):
+    for package in ("torch", "matplotlib", "pygame"):
+        pytest.importorskip(package)
+    import imageio.v3 as imageio
+
+    out = tmp_path / "runs" / name.removesuffix(".py")
+    trained = run(name, "--steps", 2048, "--episodes", 4, "--seed", 3, cwd=tmp_path)
+    played = run(name, "--play", "--episodes", 4, "--seed", 3, cwd=tmp_path)
+    files = {path.name for path in out.iterdir()}
+    assert {"agent.pt", "statistics.npz", "score.png", "monitor.csv", "play-episode-000000.mp4", "eval"} <= files
+    result = [line for line in trained.splitlines() if line.startswith("evaluation: 4 episodes")]
+    assert result
+    assert result[0] in played, "the model or its statistics are not those that were trained"
+    assert imageio.imread(out / "score.png").shape[0] > 300
+    video = cv2.VideoCapture(str(out / "play-episode-000000.mp4"))
+    (_, opening), (_, later) = video.read(), [video.read() for _ in range(5)][-1]
+    video.release()
+    assert opening.shape == (800, 1200, 3)
+    assert (later != opening).any()
+    assert len((out / "monitor.csv").read_text().splitlines()) > 20
+
+
+def test_a2c_draws_a_row_for_each_n(tmp_path, monkeypatch, capsys):
+    for package in ("torch", "matplotlib"):
+        pytest.importorskip(package)
+    import imageio.v3 as imageio
+
+    a2c = imported("a2c.py")
+    monkeypatch.setattr(sys, "argv", ["a2c.py", "--n", "2,3", "--steps", "600", "--out", str(tmp_path / "study")])
+    a2c.main()
+    said = capsys.readouterr().out
+    assert "n=2," in said
+    assert "n=3," in said
+    assert sorted(path.name for path in (tmp_path / "study").iterdir()) == ["n-02", "n-03", "scaling.png"]
+    assert imageio.imread(tmp_path / "study" / "scaling.png").shape[1] > 1000
+    figure = a2c.draw_study(tmp_path / "study", [2, 3])
+    labels = [(panel.get_ylabel(), panel.get_xlabel()) for panel in figure.axes]
+    assert [row for row, _ in labels if row] == ["n = 2\nscore", "n = 3\nscore"]
+    assert [column for _, column in labels if column] == ["agent steps", "episodes", "minutes"]
+    scores = np.loadtxt(tmp_path / "study" / "n-02" / "monitor.csv", delimiter=",", skiprows=2)[:, 0]
+    raw, smoothed = figure.axes[1].lines[:2]  # n = 2 over episodes
+    np.testing.assert_allclose(raw.get_ydata(), scores)
+    np.testing.assert_allclose(smoothed.get_ydata(), np.convolve(scores, np.full(10, 0.1), "valid"))
+
+
+def test_a2c_studies_pong_though_no_game_ends(tmp_path):
+    for package in ("ale_py", "torch", "matplotlib"):
+        pytest.importorskip(package)
+    said = run("a2c.py", "--pipeline", EXAMPLES / "pong.yaml", "--n", "2", "--steps", 50, cwd=tmp_path)
+    assert "50 steps" in said
+    assert (tmp_path / "runs" / "a2c" / "scaling.png").exists()
+
+
+def value(observations):
+    """Some value, of each row by itself."""
+    return observations @ np.array([0.5, -0.25, 2.0, 1.0]) + 3
+
+
+def rollout(module, steps, cut):
+    """Step CartPole with a time limit; give columns as the examples make them, and every episode by itself."""
+    import vecwrap
+
+    env = vecwrap.build("CartPole-v1", n=3, wrappers=[f"time_limit:{cut}"], backend="dummy")
+    observations, _ = env.reset(seed=4)
+    env.action_space.seed(4)
+    columns = {"rewards": [], "dones": [], "values": []}
+    episodes, running = [], [[] for _ in range(3)]
+    for _ in range(steps):
+        values = value(observations)
+        observations_before = observations
+        observations, rewards, terminations, truncations, infos = env.step(env.action_space.sample())
+        before = rewards.copy()
+        columns["rewards"].append(module.bootstrapped(rewards, terminations, truncations, infos, value))
+        assert (rewards == before).all()
+        columns["dones"].append(terminations | truncations)
+        columns["values"].append(values)
+        for i in range(3):
+            running[i].append((observations_before[i], rewards[i]))
+            if terminations[i] or truncations[i]:
+                last = 0.0 if terminations[i] else value(infos["final_obs"][i])
+                episodes.append((i, running[i], last))
+                running[i] = []
+    episodes += [(i, rows, value(observations[i])) for i, rows in enumerate(running)]
+    env.close()
+    return {name: np.stack(column) for name, column in columns.items()}, value(observations), episodes
+
+
+def by_sub_environment(episodes, of_one):
+    """What every step of every episode gives, worked out for one episode at a time."""
+    columns = [[] for _ in range(3)]
+    for i, rows, last in episodes:
+        columns[i].extend(of_one(rows, last))
+    return np.array(columns).T
+
+
+def test_a_cut_off_episode_is_worth_what_its_last_observation_is_worth_a2c():
+    pytest.importorskip("torch")
+    a2c = imported("a2c.py")
+    columns, last_values, episodes = rollout(a2c, steps=60, cut=12)
+    assert any(last > 0 for _, _, last in episodes[:-3]), "no episode was cut off"
+    assert any(last == 0 for _, _, last in episodes), "no episode ended by itself"
+
+    def returns(rows, last):
+        rewards = [reward for _, reward in rows]
+        return [
+            sum(a2c.GAMMA**k * reward for k, reward in enumerate(rewards[t:])) + a2c.GAMMA ** (len(rows) - t) * last
+            for t in range(len(rows))
+        ]
+
+    found = a2c.discounted(columns["rewards"], columns["dones"], last_values)
+    np.testing.assert_allclose(found, by_sub_environment(episodes, returns), rtol=1e-12)
+
+
+def test_a_cut_off_episode_is_worth_what_its_last_observation_is_worth_ppo():
+    pytest.importorskip("torch")
+    ppo = imported("ppo.py")
+    columns, last_values, episodes = rollout(ppo, steps=60, cut=12)
+
+    def generalised(rows, last):
+        """The definition: the sum of all k-step surprises to come, weighted."""
+        values = [value(observation) for observation, _ in rows] + [last]
+        surprises = [reward + ppo.GAMMA * values[t + 1] - values[t] for t, (_, reward) in enumerate(rows)]
+        decay = ppo.GAMMA * ppo.LAMBDA
+        return [sum(decay**k * surprise for k, surprise in enumerate(surprises[t:])) for t in range(len(rows))]
+
+    found = ppo.advantages(columns["rewards"], columns["dones"], columns["values"], last_values)
+    np.testing.assert_allclose(found, by_sub_environment(episodes, generalised), rtol=1e-9)

@@ -14,6 +14,7 @@ from vecwrap.errors import RemoteTraceback
 from vecwrap.testing import ToyEnv
 from vecwrap.wrapper import VecEnvWrapper
 
+pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = [DummyBackend, SubprocessBackend, ShmemBackend]
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 
@@ -155,7 +156,8 @@ def test_asking_is_one_message_where_it_changes_something_and_none_where_not(bac
         env.request_frames([])
         env.request_frames([1])
         play(env, 1)
-        assert sent == ["reset", "frames", "step", "step", "step"]
+        steps = ["step"] * 3 if backend is SubprocessBackend else []  # shmem's are no messages
+        assert sent == ["reset", "frames", *steps]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -18,6 +18,7 @@ from vecwrap.errors import PlanError, SpecError
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
+pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = pytest.mark.parametrize("backend", ["dummy", "subprocess", "shmem"])
 STEPS, LIMIT = 25, 9
 

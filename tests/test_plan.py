@@ -287,7 +287,7 @@ def test_a_class_that_is_no_backend_is_told() -> None:
         (
             "PlanBlank-v0 n=2",
             "shmem",
-            "2 sub-environments share the cores, and shared memory is the fastest way to them",
+            "2 sub-environments share the cores; vecwrap tune measures whether another way is quicker",
         ),
         ("PlanBlank-v0 n=1 backend.workers=1", "shmem", "workers asks for worker processes"),
         ("PlanBlank-v0 n=2 backend=subprocess", "subprocess", ""),

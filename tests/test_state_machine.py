@@ -26,8 +26,14 @@ from vecwrap.contract import Autoreset
 from vecwrap.errors import SubEnvError, VecwrapError
 from vecwrap.testing import Lockstep, assert_same, toy
 
+pytestmark = pytest.mark.usefixtures("quick_workers")
 NUM_ENVS = 3
-BACKENDS = (DummyBackend, partial(SubprocessBackend, workers=2), partial(ShmemBackend, workers=2))
+BACKENDS = (
+    DummyBackend,
+    partial(SubprocessBackend, workers=2),
+    partial(ShmemBackend, workers=2),
+    partial(ShmemBackend, workers=1, parent_share=True),
+)
 OPTIONS = st.sampled_from([None, {}, {"level": 3}, {"deep": {"map": [1, 2]}}])
 SEEDS = st.one_of(st.none(), st.integers(0, 1000), st.lists(st.none() | st.integers(0, 99), min_size=3, max_size=3))
 MASKS = st.lists(st.booleans(), min_size=NUM_ENVS, max_size=NUM_ENVS).map(np.array)

@@ -18,15 +18,21 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vecwrap.adapters.gymnasium import register as register
+    from vecwrap.adapters.sb3 import from_sb3 as from_sb3
+    from vecwrap.adapters.sb3 import to_sb3 as to_sb3
     from vecwrap.build import build as build
     from vecwrap.build import load as load
     from vecwrap.build import wrap as wrap
+    from vecwrap.clip import Clip as Clip
     from vecwrap.contract import StepResult as StepResult
     from vecwrap.errors import BackendError as BackendError
     from vecwrap.errors import PlanError as PlanError
     from vecwrap.errors import SpecError as SpecError
     from vecwrap.errors import SubEnvError as SubEnvError
     from vecwrap.errors import VecwrapError as VecwrapError
+    from vecwrap.evaluate import Evaluation as Evaluation
+    from vecwrap.evaluate import evaluate as evaluate
     from vecwrap.registry import register_wrapper as register_wrapper
     from vecwrap.rules.check import check as check
     from vecwrap.rules.finding import Finding as Finding
@@ -41,8 +47,14 @@ _PUBLIC = {
     "build": "vecwrap.build",
     "load": "vecwrap.build",
     "wrap": "vecwrap.build",
+    "register": "vecwrap.adapters.gymnasium",
+    "to_sb3": "vecwrap.adapters.sb3",
+    "from_sb3": "vecwrap.adapters.sb3",
+    "evaluate": "vecwrap.evaluate",
+    "Evaluation": "vecwrap.evaluate",
     "check": "vecwrap.rules.check",
     "Finding": "vecwrap.rules.finding",
+    "Clip": "vecwrap.clip",
     "PipelineSpec": "vecwrap.spec",
     "VecEnv": "vecwrap.vec_env",
     "VecEnvWrapper": "vecwrap.wrapper",
@@ -72,11 +84,11 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """Keeps `vecwrap.build` the function: importing the module of that name would put the module in its place."""
+    """Keeps `vecwrap.build` and the like functions: importing a module of that name would put it in their place."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name == "build" and isinstance(value, ModuleType):
-            value = value.build
+        if name in _PUBLIC and isinstance(value, ModuleType):
+            value = getattr(value, name)
         super().__setattr__(name, value)
 
 

@@ -14,6 +14,14 @@ __all__ = ["assert_same", "info_row", "rows_of", "take_row"]
 def assert_same(expected: Any, got: Any, path: str = "result") -> None:
     """Raise AssertionError with the place of the first difference: in type, keys, shape, dtype or any bit.
 
+    Args:
+        expected: any value that environments give: arrays, numbers, text, and dicts, lists and tuples of them.
+        got: what must be the same.
+        path: what the error calls it.
+
+    Raises:
+        AssertionError: they differ.
+
     >>> assert_same({"a": np.zeros(2)}, {"a": np.zeros(2)})
     >>> assert_same({"a": np.zeros(2)}, {"a": np.ones(2)})
     Traceback (most recent call last):
@@ -76,7 +84,17 @@ def rows_of(
     Args:
         space: of one observation.
         result: of ``step`` or ``recv``.
-        ignore: as for ``info_row``.
+        ignore: dotted names of infos to leave out, such as ``"episode.t"``.
+
+    Returns:
+        Pairs of an index and a dict of ``observation``, ``reward``, ``terminated``, ``truncated`` and ``info``.
+
+    >>> import vecwrap
+    >>> with vecwrap.build("CartPole-v1", n=2, backend="dummy") as env:
+    ...     _ = env.reset(seed=1)
+    ...     rows = rows_of(env.single_observation_space, env.step([0, 1]))
+    >>> [(i, row["reward"], row["observation"].shape) for i, row in rows]
+    [(0, 1.0, (4,)), (1, 1.0, (4,))]
     """
     observations, rewards, terminations, truncations, infos = result
     ids = infos["env_id"].tolist() if "env_id" in infos else range(len(rewards))

@@ -23,6 +23,14 @@ class Policy:
         env: whose action space.
         seed: of the actions.
         start: the number of the first sub-environment.
+
+    >>> from vecwrap.backends.dummy import DummyBackend
+    >>> from vecwrap.testing.toys import toy
+    >>> with DummyBackend([toy()] * 3) as env:
+    ...     one, other = Policy(env, seed=1), Policy(env, seed=1)
+    ...     first = one()
+    >>> [*other([2]), *other([0, 1])] == [first[2], *first[:2]]  # in whatever order they are asked for
+    True
     """
 
     def __init__(self, env: VecEnv, seed: int, start: int = 0) -> None:
@@ -45,6 +53,17 @@ class Lockstep:
     Args:
         reference: whose results are given to the caller.
         *others: what must do the same.
+
+    >>> from vecwrap.backends.dummy import DummyBackend
+    >>> from vecwrap.testing.toys import toy
+    >>> with DummyBackend([toy()] * 2) as one, DummyBackend([toy()] * 2) as other:
+    ...     both = Lockstep(one, other)
+    ...     observations, infos = both("reset", seed=1)
+    ...     other.set_attr("bonus", 1.0, indices=0)
+    ...     both("get_attr", "bonus")
+    Traceback (most recent call last):
+        ...
+    AssertionError: call 2, get_attr of <VecEnv ToyEnv, n=2, dummy, same_step>[0]: expected 0.0, got 1.0
     """
 
     def __init__(self, reference: VecEnv, *others: VecEnv) -> None:
@@ -105,6 +124,16 @@ def drive(
 
     Returns:
         How many ``terminations`` and ``truncations`` were met, over all sub-environments.
+
+    Raises:
+        AssertionError: something differs from the reference.
+
+    >>> from vecwrap.backends.dummy import DummyBackend
+    >>> from vecwrap.testing.toys import toy
+    >>> with DummyBackend([toy()] * 2) as one, DummyBackend([toy()] * 2) as other:
+    ...     met = drive(Lockstep(one, other), 100, seed=1)
+    >>> sorted(met), min(met.values()) > 0
+    (['terminations', 'truncations'], True)
     """
     env = lockstep.envs[0]
     mode = env._root.autoreset
@@ -159,7 +188,14 @@ def drive_rows(
         ignore: dotted names of infos to leave out.
 
     Returns:
-        For each sub-environment what it was given, in order.
+        For each sub-environment what it was given, in order, as ``rows_of`` tells it.
+
+    >>> from vecwrap.backends.dummy import DummyBackend
+    >>> from vecwrap.testing.toys import toy
+    >>> with DummyBackend([toy()] * 2, batch_size=1) as env:
+    ...     streams = drive_rows(env, 10, seed=1)
+    >>> [len(stream) for stream in streams]  # the first reset and ten steps
+    [11, 11]
     """
     space, mode = env.single_observation_space, env._root.autoreset
     policy = Policy(env, seed, start)

@@ -19,6 +19,12 @@ class Holdings:
         children: process ids of living or unreaped children, with their command lines.
         descriptors: what each open file descriptor leads to.
         shared: names of mapped files that are shared memory.
+
+    >>> before = Holdings.now()
+    >>> with Path(__file__).open() as file:
+    ...     during = Holdings.now()
+    >>> __file__ in before.descriptors.values(), __file__ in during.descriptors.values()  # where there is /proc
+    (False, True)
     """
 
     children: dict[int, str]
@@ -38,6 +44,16 @@ def assert_nothing_left(before: Holdings, during: Holdings, patience: float = 5.
         before: what was open before the environment was built.
         during: what was open while it ran.
         patience: seconds; a process that was told to end may take a moment.
+
+    Raises:
+        AssertionError: something is left; says what.
+
+    >>> import vecwrap
+    >>> before = Holdings.now()
+    >>> with vecwrap.build("CartPole-v1", n=2, backend="shmem", workers=1) as env:
+    ...     _ = env.reset(seed=1)
+    ...     during = Holdings.now()
+    >>> assert_nothing_left(before, during)
     """
     deadline = time.monotonic() + patience
     while True:

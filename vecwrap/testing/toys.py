@@ -106,6 +106,9 @@ SPACES: dict[str, Callable[[], spaces.Space[Any]]] = {
 def digest(value: Any) -> int:
     """Give a number that depends on every byte of a value, the same in every process.
 
+    Args:
+        value: arrays, numbers, text, and dicts, lists and tuples of them.
+
     >>> digest({"a": np.arange(3)}) == digest({"a": np.arange(3)}) != digest({"a": np.arange(4)})
     True
     """
@@ -130,6 +133,15 @@ class ToyEnv(gymnasium.Env[Any, Any]):
         actions: likewise.
         end: the probability of each kind of end, in each step.
         limit: steps after which an episode is truncated in any case.
+        render_mode: None or ``"rgb_array"``, for ``render``.
+
+    >>> env = ToyEnv(observations="dict", actions="multi_binary", limit=1)
+    >>> observation, info = env.reset(seed=1, options={"level": 3})
+    >>> sorted(observation), info["options"]
+    (['a', 'b'], {'level': 3})
+    >>> observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
+    >>> truncated, info["steps"]
+    (True, 1)
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
@@ -186,7 +198,12 @@ class ToyEnv(gymnasium.Env[Any, Any]):
         return image
 
     def greet(self, name: str, *, loud: bool = False) -> str:
-        """For ``call``."""
+        """Say hello, for ``call``.
+
+        Args:
+            name: to whom.
+            loud: in capitals.
+        """
         return f"{'HELLO' if loud else 'hello'} {name} {self._steps}"
 
     def state(self) -> tuple[int, int, int]:
@@ -221,6 +238,14 @@ class BadManners(gymnasium.Wrapper[Any, Any, Any, Any]):
     """What an environment may do, though it should not: give the same arrays again and again, write into its arguments.
 
     Observations and infos are buffers that the next step or reset overwrites; actions and options are scribbled over.
+
+    Args:
+        env: what behaves well.
+
+    >>> env = BadManners(ToyEnv())
+    >>> observation, info = env.reset(seed=1)
+    >>> env.step(0)[0] is observation
+    True
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -291,5 +316,10 @@ def toy(*, manners: bool = False, **keywords: Any) -> Callable[[], gymnasium.Env
     Args:
         manners: False: the environment overwrites what it has given and scribbles over its arguments (``BadManners``).
         **keywords: of ``ToyEnv``.
+
+    >>> env = toy(manners=True, observations="box_uint8")()
+    >>> observation, info = env.reset(seed=1)
+    >>> observation.shape, observation.dtype
+    ((4, 5, 3), dtype('uint8'))
     """
     return partial(_toy, keywords, manners)

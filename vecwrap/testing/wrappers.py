@@ -41,6 +41,15 @@ class Subject:
         changes: raw fields of StepResult that the layer changes on purpose.
         independent: whether a row depends on its own history alone; False for a layer with statistics over all rows.
         backend: what it is put over: a backend's class, or a partial of it.
+
+    >>> from vecwrap.wrappers.framestack import FrameStack
+    >>> subject = Subject(lambda env: FrameStack(env, 3), steps=20)
+    >>> env, below = subject.build(2, Autoreset.SAME_STEP)
+    >>> observations, infos = env.reset(seed=1)
+    >>> observations.shape
+    (2, 3, 3)
+    >>> env.close()
+    >>> right_in_every_mode(subject)  # one of WRAPPER_LAWS
     """
 
     wrap: Callable[[VecEnv], VecEnv]
@@ -52,7 +61,14 @@ class Subject:
     backend: MakeBackend = DummyBackend
 
     def build(self, num_envs: int, mode: Autoreset, *, keep: bool = False, **options: Any) -> tuple[VecEnv, Below]:
-        """Give the layer around a probe around the backend, and the probe."""
+        """Give the layer around a probe around the backend, and the probe.
+
+        Args:
+            num_envs: how many sub-environments.
+            mode: the autoreset mode.
+            keep: let the probe keep what it hands up, with copies.
+            **options: of the backend.
+        """
         below = Below(self.backend([self.factory] * num_envs, autoreset=mode, **options), keep=keep)
         return self.wrap(below), below
 
@@ -83,6 +99,9 @@ def check_wrapper(
         independent: whether a row depends on its own history alone; False for a layer with statistics over all rows.
         backend: what it is put over: a backend's class, or a partial of it; every law is tried over it.
         laws: which; None means all of ``WRAPPER_LAWS``.
+
+    Raises:
+        AssertionError: a law is broken; says which sub-environment, what was expected, and what came.
 
     >>> class Identity(VecEnvWrapper):
     ...     pass
@@ -170,7 +189,7 @@ class _AnyOrder(DummyBackend):
         return super()._start(factories)
 
     def _poll(self, deadline: float | None) -> None:
-        self._order.shuffle(self._queue)
+        self.local.shuffle(self._order)
         super()._poll(deadline)
 
 

@@ -1,0 +1,145 @@
+"""Every public name says what it is: its arguments, its errors, its arrays' shapes and dtypes, and an example.
+
+What a program can check is checked here, by the source and the signature; that the examples are true is what
+``--doctest-modules`` sees to.
+"""
+
+import ast
+import inspect
+import re
+import textwrap
+from functools import cache
+
+import pytest
+
+import vecwrap
+from vecwrap import errors, registry, testing
+from vecwrap.backends.base import Backend
+from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import MapObservations, VecEnvWrapper
+
+FACES = [VecEnv, VecEnvWrapper, MapObservations]  # whose methods stand in the reference, each with its use
+ARRAYS = re.compile(r"\b(NDArray|FloatArray|BoolArray|IntArray)\b")
+SHAPE = re.compile(r"\([a-z],[^)]*\)|\(height, width")
+DTYPE = re.compile(r"\b(u?int\d*|float\d*|bool)\b")
+
+
+def named(table):
+    """Our own classes and functions of a table of names; those of other packages are theirs to describe."""
+    targets = [table.entry(name).target for name in table.names()]
+    return [table.find(target, "") for target in targets if str(target).startswith("vecwrap.")]
+
+
+REFERENCE = [getattr(vecwrap, name) for name in vecwrap.__all__ if name != "__version__"]
+REFERENCE += [getattr(testing, name) for name in testing.__all__ if not name.isupper()]
+PUBLIC = list(dict.fromkeys([*REFERENCE, *named(registry.wrappers), *named(registry.backends), Backend]))
+
+
+def methods(cls):
+    """Public methods and properties that a class adds to its bases, by name; those that it overrides are theirs."""
+    bases = () if cls is VecEnv else cls.__mro__[1:]  # which says more than Gymnasium
+    for name, member in vars(cls).items():
+        value = getattr(member, "__func__", getattr(member, "fget", member))
+        is_alias = getattr(value, "__name__", name) != name
+        if inspect.isfunction(value) and not (name.startswith("_") or is_alias or any(name in vars(b) for b in bases)):
+            yield name, value
+
+
+def name_of(documented):
+    return f"{documented.__module__}.{documented.__qualname__}"
+
+
+def subjects():
+    """What has a docstring, and the function that it speaks of."""
+    for each in PUBLIC:
+        yield pytest.param(each, each.__init__ if inspect.isclass(each) else each, id=name_of(each))
+        if inspect.isclass(each) and each in REFERENCE:
+            for _, method in methods(each):
+                yield pytest.param(method, method, id=name_of(method))
+
+
+SUBJECTS = list(subjects())
+
+
+def sections(documented):
+    """The text of each section of a Google-style docstring: what is indented below a title."""
+    text = inspect.getdoc(documented) or ""
+    return dict(re.findall(r"^([A-Z][\w' ]+):\n((?:[ ]+.*\n?|\n)+)", text, re.MULTILINE))
+
+
+def entries(section):
+    """The names at the left of a section."""
+    heads = re.findall(r"^([*\w][\w.*, ]*):", textwrap.dedent(section), re.MULTILINE)
+    return {name.strip(" *") for head in heads for name in head.split(",")}
+
+
+def described(documented, *titles):
+    """The names in sections of a docstring; of a class also those that its bases describe."""
+    texts = documented.__mro__ if inspect.isclass(documented) else [documented]
+    texts = [each for each in texts if each.__module__.startswith("vecwrap.")]
+    return {name for each in texts for title in titles for name in entries(sections(each).get(title, ""))}
+
+
+def raised(function):
+    """Names of our errors that the body of a function raises by name."""
+    if function.__code__.co_filename.startswith("<"):  # made by dataclass
+        return set()
+    kinds = {name for name, kind in vars(errors).items() if inspect.isclass(kind)}
+    calls = [node.exc for node in ast.walk(tree(function)) if isinstance(node, ast.Raise)]
+    return {call.func.id for call in calls if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)} & kinds
+
+
+@cache
+def tree(function):
+    return ast.parse(textwrap.dedent(inspect.getsource(function)))
+
+
+def is_ours(function):
+    return inspect.isfunction(function) and function.__module__.startswith("vecwrap.")
+
+
+@pytest.mark.parametrize(("documented", "called"), SUBJECTS)
+def test_it_has_a_summary(documented, called):
+    assert re.match(r"[^\n]+[.:]", inspect.getdoc(documented) or "")
+
+
+@pytest.mark.parametrize(
+    "documented",
+    [pytest.param(each, id=name_of(each)) for each in PUBLIC],
+)
+def test_it_has_an_example(documented):
+    assert ">>> " in (documented.__doc__ or "")
+
+
+@pytest.mark.parametrize(("documented", "called"), SUBJECTS)
+def test_its_arguments_are_those_that_are_described(documented, called):
+    if not is_ours(called):
+        return
+    taken = {*inspect.signature(called).parameters} - {"self", "cls"}
+    assert taken <= described(documented, "Args", *(["Attributes"] * inspect.isclass(documented)))
+    assert entries(sections(documented).get("Args", "")) <= taken
+
+
+@pytest.mark.parametrize(("documented", "called"), SUBJECTS)
+def test_the_errors_that_it_raises_are_told(documented, called):
+    if is_ours(called):
+        assert raised(called) <= described(documented, "Raises")
+
+
+@pytest.mark.parametrize(("documented", "called"), SUBJECTS)
+def test_arrays_that_it_takes_or_gives_have_a_shape_and_a_dtype(documented, called):
+    if not is_ours(called) or not ARRAYS.search(" ".join(map(str, called.__annotations__.values()))):
+        return
+    text = inspect.getdoc(documented)
+    assert SHAPE.search(text)
+    assert DTYPE.search(text)
+
+
+@pytest.mark.parametrize("face", FACES, ids=lambda face: face.__name__)
+def test_each_method_of_a_face_is_used_in_an_example(face):
+    unused = []
+    for name, method in methods(face):
+        lines = re.findall(r"^\s*(?:>>>|\.\.\.) (.*)", f"{face.__doc__}\n{method.__doc__}", re.MULTILINE)
+        if not re.search(rf"(\.|def ){name}\b", "\n".join(lines)):
+            unused.append(name)
+    assert not unused

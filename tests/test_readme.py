@@ -1,0 +1,127 @@
+"""What a stranger sees first: its figures are those of docs/performance.md, and its clip is a real run."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageSequence
+
+import vecwrap
+from benchmarks.workloads import workloads
+from vecwrap.bench.peers.ale import Ale
+from vecwrap.bench.peers.envpool import EnvPool
+from vecwrap.bench.peers.gymnasium import Gymnasium
+from vecwrap.bench.peers.sb3 import StableBaselines3
+from vecwrap.bench.report import markdown
+from vecwrap.bench.results import Measurement, WorkResult
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+CLIP = ROOT / "docs" / "seeing-pongs.webp"
+
+
+@pytest.fixture(scope="module")
+def figures():
+    specification = importlib.util.spec_from_file_location("figures_of_docs", ROOT / "docs" / "figures.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_its_figures_are_those_of_the_page(figures):
+    readme, page = README.read_text(encoding="utf-8"), figures.PAGE.read_text(encoding="utf-8")
+    assert figures.with_block(readme, page) == readme, "`make docs` writes them again"
+
+
+def measured(name, side, missing="", **rates):
+    quantities = [dict(zip(rates, values, strict=True)) for values in zip(*rates.values(), strict=True)]
+    return Measurement(name, side, "a note | with a bar", quantities, missing)
+
+
+def test_the_table_is_what_a_run_has_written_into_the_page(figures):
+    results = [
+        WorkResult(
+            "cartpole-8",
+            "CartPole-v1, n=8",
+            "How.",
+            [
+                measured("vecwrap shmem", "ours", rate=[160_000.0, 150_000.0, 158_731.0]),
+                measured("vecwrap dummy", "ours", rate=[1.0, 1.0, 1.0]),
+                measured("ideal: 2 × one process", "reference", rate=[200_000.0] * 3),
+                measured("Gymnasium Async", "peer", rate=[9_000.0, 9_100.0, 9_200.0]),
+                measured("EnvPool", "peer", missing="needs envpool | which is not installed"),
+            ],
+        ),
+        WorkResult(
+            "start-64",
+            figures.START,
+            "How.",
+            [
+                measured("vecwrap shmem", "ours", start=[3.0], memory=[450.0]),
+                measured("SB3 SubprocVecEnv", "peer", start=[12.0], memory=[4500.0]),
+            ],
+        ),
+    ]
+    machine = {
+        "cpu": "Some processor",
+        "usable_cores": 2,
+        "memory_gb": 8,
+        "system": "Linux 6",
+        "python": "CPython 3.11.7",
+        "packages": {"vecwrap": "0.1.0"},
+        "date": "2026-11-22T00:00:00",
+        "load": 0.1,
+    }
+    block = figures.block("# Performance\n\n### Not a table of figures\n\n| peer | what |\n|---|---|\n| a | b |\n\n"
+                          + markdown(machine, results))  # fmt: skip
+    header, _, *rows, empty, below = block.splitlines()
+    assert header == (
+        "| env steps/s | vecwrap | Gymnasium Async | SB3 SubprocVecEnv | EnvPool | ALE AtariVectorEnv | of the ideal |"
+    )
+    assert rows == [
+        "| 8 CartPoles | **158,700** | 9,100 (17.4\u00a0×) |  |  |  | 79% |",
+        "| 64 Pongs ready, in seconds | **3** |  | 12 (4\u00a0×) |  |  |  |",
+        "| their memory, in MB | **450** |  | 4,500 (10\u00a0×) |  |  |  |",
+    ]
+    assert empty == ""
+    assert "Some processor, 2 usable cores, 8 GB, Linux 6, CPython 3.11.7, 2026-11-22." in below
+
+
+def test_a_page_without_figures_says_so(figures):
+    assert figures.block("## Figures\n\nNot measured yet.\n").startswith("Not measured yet.")
+
+
+def test_a_readme_without_its_marks_is_refused(figures):
+    with pytest.raises(ValueError, match="expected <!-- figures"):
+        figures.with_block("# vecwrap\n", "")
+
+
+def test_rows_and_columns_are_named_as_the_benchmarks_name_them(figures):
+    assert {title for title, _, _ in figures.ROWS} <= {work.title for work in workloads(1.0)}
+    names = {name for peer in (Gymnasium, StableBaselines3, EnvPool, Ale) for name in peer.names}
+    assert {*figures.PEERS} <= names
+
+
+def test_its_pictures_are_there():
+    pictures = re.findall(r'src="([^"]+)"', README.read_text(encoding="utf-8"))
+    assert pictures == [str(CLIP.relative_to(ROOT))]
+    assert CLIP.stat().st_size < 300 * 1024
+
+
+def test_its_clip_is_a_real_run():
+    pytest.importorskip("ale_py")
+    with Image.open(CLIP) as clip:
+        frames = np.stack([np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(clip)])
+    assert frames.shape == (90, 630, 480, 3)
+    with vecwrap.build("PongNoFrameskip-v4", n=8, wrappers=["atari", "tile"], render_mode="rgb_array", seed=1) as env:
+        env.reset()
+        env.action_space.seed(1)
+        for step in range(1, 81):
+            env.step(env.action_space.sample())
+            if step >= 75:
+                played = env.render()
+                for top in range(0, 630, 210):  # below the labels, which another OpenCV may draw otherwise
+                    games = np.s_[top + 20 : top + 200, 4:156]
+                    np.testing.assert_array_equal(frames[step - 75][games], played[games])
