@@ -31,8 +31,11 @@ format: $(VENV)/.test  ## put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.test  ## write the generated pages again
+docs: $(VENV)/.test  ## write again what is generated, and the site into build/site; warnings are errors
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/timelines.py
+	$(BIN)/python docs/figures.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 mutants: $(VENV)/.test  ## bring back one known bug at a time; the tests must notice each
 	$(BIN)/python tests/mutants/run.py --jobs 2

@@ -25,10 +25,92 @@ and `vecwrap explain` say which, and why.
 
 | take | when |
 |---|---|
-| `dummy` | you debug (`breakpoint()` works), or a step costs less than a message between processes |
+| `dummy` | you debug (`breakpoint()` works), or a step costs less than handing it to another process |
 | `subprocess` | a space has no fixed size, or memory cannot be shared |
+| `ray` | the cores of one machine are not enough ([scaling.md](scaling.md)) |
 | `shmem` | otherwise |
 
+[How shmem talks](#how-shmem-talks) and [the parent's share](#the-parents-share) stand below the parameters; which
+backend is quickest for a pipeline on a machine, `vecwrap tune` measures.
+
+"""
+ENGINE = """
+## How shmem talks
+
+One block of memory, which the parent and its workers see, holds the actions, observations, terminal observations,
+rewards and flags, and infos as far as they are numbers. An ordinary step makes no message and pickles nothing:
+
+1. The parent writes the actions into the block. Each worker has a *lane* there, a few words: into it the parent puts an
+   entry for what is to be stepped, advances its count of entries, and rings the worker's bell.
+2. The worker steps what the entries say, in their order, and each result goes straight into its row. Then it advances a
+   count of its own, of the entries that are done, and rings back.
+3. When all have answered, the parent copies the rows once. These arrays are the ones you get, and keep.
+
+An entry stands for all sub-environments of a worker, or for one of them where only some are sent. With `batch_size`
+each row is answered by itself; otherwise a worker answers at once for all that it was asked for.
+
+- **In the block**: Box, Discrete, MultiBinary, MultiDiscrete, Text, and Dict and Tuple of them; infos of at most 16
+  numbers (`int`, `float`, `bool`, and NumPy's bool, float32, float64, int32 and int64). Which keys an info has, with
+  which types, is learnt from the first of its kind, which itself is sent; from then on there are cells for it.
+- **By message, through the pipe**: leaves of other spaces (Graph, Sequence, OneOf, your own); other infos (text,
+  arrays, dicts, an integer of more than 64 bits); frames for a recorder; exceptions. In such a step a worker answers by
+  message for all its rows. Where actions have such a leaf, steps are asked for by message, too.
+- **By message as well, in order with the entries**: resets, `call`, `get_attr`, `set_attr`, which frames are wanted,
+  what is to be made anew.
+
+None of it shows: an info has the same values of the same types as on `dummy`, and its columns the same bits. A worker
+learns 32 kinds of infos at most; those of further kinds are sent.
+
+### Spinning and sleeping
+
+To be woken takes tens of microseconds, to look at a count less than one. So who waits looks again and again at first:
+for four times as long as waits took of late and 50 µs more, 500 µs at most. After that it sleeps until a bell, a
+message or the other's death wakes it. Where waits took more than 500 µs of late, it sleeps at once.
+
+Nobody spins where another may need the core: the parent only with fewer workers than usable cores, a worker only if
+there is a core beside the parent's and those of the workers before it.
+
+A worker that dies is noticed at once by a parent that sleeps. One that does not sleep, because answers keep coming
+through memory, looks every 20 ms.
+
+### Why nothing is read too early
+
+- Each count has one writer, who advances it after writing what it speaks of.
+- Who hears a bell sees all that was written before it was rung, on every processor: ringing and hearing pass through a
+  lock of the kernel (an eventfd; a pipe where there is none).
+- Who spins reads a count without having heard the bell. That is right only where a processor keeps its stores in order
+  and its loads in order, as x86-64 does. Elsewhere, arm64 among them, nobody spins or looks at a count: even beside a
+  bell that was heard it may be ahead of what that was rung for, so the bell itself says how many entries.
+- A bell keeps its count. One that is rung just before somebody falls asleep wakes them all the same, so nobody has to
+  say beforehand that they are about to sleep.
+
+## The parent's share
+
+While the workers step, this process only waits. With `parent_share` it steps the last share itself. On two cores there
+are then two processes, this one and a worker, instead of three.
+
+- **By itself** it does so with `shmem`, given or chosen by `auto`, on more than one usable core, where the environment
+  is one that Gymnasium or ale-py ships, every layer around the sub-environments is Gymnasium's or vecwrap's, and
+  nothing asks for isolation: no `workers`, `envs_per_worker`, time limit, `on_failure="restart"` or `batch_size`.
+- **`parent_share=True`** does it with environments of your own, too; `workers` are then those beside the parent. It is
+  refused beside a time limit, `on_failure="restart"` and `batch_size`, because nothing isolates rows in this process.
+- **`parent_share=False`** never does it.
+
+`vecwrap explain` says which it is:
+
+```
+backend shmem: 1 worker, 3 sub-environments each, started as fresh interpreters, and 2 in this process, which
+    would only wait (parent_share)
+```
+
+Its rows run **in `step_wait`**, not in `step_async`. So what a loop does between the two overlaps with the workers'
+rows alone; a loop that thinks for long there is better off with `parent_share=False`. `step_wait(timeout=...)` looks at
+the clock after each row.
+
+What it costs is isolation, for these rows: an environment that crashes there ends this process, one that hangs there
+hangs it, its memory is this process's memory, and what it does to global state is done here. An exception is told as a
+worker's is, and costs the other rows nothing; Ctrl-C amid a row takes that row alone. The stream is the same, bit for
+bit.
 """
 CHECKS = """# Checks
 
@@ -42,7 +124,7 @@ $ vecwrap check cartpole.yaml
 warning  zero_padding  cartpole.yaml:4: wrappers[0] "framestack"
     each episode's first stacks are filled up with zeros, which are values like others in observations (4,) float32.
     fix: Take padding=first.
-    see: docs/checks.md#zero_padding
+    see: vecwrap list zero_padding
 ```
 
 An **error** is what `build` would refuse. A **warning** can be built, and is probably not what is meant. The exit
@@ -75,7 +157,7 @@ def layers_page() -> str:
 
 def backends_page() -> str:
     """The text of backends.md."""
-    return BACKENDS + _overview(backend_rows(), with_where=False) + _details(backend_rows())
+    return BACKENDS + _overview(backend_rows(), with_where=False) + _details(backend_rows()) + ENGINE
 
 
 def checks_page() -> str:
