@@ -18,12 +18,16 @@ def until(holds, seconds=LONG):
 
 
 def gone(pids):
-    """Wait until none of these processes runs any more (a zombie has ended); whether it came to that."""
-    return until(lambda: not any(map(_runs, pids)))
+    """Wait until these processes have ended with all their threads (zombies have); whether it came to that."""
+    return until(lambda: all(map(_has_ended, pids)))
 
 
-def _runs(pid):
+def _has_ended(pid):
     try:
-        return psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE
+        process = psutil.Process(int(pid))
+        if process.status() != psutil.STATUS_ZOMBIE:
+            return False
+        # A killed process is called a zombie while its other threads still hold what it has open.
+        return len(process.threads()) <= 1
     except psutil.NoSuchProcess:
-        return False
+        return True

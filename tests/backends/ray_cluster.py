@@ -2,11 +2,9 @@
 
 import functools
 import gc
-import time
 import warnings
 from contextlib import contextmanager
 
-import psutil
 import pytest
 
 from vecwrap.backends.ray import RayBackend
@@ -50,23 +48,3 @@ def patient(factories, **options):
 
 def with_workers(count):
     return functools.partial(small, workers=count)
-
-
-def wait_until(true, seconds=60.0):
-    """Wait for a condition."""
-    deadline = time.monotonic() + seconds
-    while not true() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert true()
-
-
-def gone(pids):
-    """Whether these processes have ended; a zombie has."""
-
-    def runs(pid):
-        try:
-            return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return False
-
-    return not any(runs(pid) for pid in pids)

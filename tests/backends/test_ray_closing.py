@@ -13,7 +13,8 @@ import psutil
 import pytest
 from gymnasium.error import ClosedEnvironmentError
 
-from tests.backends.ray_cluster import gone, patient, running, small, wait_until
+from tests.backends.ray_cluster import patient, running, small
+from tests.waiting import gone, until
 from tests.faults import test_closing as closing
 from tests.faults import test_forks as forks
 from tests.faults import test_isolation as isolation
@@ -62,7 +63,7 @@ def test_close_in_any_state(state, how, tmp_path):
         env.close(**{"timeout": {"timeout": 0.1}, "terminate": {"terminate": True}}.get(how, {}))
         env.close()
         assert env.closed
-    wait_until(lambda: gone(pids))
+    assert gone(pids)
 
 
 @pytest.mark.parametrize("kind", ["raise", "kill", pytest.param("hang", marks=soak), pytest.param("stop", marks=soak)])
@@ -72,7 +73,7 @@ def test_an_environment_that_fails_while_it_is_closed(kind, tmp_path):
     env.reset(seed=1)
     ask(tmp_path, 2, "close", kind)
     env.close(timeout=1.0)
-    wait_until(lambda: gone(pids))
+    assert gone(pids)
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def hanging(tmp_path):
     env.reset(seed=1)
     ask(tmp_path, 0, "step", "hang")
     yield env
-    wait_until(lambda: gone(pids))
+    assert gone(pids)
 
 
 def test_close_from_another_thread_than_the_one_that_steps(hanging):
@@ -97,7 +98,7 @@ def test_close_from_another_thread_than_the_one_that_steps(hanging):
 
     thread = threading.Thread(target=step)
     thread.start()
-    wait_until(lambda: hanging._num_out == 3)
+    assert until(lambda: hanging._num_out == 3)
     hanging.close(timeout=0.5)
     thread.join(60)
     assert not thread.is_alive()
@@ -186,8 +187,8 @@ def test_at_the_interpreters_end_nothing_is_left(rest, tmp_path):
     out, errors = program.communicate(timeout=240)
     assert (program.returncode, out, errors) == (0, "", "")
     assert len(pids) == 2
-    wait_until(lambda: gone(pids))
-    wait_until(lambda: not mine(program))
+    assert gone(pids)
+    assert until(lambda: not mine(program))
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=soak)])
@@ -197,9 +198,9 @@ def test_when_the_parent_is_ended_its_cluster_and_actors_go(number, tmp_path):
     assert len(pids) == 2
     program.send_signal(number)
     program.wait()
-    wait_until(lambda: gone(pids))
+    assert gone(pids)
     if number != signal.SIGKILL:  # some of Ray's own processes look for their parent once a minute
-        wait_until(lambda: not mine(program))
+        assert until(lambda: not mine(program))
     program.stdout.close()
     program.stderr.close()
 
@@ -276,7 +277,7 @@ def test_what_behaves_badly_works_as_on_dummy_and_goes_when_it_is_told():
         assert_same(twin.reset(seed=1), env.reset(seed=1), "reset")
         for k in range(2):
             assert_same(twin.step([k % 3] * len(BAD)), env.step([k % 3] * len(BAD)), f"step {k}")
-    wait_until(lambda: gone(pids))
+    assert gone(pids)
 
 
 CASES = isolation.test_it_is_an_error_that_names_the_sub_environment.pytestmark[0].args[1]

@@ -11,7 +11,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from tests.backends.ray_cluster import STORE, small, wait_until
+from tests.backends.ray_cluster import STORE, small
+from tests.waiting import until
 from tests.faults.faulty import Faulty, factories
 from vecwrap.backends.actor_link import has_answered
 from vecwrap.backends.dummy import DummyBackend
@@ -127,7 +128,7 @@ def test_what_has_come_meanwhile_is_no_hang_though_it_lies_on_another_node(clust
         for _ in range(5):
             env.step_async([0] * 4)
             (actor,) = env._workers
-            wait_until(lambda actor=actor: has_answered(ray, actor))
+            assert until(lambda actor=actor: has_answered(ray, actor))
             actor.since -= 1000.0
             assert (env.step_wait()[0] == 255).all()
 

@@ -5,10 +5,10 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
+from tests.waiting import gone
 from vecwrap.tuning.processes import Ended, Measurer, TooLate, pss_mb, session_of
 
 SOON = 60.0  # seconds; a machine may be busy
@@ -16,21 +16,6 @@ SOON = 60.0  # seconds; a machine may be busy
 
 def soon():
     return time.monotonic() + SOON
-
-
-def gone(pid):
-    """Whether a process has ended (and was reaped, or waits for it)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    except OSError:
-        return True
-
-
-def assert_gone(*pids):
-    deadline = soon()
-    while not all(map(gone, pids)):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_it_answers_and_may_print_what_it_likes():
@@ -79,7 +64,7 @@ def test_at_its_deadline_it_ends_with_all_that_it_started():
         with pytest.raises(TooLate):
             process.hear(next(now) + 5)
         process.end(kill=True)
-        assert_gone(*pids)
+        assert gone(pids)
     assert len(ticks) >= 2
 
 
@@ -91,7 +76,7 @@ def test_an_interrupt_of_the_parent_ends_it():
     with pytest.raises(KeyboardInterrupt), Measurer(job, lambda: None) as process:
         pid = process.hear(soon())
         raise KeyboardInterrupt
-    assert_gone(pid)
+    assert gone([pid])
 
 
 def test_memory_is_known_where_the_system_says_it():
