@@ -14,11 +14,11 @@ import pytest
 from gymnasium.error import ClosedEnvironmentError
 
 from tests.backends.ray_cluster import patient, running, small
-from tests.waiting import gone, until
 from tests.faults import test_closing as closing
 from tests.faults import test_forks as forks
 from tests.faults import test_isolation as isolation
 from tests.faults.faulty import Faulty, ask, factories
+from tests.waiting import gone, until
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.testing.compare import assert_same

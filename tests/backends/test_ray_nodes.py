@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from tests.backends.ray_cluster import STORE, small
-from tests.waiting import until
 from tests.faults.faulty import Faulty, factories
+from tests.waiting import until
 from vecwrap.backends.actor_link import has_answered
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.errors import BackendError, SubEnvError
