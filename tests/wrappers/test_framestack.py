@@ -127,6 +127,16 @@ def test_what_the_caller_writes_into_his_arrays_does_not_come_back():
             observations.fill(255)
 
 
+@pytest.mark.parametrize("axis", ["new", "channel"])
+def test_stack_keeps_values_of_its_own_where_the_backend_writes_over_its_arrays(axis):
+    make = factories(shape=(4, 5), dtype=np.uint8)
+    fresh, reused = DummyBackend(make), DummyBackend(make, copy=False)
+    with FrameStack(fresh, 3, axis=axis) as expected, FrameStack(reused, 3, axis=axis) as env:
+        assert_same(env.reset(seed=1)[0], expected.reset(seed=1)[0])
+        for _ in range(20):
+            assert_same(env.step([0, 0, 0])[0], expected.step([0, 0, 0])[0])
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int16, np.float16, np.float32, np.bool_, np.float64])
 @pytest.mark.parametrize(("k", "shape"), [(2, (3, 5)), (4, (3, 5, 1)), (8, (3, 5)), (3, (3, 5)), (4, (3, 5, 2))])
 def test_stack_of_any_number_keeps_every_bit(dtype, k, shape):

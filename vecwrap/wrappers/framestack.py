@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 from gymnasium import spaces
 
 from vecwrap.batch import Batch, recycle
-from vecwrap.contract import StepResult
+from vecwrap.contract import BoolArray, IntArray, StepResult
 from vecwrap.errors import PlanError, did_you_mean
 from vecwrap.parts import members
+from vecwrap.parts.opencv import load_cv2
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
@@ -21,7 +22,9 @@ __all__ = ["FrameStack"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_SHORT = 4  # elements, such as the channels of a pixel: so many are better written one after another
+_SHORT = 16  # elements of a run, such as the channels of a pixel: OpenCV brings them together several times as fast
+_MOST_CHANNELS = 512  # of an image of OpenCV's
+_PIXELS = {1: "u1", 2: "u2", 4: "i4", 8: "f8"}  # a number of OpenCV's that has so many bytes; it copies its bits
 
 
 class FrameStack(VecEnvWrapper):
@@ -114,12 +117,12 @@ class FrameStack(VecEnvWrapper):
 
     def layer_state(self) -> dict[str, Any]:
         """Give the stacks: (n, *shape), or for a Dict such by key."""
-        return {"stacks": members.with_new({}, {key: each.last.copy() for key, each in self._stacks.items()})}
+        return {"stacks": members.with_new({}, {key: each.all() for key, each in self._stacks.items()})}
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Take in what ``layer_state`` gave."""
         for key, each in self._stacks.items():
-            each.last[:] = members.of(state["stacks"], key)
+            each.load(members.of(state["stacks"], key))
 
     def _remember(self, step: StepResult) -> None:
         """Keep what other members show; what the stacks show is kept already."""
@@ -127,7 +130,7 @@ class FrameStack(VecEnvWrapper):
             super()._remember(step)
 
     def _all_observations(self) -> Batch:
-        return self._stacks[None].last.copy() if None in self._stacks else super()._all_observations()
+        return self._stacks[None].all() if None in self._stacks else super()._all_observations()
 
 
 def _is_box(space: spaces.Space[Any]) -> bool:
@@ -190,9 +193,11 @@ def _layout(shape: tuple[int, ...], k: int, axis: str, channels: str) -> _Layout
 class _Stack:
     """The last k values of one Box, for each of n sub-environments.
 
+    In memory, a stack is made of runs of elements: a run of each of its k values in turn, then the next run of each. So
+    a value is kept as (runs, length of a run), and a stack is its k values brought together along the second axis.
+
     Attributes:
         space: of one stack.
-        last: (n, *space.shape). The stacks as they were last given.
     """
 
     def __init__(self, space: spaces.Box, num_envs: int, layout: _Layout, padding: str) -> None:
@@ -202,74 +207,78 @@ class _Stack:
         if padding == "zero":  # stacks hold zeros, also where the space of one value does not
             low[:-1], high[:-1] = np.minimum(low[:-1], 0), np.maximum(high[:-1], 0)
         self.space = spaces.Box(layout.stack(low), layout.stack(high), dtype=low.dtype.type)
-        self.last = np.zeros((num_envs, *layout.shape), dtype=low.dtype)
-        recycle(self.last.nbytes)
-        self._run = layout.run
-        self._word = _word(low.dtype, layout.k) if self._run == 1 else None
+        runs = math.prod(layout.value_shape[: layout.position])
+        self._values = [np.zeros((num_envs, runs, layout.run), low.dtype) for _ in range(layout.k)]  # the oldest first
+        recycle(sum(value.nbytes for value in self._values))
+        self._cv2 = None
+        short = runs > 1 and layout.run <= _SHORT and layout.k * layout.run <= _MOST_CHANNELS
+        if short and low.itemsize in _PIXELS:
+            self._cv2 = load_cv2("framestack")
 
     def push(self, step: StepResult, observations: Array, final_obs: Array | None) -> tuple[Array, Array | None]:
-        """Give the stacks of observations and of final observations, and remember the former."""
-        history = self.last[step.rows]
-        stacks = self._appended(history, observations)
-        if np.count_nonzero(step.first):
-            values = self._layout.values(stacks)
-            values[step.first, :-1] = observations[step.first][:, None] if self._padding == "first" else 0
-        if np.count_nonzero(step.live) < len(stacks):  # nothing new in these rows
-            stacks[~step.live] = history[~step.live]
-        final_stacks = None if final_obs is None else self._end(stacks, history, step, final_obs)
-        self.last[step.rows] = stacks  # not before: `history` may be a view of it
+        """Give the stacks of observations and of final observations, as fresh arrays, and remember the former."""
+        endings = [] if final_obs is None else self._endings(step, final_obs)
+        self._append(step, observations.reshape(len(observations), *self._values[0].shape[1:]))
+        stacks = self._of(step.rows)
+        if final_obs is None:
+            return stacks, None
+        final_stacks = stacks.copy()
+        for ended, those in endings:
+            final_stacks[ended] = those
         return stacks, final_stacks
 
-    def _appended(self, history: Array, observations: Array) -> Array:
-        """Give stacks without their oldest values, with the observations as their newest; a fresh array.
+    def all(self) -> Array:
+        """Give all n stacks as they were last given, as a fresh array."""
+        return self._of(slice(None))
 
-        In memory, stacks are runs of elements: one run of each of k values, then again, for each element before the
-        axis of length k. Moved forward by a run as a whole, each value stands in the place of the one before it, and
-        what comes to stand in the place of the newest is overwritten. NumPy takes 20 times as long where it moves the
-        values of each pixel by themselves.
-        """
-        stacks = np.empty_like(history)
-        old, new = history.reshape(-1), stacks.reshape(-1)
-        if self._word is not None and observations.dtype == stacks.dtype:
-            self._append_words(old, new, observations)
-            return stacks
-        run, k = self._run, self._layout.k
-        new[: new.size - run] = old[run:]
-        newest = new.reshape(observations.size // max(run, 1), k * run)[:, (k - 1) * run :]
-        values = observations.reshape(newest.shape)
-        if run > _SHORT:
-            newest[:] = values
-        else:  # NumPy's innermost loop is as short as a run
-            for i in range(run):
-                newest[:, i] = values[:, i]
-        return stacks
+    def load(self, stacks: Array) -> None:
+        """Go on from these n stacks."""
+        for value, loaded in zip(self._values, np.moveaxis(self._layout.values(stacks), 1, 0), strict=True):
+            value[:] = loaded.reshape(value.shape)
 
-    def _append_words(self, old: Array, new: Array, observations: Array) -> None:
-        """Do the same where runs are single elements and k of them fit a machine word: with words."""
-        assert self._word is not None
-        element = f"u{new.itemsize}"
-        np.right_shift(old.view(self._word), 8 * new.itemsize, out=new.view(self._word))  # 0 for the newest
-        widened = np.empty(observations.size + 1, self._word)
-        widened[0] = 0
-        widened[1:] = observations.reshape(-1).view(element)  # each element stands first in its word, then zeros
-        bits = new.view(element)
-        bits |= widened.view(element)[1 : new.size + 1]  # seen from one element on, it stands last
+    def _append(self, step: StepResult, observations: Array) -> None:
+        """Remember the newest values, and forget the oldest, in rows that have something new."""
+        live, first, values = step.live, step.first, self._values
+        if np.count_nonzero(live) == len(values[0]):  # where the oldest are, the newest go
+            values.append(values.pop(0))
+            values[-1][:] = observations
+        else:
+            ids = step.env_ids[live]
+            for older, newer in pairwise(values):
+                older[ids] = newer[ids]
+            values[-1][ids] = observations[live]
+        if np.count_nonzero(first):
+            padding = observations[first] if self._padding == "first" else 0
+            for older in values[:-1]:
+                older[step.env_ids[first]] = padding
 
-    def _end(self, stacks: Array, history: Array, step: StepResult, final_obs: Array) -> Array:
-        """Stack the terminal observations with the history of the episodes that they end."""
-        final_stacks = stacks.copy()
+    def _endings(self, step: StepResult, final_obs: Array) -> list[tuple[BoolArray, Array]]:
+        """Stack terminal observations with the history of the episodes that they end, before that is forgotten."""
         ended = step.first & step.dones
-        final_stacks[ended] = self._appended(history[ended], final_obs[ended])
-        lost = step.cut_off  # its last observation stands in the history already
-        if np.count_nonzero(lost):
-            final_stacks[lost] = history[lost]
-        return final_stacks
+        history = [value[step.env_ids[ended]] for value in self._values[1:]]
+        newest = final_obs[ended].astype(self.space.dtype, copy=False)
+        endings = [(ended, self._together([*history, newest.reshape(len(newest), *self._values[0].shape[1:])]))]
+        lost = step.cut_off
+        if np.count_nonzero(lost):  # its last observation stands in the history already
+            endings.append((lost, self._of(step.env_ids[lost])))
+        return endings
 
+    def _of(self, rows: slice | IntArray) -> Array:
+        """Give the stacks of some sub-environments, as a fresh array."""
+        return self._together([value[rows] for value in self._values])
 
-def _word(dtype: np.dtype[Any], k: int) -> np.dtype[Any] | None:
-    """An unsigned integer of the size of k elements, whose lowest bits are the first element; None without such."""
-    size = k * dtype.itemsize
-    return np.dtype(f"u{size}") if k > 1 and size in (2, 4, 8) and sys.byteorder == "little" else None
+    def _together(self, values: list[Array]) -> Array:
+        """Bring (m, runs, length of a run), k times, together to (m, *shape), as a fresh array."""
+        num_rows = len(values[0])
+        if self._cv2 is None or not num_rows:
+            return np.concatenate(values, axis=2).reshape(num_rows, *self._layout.shape)
+        run, dtype = self._layout.run, values[0].dtype
+        pixel: str | None = _PIXELS.get(run * dtype.itemsize)
+        shape: tuple[int, ...] = (-1, 1)  # a run as one number
+        if pixel is None:
+            pixel, shape = _PIXELS[dtype.itemsize], (-1, 1, run)
+        stacks: Array = self._cv2.merge([value.view(pixel).reshape(shape) for value in values])
+        return stacks.view(dtype).reshape(num_rows, *self._layout.shape)
 
 
 def _one_of(name: str, value: str, names: tuple[str, ...]) -> None:
