@@ -170,8 +170,8 @@ def test_beside_threads_that_are_busy(backend):
             thread.join()
 
 
-def test_two_at_the_same_time_in_threads(backend):
-    before = Holdings.now()
+def play_in_threads(backend):
+    """Three environments at the same time, each in a thread of its own, give what one alone gives."""
     with backend(CARTPOLES, workers=2) as twin:
         expected = [twin.reset(seed=1)[0], *(twin.step([0, 1, 0])[0] for _ in range(30))]
     results = {}
@@ -187,6 +187,11 @@ def test_two_at_the_same_time_in_threads(backend):
         thread.join()
     for name in "abc":
         assert all((one == other).all() for one, other in zip(expected, results[name], strict=True))
+
+
+def test_several_at_the_same_time_in_threads(backend):
+    before = Holdings.now()
+    play_in_threads(backend)
     assert_nothing_left(before, before)
 
 
