@@ -71,7 +71,7 @@ def waits(spinner, clock, seconds):
 
 def test_who_waits_a_short_while_spins_and_who_waits_longer_learns_to_sleep_at_once():
     clock = Clock()
-    spinner = Spinner(True, clock)
+    spinner = Spinner(True, crowded=False, clock=clock)
     assert not any(waits(spinner, clock, 20e-6) for _ in range(50))
     assert spinner.bound < MOST
     for _ in range(20):
@@ -84,7 +84,7 @@ def test_who_waits_a_short_while_spins_and_who_waits_longer_learns_to_sleep_at_o
 
 def test_one_long_pause_is_forgotten_soon():
     clock = Clock()
-    spinner = Spinner(True, clock)
+    spinner = Spinner(True, crowded=False, clock=clock)
     waits(spinner, clock, 3600.0)
     waits(spinner, clock, 20e-6)
     assert not waits(spinner, clock, 20e-6)
@@ -92,8 +92,17 @@ def test_one_long_pause_is_forgotten_soon():
 
 def test_where_no_core_is_to_spare_nobody_spins():
     clock = Clock()
-    spinner = Spinner(False, clock)
+    spinner = Spinner(False, crowded=False, clock=clock)
     assert all(waits(spinner, clock, 20e-6) for _ in range(5))
+
+
+@pytest.mark.parametrize("crowded", [True, False])
+def test_whose_core_others_need_offers_it_to_them_between_two_looks(crowded, monkeypatch):
+    clock, offered, looks = Clock(), [], []
+    monkeypatch.setattr("os.sched_yield", lambda: offered.append(len(looks)))
+    spinner = Spinner(True, crowded=crowded, clock=clock)
+    spinner.wait(lambda: looks.append(None) or len(looks) == 4, lambda: pytest.fail("it need not sleep"))
+    assert offered == ([1, 2, 3] if crowded else [])
 
 
 def pair(num_rows=3):

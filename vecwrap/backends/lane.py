@@ -160,7 +160,7 @@ class LaneOfWorker:
         self._rows = rows
         self._there, self._back = there, back
         self._done = self._seen = self._heard = 0
-        self._spinner = Spinner(spins and ORDERED)
+        self._spinner = Spinner(spins and ORDERED, crowded=False)
         self._connection = connection
         self._poller = select.poll()
         self._poller.register(there.listens, select.POLLIN)

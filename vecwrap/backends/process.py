@@ -139,7 +139,7 @@ class ProcessBackend(WorkerBackend[Link]):
         shares, own = (self._shares[:-1], self._shares[-1]) if self.parent_share else (self._shares, range(0))
         self.workers = len(shares)
         self._workers = [Link(number, share) for number, share in enumerate(shares)]
-        self._spinner = Spinner(ORDERED and self.workers < usable_cores())
+        self._spinner = Spinner(ORDERED, crowded=self.workers >= usable_cores())
         self._descriptions = {}
         self._start_failures = []
         self._attaching = False  # whether there are slots, for workers that start from now on

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 
@@ -15,15 +16,18 @@ class Spinner:
     """Looks again and again for a short while, whose length it learns from how long was waited lately.
 
     Args:
-        allowed: False where there is no core to spare; then it never looks twice.
+        allowed: False where there is no core to spare, or where looking is not enough to be sure; then it never looks
+            twice.
+        crowded: whether others may need this core; then it is offered to them between two looks.
         clock: gives seconds.
 
     Attributes:
         mean: how long was waited lately, in seconds; a wait counts four times ``MOST`` at most.
     """
 
-    def __init__(self, allowed: bool, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, allowed: bool, *, crowded: bool, clock: Callable[[], float] = time.perf_counter) -> None:
         self._allowed = allowed
+        self._crowded = crowded
         self._clock = clock
         self.mean = 0.0
 
@@ -41,10 +45,12 @@ class Spinner:
             ready: whether it is.
             sleep: waits until it may be; True says that there is something else to do.
         """
-        clock = self._clock
+        clock, crowded = self._clock, self._crowded
         start = clock()
         until = start + self.bound
         while not ready():
+            if crowded:
+                os.sched_yield()
             if clock() >= until and sleep():
                 break
         self.mean += _WEIGHT * (min(clock() - start, 4 * MOST) - self.mean)
