@@ -67,8 +67,9 @@ To be woken takes tens of microseconds, to look at a count less than one. So who
 for four times as long as waits took of late and 50 µs more, 500 µs at most. After that it sleeps until a bell, a
 message or the other's death wakes it. Where waits took more than 500 µs of late, it sleeps at once.
 
-Nobody spins where another may need the core: the parent only with fewer workers than usable cores, a worker only if
-there is a core beside the parent's and those of the workers before it.
+Nobody keeps a core that another may need: a worker spins only if there is one beside the parent's and those of the
+workers before it, and a parent with as many workers as usable cores, or more, offers its core to them between two looks
+(`sched_yield`), so that it goes on when they are done and need not be woken for each.
 
 A worker that dies is noticed at once by a parent that sleeps. One that does not sleep, because answers keep coming
 through memory, looks every 20 ms.
