@@ -1,5 +1,6 @@
 """The mutant runner, on a tree of two files."""
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 RUNNER = Path(__file__).with_name("run.py")
+ROOT = RUNNER.parents[2]
 MUTANT = """
 file = "adder.py"
 old = "a + b"
@@ -74,3 +76,12 @@ def test_tests_that_are_red_without_a_mutation_prove_nothing(tree):
 def test_an_unknown_key_is_refused(tree):
     status, output = run(tree, minus=MUTANT.format(new="a - b", tests="test_adder.py") + 'line = "3"\n')
     assert (status, "expected the keys" in output) == (2, True)
+
+
+def test_every_mutant_here_changes_what_stands_in_the_source_today():
+    module = runpy.run_path(str(RUNNER))
+    mutants = module["read_mutants"](RUNNER.parent)
+    assert mutants
+    for mutant in mutants:
+        mutant.mutated(ROOT)  # raises where the text is not there exactly once
+        assert all((ROOT / test.partition("::")[0]).exists() for test in mutant.tests), mutant.name
