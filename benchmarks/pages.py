@@ -34,15 +34,15 @@ def plot(grown: Sequence[Grown], folder: Path, console: Console) -> list[Path]:
     for each in grown:
         curve = each.curve
         figure, axes = pyplot.subplots(figsize=(6.4, 4.0), layout="constrained")
+        if curve.overhead:  # scales first: the limits are chosen for them
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("symlog", linthresh=0.1)  # an overhead may be below nothing where a peer's step is cheaper
         for name, points in each.lines.items():
             axes.plot(*zip(*points, strict=True), marker="o", label=name)
         axes.set_title(curve.title)
         axes.set_xlabel(curve.across)
         axes.set_ylabel("µs of overhead per environment step" if curve.overhead else "env steps a second")
-        if curve.overhead:
-            axes.set_xscale("log", base=2)
-            axes.set_yscale("symlog", linthresh=0.1)  # an overhead may be below nothing where a peer's step is cheaper
-        else:
+        if not curve.overhead:
             axes.set_ylim(bottom=0)
         axes.set_xticks(curve.points, [_label(x, curve.across) for x in curve.points])
         axes.minorticks_off()

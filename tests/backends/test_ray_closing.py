@@ -11,7 +11,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from gymnasium.error import ClosedEnvironmentError
 
 from tests.backends.ray_cluster import patient, running, small
 from tests.faults import test_closing as closing
@@ -20,7 +19,7 @@ from tests.faults import test_isolation as isolation
 from tests.faults.faulty import Faulty, ask, factories
 from tests.waiting import gone, until
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.errors import BackendError, SubEnvError
+from vecwrap.errors import SubEnvError
 from vecwrap.testing.compare import assert_same
 
 pytest.importorskip("ray")
@@ -87,22 +86,8 @@ def hanging(tmp_path):
     assert gone(pids)
 
 
-def test_close_from_another_thread_than_the_one_that_steps(hanging):
-    raised = []
-
-    def step():
-        try:
-            hanging.step([0, 0, 0])
-        except Exception as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=step)
-    thread.start()
-    assert until(lambda: hanging._num_out == 3)
-    hanging.close(timeout=0.5)
-    thread.join(60)
-    assert not thread.is_alive()
-    assert [type(error) for error in raised] == [ClosedEnvironmentError]
+def test_close_from_another_thread_than_the_one_that_steps(hanging, tmp_path):
+    closing.test_close_from_another_thread_than_the_one_that_steps(hanging, tmp_path)
 
 
 def test_close_in_a_signals_handler(hanging):
@@ -145,21 +130,7 @@ def test_an_interrupted_wait_can_be_taken_up_again(tmp_path):
 
 
 def test_an_interrupt_in_the_middle_of_an_answer_is_never_read_as_another(monkeypatch):
-    """Nobody knows how far it got, so the actor is lost, by the policy; here it is an error."""
-    env = small([Faulty] * 2, workers=2)
-    env.reset(seed=1)
-    handle = env._handle
-
-    def torn(*arguments):
-        monkeypatch.setattr(env, "_handle", handle)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(env, "_handle", torn)
-    with pytest.raises(KeyboardInterrupt):
-        env.step([0, 0])
-    with pytest.raises(BackendError, match="was interrupted in the middle of an answer"):
-        env.step_wait(timeout=60)
-    env.close()
+    closing.test_an_interrupt_in_the_middle_of_an_answer_is_never_read_as_another(small, monkeypatch)
 
 
 # -- the interpreter's end ---------------------------------------------------------------------------------------------

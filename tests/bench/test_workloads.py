@@ -246,14 +246,27 @@ def test_an_unknown_key_is_refused(capsys):
     assert "there is no cartpole-9; known are cartpole-8" in capsys.readouterr().err
 
 
-def test_plots_are_drawn_where_there_is_matplotlib(tmp_path):
-    pytest.importorskip("matplotlib")
+def test_plots_are_drawn_where_there_is_matplotlib(tmp_path, monkeypatch):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
     from rich.console import Console
 
     overheads = Curve("over", "an overhead", "sub-environments", (1, 8), list)
     rates = Curve("rate", "a rate", "workers", (1, 2), list, overhead=False)
-    grown = [Grown(curve, {"ours": [(1, 5.0), (curve.points[-1], -0.5)]}) for curve in (overheads, rates)]
+    figures, close = [], pyplot.close
+    monkeypatch.setattr(pyplot, "close", figures.append)
+    grown = [
+        Grown(overheads, {"ours": [(1, 240.0), (8, -0.5)], "theirs": [(1, 20.0), (8, 0.3)]}),
+        Grown(rates, {"ours": [(1, 5.0), (2, 9.0)]}),
+    ]
     paths = pages.plot(grown, tmp_path, Console())
+    for figure in figures:
+        (axes,) = figure.axes
+        to_axes = axes.transData - axes.transAxes
+        heights = [to_axes.transform((x, y))[1] for line in axes.lines for x, y in zip(*line.get_data(), strict=True)]
+        assert 0.9 < max(heights) < 0.985  # the picture is used, and no mark is cut off
+        if axes.get_yscale() == "symlog":
+            assert 0.015 < min(heights) < 0.1
+        close(figure)
     assert [path.name for path in paths] == ["over.png", "rate.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
 
