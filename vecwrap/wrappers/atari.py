@@ -10,9 +10,9 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from vecwrap.errors import PlanError, ResetNeededError
+from vecwrap.parts.atari_image import Image
 from vecwrap.parts.atari_settings import NO_GAME, Settings, check_environment, settle
-from vecwrap.parts.atari_ticks import Direct, Image, Path, Player, ThroughStep, obstacle
-from vecwrap.parts.opencv import load_cv2
+from vecwrap.parts.atari_ticks import Direct, Path, Player, ThroughStep, obstacle
 
 __all__ = ["Atari"]
 
@@ -21,14 +21,15 @@ NOOP, FIRE, AFTER_FIRE = 0, 1, 2
 
 def choose_player(env: gymnasium.Env[Any, Any], settings: Settings) -> Player:
     """Take the direct way to the emulator where it is open and not forbidden."""
+    size, pooling = settings.screen_size, settings.lineage.pooling
     if settings.direct is False:
-        return ThroughStep(env, settings.lineage.pooling)
+        return ThroughStep(env, size, pooling)
     reason = obstacle(env)
     if reason is None:
-        return Direct(env, settings.lineage.pooling)
+        return Direct(env, size, pooling)
     if settings.direct:
         raise PlanError(f"atari: direct=True cannot be done: {reason}. Leave direct out: the stream is the same")
-    return ThroughStep(env, settings.lineage.pooling)
+    return ThroughStep(env, size, pooling)
 
 
 class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
@@ -123,7 +124,6 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
         )
         check_environment(env, settings)
         self._settings = settings
-        self._cv2 = load_cv2("atari")
         self._player = choose_player(env, settings)
         fires = settings.fire_reset and "FIRE" in env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
         self._opening = (FIRE, AFTER_FIRE) if fires else ()
@@ -170,7 +170,7 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
             else:
                 info = {**info, **step_info}
         self._has_reset = True
-        return self._observation(), info
+        return self._player.image(), info
 
     def step(self, action: Any) -> tuple[Image, float, bool, bool, dict[str, Any]]:
         """Hold an action for ``frame_skip`` frames, or until the game ends.
@@ -193,7 +193,7 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
         self.game_goes_on = lost and not (terminated or truncated)
         if self._settings.clip_reward:
             reward = float(np.sign(reward))
-        return self._observation(), reward, terminated or lost, truncated, info
+        return self._player.image(), reward, terminated or lost, truncated, info
 
     def _new_game(self, seed: int | None, options: dict[str, Any] | None) -> dict[str, Any]:
         """Start a game and let 1 to ``noop_max`` frames pass."""
@@ -226,11 +226,6 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
 
     def _count_lives(self) -> int:
         return int(self.env.unwrapped.ale.lives())  # type: ignore[attr-defined]
-
-    def _observation(self) -> Image:
-        size = self._settings.screen_size
-        image: Image = self._cv2.resize(self._player.grey(), (size, size), interpolation=self._cv2.INTER_AREA)
-        return image
 
     # -- what the plan asks -------------------------------------------------------------------------------------------
 
