@@ -267,6 +267,37 @@ def test_actions_of_the_wrong_form(backend: str) -> None:
         env.step([0, 1])
 
 
+class Doubled(vecwrap.VecEnvWrapper):
+    """Gives two actions for each."""
+
+    def on_actions(self, actions: Any, env_ids: Any) -> Any:
+        return np.repeat(actions, 2)
+
+
+class Floats(vecwrap.VecEnvWrapper):
+    """Takes a float, and hands it down as it is."""
+
+    def __init__(self, env: vecwrap.VecEnv) -> None:
+        super().__init__(env)
+        self._set_action_space(gymnasium.spaces.Box(0, 2, (), np.float64))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("layer", "action", "message"),
+    [
+        (Doubled, 1, r"Doubled.on_actions: expected shape \(2,\), .* got shape \(4,\)"),
+        (Floats, 1.5, r"Floats.on_actions: expected dtype int64 for Discrete\(3\), got float64"),
+    ],
+)
+def test_actions_that_a_layer_brings_into_a_wrong_form(backend: str, layer: Any, action: Any, message: str) -> None:
+    with vecwrap.build(Plain, 2, wrappers=[layer], backend=backend) as env:
+        env.reset(seed=1)
+        with pytest.raises(VecwrapError, match=message):
+            env.step([action, action])
+        env.reset(seed=1)  # nothing is out
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_actions_outside_the_space_under_debug(backend: str) -> None:
     with vecwrap.build(Plain, 2, backend=backend, debug=True) as env:

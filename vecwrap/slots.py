@@ -558,7 +558,7 @@ class Slots:
         acted, terminations, truncations, first, raw_dones, raw_first, lost = flags
         indices: Sequence[int] = range(self.num_rows) if whole else env_ids.tolist()
         final_obs = final_infos = frames = final_frames = None
-        ended = np.flatnonzero(first & (terminations | truncations))
+        ended = (first & (terminations | truncations)).nonzero()[0]
         if len(ended):
             ended_ids = ended if whole else env_ids[ended]
             final_obs = copy_batch(observations)

@@ -133,7 +133,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     # -- the private row protocol --------------------------------------------------------------------------------------
 
     def _send(self, actions: Batch, env_ids: IntArray) -> None:
-        """Take actions for these rows down; returns at once where the backend can."""
+        """Take actions, in the space's form, for these rows down; returns at once where the backend can."""
         raise NotImplementedError
 
     def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
@@ -332,8 +332,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         infos = step.infos
         if step.final_obs is not None:
             ended = step.first & step.dones
-            final_obs = np.full(len(step.env_ids), None, dtype=object)
-            for i in np.flatnonzero(ended).tolist():
+            final_obs = np.empty(len(step.env_ids), dtype=object)  # of None
+            for i in ended.nonzero()[0].tolist():
                 final_obs[i] = batches.row(step.final_obs, i)
             infos = {
                 **infos,

@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from vecwrap.actions import conform_actions
 from vecwrap.batch import Batch
 from vecwrap.contract import IntArray, StepResult
 from vecwrap.running import RunningStatistics
@@ -149,7 +150,10 @@ class VecEnvWrapper(VecEnv):
     # -- forwarding ----------------------------------------------------------------------------------------------------
 
     def _send(self, actions: Batch, env_ids: IntArray) -> None:
-        self.env._send(self.on_actions(actions, env_ids), env_ids)
+        below, inner = self.on_actions(actions, env_ids), self.env.single_action_space
+        if below is not actions or inner is not self.single_action_space:
+            below = conform_actions(inner, below, len(env_ids), f"{type(self).__name__}.on_actions")
+        self.env._send(below, env_ids)
 
     def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         self.env._send_reset(env_ids, seeds, options)

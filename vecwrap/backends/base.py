@@ -23,7 +23,6 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector import AutoresetMode
 
 from vecwrap import batch as batches
-from vecwrap.actions import conform_actions
 from vecwrap.backends.recovery import Recovery, Reset
 from vecwrap.backends.restarts import Health, Restarts, WorkerHealth, check_policy
 from vecwrap.batch import Batch
@@ -238,17 +237,16 @@ class Backend(VecEnv):
         try:
             if self._frames_changed:
                 self._tell_changed_frames()
-            rows = conform_actions(self.single_action_space, actions, len(env_ids))
             if self._recovery is None:
-                self._send_rows(rows, env_ids)
+                self._send_rows(actions, env_ids)
                 return
             self._recovery.asked_to_step()
             lost = self._lost_among(env_ids, self._recovery.lost[env_ids])
             if not lost.any():
-                self._send_rows(rows, env_ids)
+                self._send_rows(actions, env_ids)
                 return
             if not lost.all():
-                self._send_rows(batches.take(rows, ~lost), env_ids[~lost])
+                self._send_rows(batches.take(actions, ~lost), env_ids[~lost])
             self._settle(env_ids[lost].tolist())
         except BaseException as error:
             self._not_sent(env_ids, error)

@@ -124,6 +124,7 @@ class Direct:
         self._ale: Any = env.unwrapped.ale  # type: ignore[attr-defined]
         shape = self._ale.getScreenDims()
         self._screens = np.empty((2, *shape), np.uint8)
+        self._each_screen = tuple(self._screens)
         self._image = PooledImage(shape, size, pooling)
         self._count = 0
         # inner first, as the result of a step passes them
@@ -150,11 +151,10 @@ class Direct:
     def play(self, action: Any, ticks: int) -> tuple[float, bool, bool, Info]:
         """Hold one action for so many ticks, or until the game ends; give reward, terminated, truncated, info."""
         ale, held = self._ale, self._game._action_set[action]
-        screens = tuple(self._screens)
         total = 0
         for tick in range(self._ticks_left(ticks)):
             total += ale.act(held)
-            ale.getScreen(screens[tick % 2])  # at each tick, because the game may end at the next
+            ale.getScreen(self._each_screen[tick % 2])  # at each tick, because the game may end at the next
             if ale.game_over():
                 break
         self._count = tick + 1
