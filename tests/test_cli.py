@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import imageio.v3 as imageio
@@ -15,6 +14,7 @@ import pytest
 
 import vecwrap
 from tests.terminal import on_a_terminal
+from tests.waiting import until
 from vecwrap.cli import main
 
 CARTPOLE = """env: CartPole-v1
@@ -129,11 +129,8 @@ def test_ctrl_c_and_sigterm_leave_whole_files_and_a_summary(here, number, presse
         [*command, "--out", "out"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         monitor = here / "out" / "monitor.csv"
-        deadline = time.monotonic() + 60
-        while not (monitor.exists() and monitor.read_text().count("\n") >= 4):
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        assert until(lambda: process.poll() is not None or (monitor.exists() and monitor.read_text().count("\n") >= 4))
+        assert process.poll() is None, process.communicate()
         for _ in range(presses):
             os.killpg(process.pid, number)  # as a terminal does it: to the workers too
         said, errors = process.communicate(timeout=60)

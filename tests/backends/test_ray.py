@@ -8,10 +8,12 @@ from pathlib import Path
 
 import gymnasium
 import numpy as np
+import psutil
 import pytest
 
 import vecwrap
 from tests.backends.ray_cluster import running, small, with_workers
+from tests.waiting import gone
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.ray import RayBackend
 from vecwrap.contract import Autoreset
@@ -156,14 +158,11 @@ def test_a_program_joins_the_cluster_that_runs_here_and_leaves_it_running(given,
 
 
 def test_actors_are_gone_after_close(ray):
-    import psutil
-
     env = small([toy()] * 2, workers=2)
     pids = [worker.pid for worker in env.health().workers]
-    assert all(psutil.pid_exists(pid) for pid in pids)
+    assert all(map(psutil.pid_exists, pids))
     env.close()
-    psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=10)
-    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert gone(pids)
 
 
 def test_pong_from_a_file_is_that_of_dummy(ray, tmp_path):

@@ -5,8 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -94,39 +92,12 @@ def test_close_in_a_signals_handler(hanging):
     closing.test_close_in_a_signals_handler(hanging)
 
 
-class Waits(Faulty):
-    """Its step takes until there is a certain file."""
-
-    def step(self, action):
-        while not Path(self.folder, "go").exists():
-            time.sleep(0.01)
-        return super().step(action)
-
-
-def interrupt(number, frame):
-    raise KeyboardInterrupt
+def test_a_wait_that_times_out_can_be_repeated_and_gives_what_it_would_have_given(tmp_path):
+    closing.test_a_wait_that_times_out_can_be_repeated_and_gives_what_it_would_have_given(small, tmp_path)
 
 
 def test_an_interrupted_wait_can_be_taken_up_again(tmp_path):
-    make = [partial(Waits, str(tmp_path), i) for i in range(2)]
-    with small(make, workers=2) as env, DummyBackend([Faulty] * 2) as twin:
-        assert_same(twin.reset(seed=1), env.reset(seed=1), "reset")
-        earlier = signal.signal(signal.SIGUSR1, interrupt)
-        try:
-            for _ in range(2):
-                env.step_async([1, 2])
-                with pytest.raises(TimeoutError):
-                    env.step_wait(timeout=0.01)
-                timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1))
-                timer.start()
-                with pytest.raises(KeyboardInterrupt):
-                    env.step_wait()
-                timer.join()
-                (tmp_path / "go").touch()
-                assert_same(twin.step([1, 2]), env.step_wait(), "step")
-                (tmp_path / "go").unlink()
-        finally:
-            signal.signal(signal.SIGUSR1, earlier)
+    closing.test_an_interrupted_wait_can_be_taken_up_again(small, tmp_path)
 
 
 def test_an_interrupt_in_the_middle_of_an_answer_is_never_read_as_another(monkeypatch):

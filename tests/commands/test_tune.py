@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import until
 from vecwrap.cli import main
 from vecwrap.commands.tune import read_seconds
 from vecwrap.spec import PipelineSpec
@@ -97,20 +97,15 @@ def test_ctrl_c_leaves_nothing_running(tmp_path):
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment,
         start_new_session=True,
     ) as process:  # fmt: skip
-        deadline = time.monotonic() + 60
-        while not (tmp_path / "stepped").exists():
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        assert until(lambda: (tmp_path / "stepped").exists() or process.poll() is not None)
+        assert process.poll() is None, process.communicate()
         assert len(marked(mark)) >= 2
         os.killpg(process.pid, signal.SIGINT)
         said, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGINT
     assert "interrupted; nothing is left running" in said
     assert errors == ""
-    while marked(mark):
-        assert time.monotonic() < deadline + 60
-        time.sleep(0.05)
+    assert until(lambda: not marked(mark))
 
 
 def marked(mark):

@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import warnings
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 
 import vecwrap
 from tests.faults.faulty import Faulty
+from tests.waiting import until
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.wrappers.monitor import Monitor
 
@@ -104,9 +104,7 @@ def test_a_run_that_is_ended_leaves_whole_files(backend, number, tmp_path):
         text=True,
     )
     assert process.stdout.readline() == "ready\n"
-    deadline = time.monotonic() + 60
-    while (tmp_path / "monitor.csv").read_bytes().count(b"\n") < 5 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    assert until(lambda: (tmp_path / "monitor.csv").read_bytes().count(b"\n") >= 5)
     process.send_signal(number)
     _, errors = process.communicate(timeout=30)
     assert errors.count("Traceback") == (number == signal.SIGINT)
