@@ -98,6 +98,12 @@ def test_steps_that_are_not_the_same_are_told(here, capsys):
         ),
         (["runs/a", "--smooth", "0"], "at least 1 episode"),
         (["runs/a", "--x", "frames"], "expected axes of steps, episodes, minutes"),
+        (["runs/a", "--json", "--x", "stpes"], 'got "stpes". Did you mean "steps"?'),
+        (["runs/a", "--json", "--x", ""], "expected at least one axis"),
+        (["runs/a", "--json", "--smooth", "0"], "at least 1 episode, got 0"),
+        (["runs/a", "--json", "--smooth=-3"], "at least 1 episode, got -3"),
+        (["missing", "--json", "--x", "stpes"], "expected axes"),  # before anything is read
+        (["missing", "--smooth", "0"], "at least 1 episode"),
         (["runs/a", "-o", "a.gif"], "ends in .png or .svg"),
         (["empty"], "empty: expected at least one finished episode"),
         ([], "RUN"),

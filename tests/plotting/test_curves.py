@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.plotting.files import random_rows, write_file
+from vecwrap.errors import PlotError
 from vecwrap.plotting.curves import AXES, curve, thinned, trailing_mean
 from vecwrap.plotting.runs import read_runs
 
@@ -108,6 +109,20 @@ def test_seeds_that_nowhere_meet_have_no_curve(tmp_path):
     (run,) = read_runs([tmp_path])
     assert curve(run, "steps", 1) is None
     assert curve(run, "episodes", 1).x.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("axis", "window", "message"),
+    [
+        ("step", 2, r'expected axes of steps, episodes, minutes, got "step"\. Did you mean "steps"\?'),
+        ("steps", 0, "expected to smooth over at least 1 episode, got 0"),
+        ("steps", -3, "expected to smooth over at least 1 episode, got -3"),
+    ],
+)
+def test_an_axis_or_a_window_that_there_is_not_is_refused(tmp_path, axis, window, message):
+    (run,) = read_runs([write_file(tmp_path / "monitor.csv", random_rows(np.random.default_rng(8), 9))])
+    with pytest.raises(PlotError, match=message):
+        curve(run, axis, window)
 
 
 @pytest.mark.parametrize("count", [1, 2, 99, 100, 101, 5000])

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from vecwrap.commands.output import print_json
 from vecwrap.errors import PlotError
-from vecwrap.plotting.curves import curve
+from vecwrap.plotting.curves import check_axes, check_windows, curve
 from vecwrap.plotting.picture import check_suffix, draw, save, step_label
 from vecwrap.plotting.runs import Run, Seed, read_runs
 
@@ -44,11 +44,11 @@ def plot_runs(
     Raises:
         PlotError: files that cannot be read, or arguments that do not fit.
     """
-    windows = [_window(text) for text in _parts(smooth)]
-    names = _parts(axes)
+    windows = check_windows([_window(text) for text in _parts(smooth)])  # before a long file is read
+    names = check_axes(_parts(axes))
     pictures = out or ([] if as_json else [Path("curves.png")])
     for path in pictures:
-        check_suffix(path)  # before a long file is read
+        check_suffix(path)
     runs = read_runs(places)
     if pictures:
         figure = draw(runs, names, windows, title)

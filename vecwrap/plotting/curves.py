@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from vecwrap.contract import FloatArray, IntArray
+from vecwrap.errors import PlotError, did_you_mean
 from vecwrap.plotting.runs import Run, Seed
 
-__all__ = ["AXES", "Curve", "curve", "thinned", "trailing_mean"]
+__all__ = ["AXES", "Curve", "check_axes", "check_windows", "curve", "thinned", "trailing_mean"]
 
 AXES = ("steps", "episodes", "minutes")
 
@@ -29,6 +30,44 @@ class Curve:
     x: FloatArray | IntArray
     mean: FloatArray
     spread: FloatArray | None
+
+
+def check_axes(axes: Sequence[str]) -> list[str]:
+    """Refuse an axis that there is not.
+
+    Args:
+        axes: of ``"steps"``, ``"episodes"``, ``"minutes"``.
+
+    Returns:
+        Each once, in the order given.
+
+    Raises:
+        PlotError: another one, or none at all.
+    """
+    for axis in axes:
+        if axis not in AXES:
+            raise PlotError(f'expected axes of {", ".join(AXES)}, got "{axis}".{did_you_mean(axis, AXES)}')
+    if not axes:
+        raise PlotError(f"expected at least one axis of {', '.join(AXES)}, got none")
+    return list(dict.fromkeys(axes))
+
+
+def check_windows(windows: Sequence[int]) -> list[int]:
+    """Refuse a window over which there is no mean.
+
+    Args:
+        windows: how many episodes each.
+
+    Returns:
+        Each once, in the order given.
+
+    Raises:
+        PlotError: one below 1.
+    """
+    for window in windows:
+        if window < 1:
+            raise PlotError(f"expected to smooth over at least 1 episode, got {window}")
+    return list(dict.fromkeys(windows))
 
 
 def trailing_mean(values: FloatArray, window: int) -> FloatArray:
@@ -63,11 +102,16 @@ def curve(run: Run, axis: str, window: int) -> Curve | None:
     Args:
         run: the run.
         axis: ``"steps"``, ``"episodes"`` or ``"minutes"``.
-        window: how many episodes.
+        window: how many episodes, at least 1.
 
     Returns:
         The curve; None where no seed has ``window`` episodes, or there is no place that all reach.
+
+    Raises:
+        PlotError: an axis or a window that there is not.
     """
+    check_axes([axis])
+    check_windows([window])
     lines = [_line(seed, axis, window) for seed in run.seeds if len(seed.scores) >= window]
     if not lines:
         return None

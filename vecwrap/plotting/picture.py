@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from vecwrap.errors import PlotError, did_you_mean
+from vecwrap.errors import PlotError
 from vecwrap.parts.run_files import write_whole
-from vecwrap.plotting.curves import AXES, Curve, curve, thinned
+from vecwrap.plotting.curves import AXES, Curve, check_axes, check_windows, curve, thinned
 from vecwrap.plotting.runs import Run
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def draw(
     Raises:
         PlotError: no run has a finished episode, an argument that does not fit, or matplotlib is missing.
     """
-    axes, windows = _check_axes(axes), _check_windows(windows)
+    axes, windows = check_axes(axes), sorted(check_windows(windows))
     drawn = [(run, _style(i, len(runs))) for i, run in enumerate(runs) if any(len(seed.scores) for seed in run.seeds)]
     if not drawn:
         raise PlotError(f"{', '.join(run.name for run in runs)}: expected at least one finished episode, got none")
@@ -128,22 +128,6 @@ def _step_unit(unit: str | None, frames: int | None) -> str:
     if unit is None:
         return "steps"
     return f"{unit}s of {frames} frames" if frames is not None and frames > 1 else f"{unit}s"
-
-
-def _check_axes(axes: Sequence[str]) -> Sequence[str]:
-    for axis in axes:
-        if axis not in AXES:
-            raise PlotError(f'expected axes of {", ".join(AXES)}, got "{axis}".{did_you_mean(axis, AXES)}')
-    if not axes:
-        raise PlotError(f"expected at least one axis of {', '.join(AXES)}, got none")
-    return list(dict.fromkeys(axes))
-
-
-def _check_windows(windows: Sequence[int]) -> Sequence[int]:
-    for window in windows:
-        if window < 1:
-            raise PlotError(f"expected to smooth over at least 1 episode, got {window}")
-    return sorted(set(windows))
 
 
 def _new_figure(width: float, height: float) -> Figure:
