@@ -4,8 +4,10 @@ Where the fault suite says what a worker's words are, there is a case of its own
 """
 
 import os
+import time
 from functools import partial
 from itertools import cycle
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -20,6 +22,7 @@ from tests.faults import test_restarts as restarts
 from tests.faults.faulty import DEATHS, IN_STEP_OF_A_WORKER, Faulty, ask, factories
 from tests.faults.test_soak import Twin
 from tests.faults.trial import Trial
+from tests.waiting import gone
 from vecwrap.backends.actor_link import fetch
 from vecwrap.errors import BackendError, SubEnvError
 
@@ -107,6 +110,42 @@ def test_a_hang_is_a_failure_after_its_time(kind, tmp_path):
 
 def without_limits(options):
     return {name: value for name, value in options.items() if not name.endswith("_timeout")}
+
+
+class HangsWhenItIsMadeAnew(gymnasium.Env):
+    """Dies in its first step, then hangs when it is made, then is fine; ``folder`` holds the pid of each time."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, folder):
+        self.time = len(list(Path(folder).iterdir()))
+        Path(folder, str(self.time)).write_text(str(os.getpid()))
+        if self.time == 1:
+            time.sleep(600)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        if self.time == 0:
+            os._exit(7)
+        return np.ones(2, np.float32), 0.0, False, False, {}
+
+
+def test_a_hang_after_a_death_is_ended_and_not_the_one_who_died(tmp_path, monkeypatch):
+    killed = []
+    kill = os.kill
+    monkeypatch.setattr(os, "kill", lambda pid, number: (killed.append(pid), kill(pid, number)))
+    options = {"on_failure": "restart", "restart_backoff": 0.0, "start_timeout": 10.0, "max_restarts": 3}
+    with small([partial(HangsWhenItIsMadeAnew, str(tmp_path))], **options) as env:
+        env.reset(seed=1)
+        assert env.step([0])[3].tolist() == [True]
+        assert env.step([0])[0].tolist() == [[1.0, 1.0]]
+        died, hung, fine = (int(Path(tmp_path, name).read_text()) for name in "012")
+        assert gone([hung])
+        assert died not in killed
+        assert env.health().workers[0].pid == fine
 
 
 @pytest.mark.parametrize("mode", some(MODES[:1], *MODES[1:]))

@@ -46,7 +46,7 @@ class ActorLink:
         calls: what it still owes, in order, by Ray's reference.
         later: calls that wait until it is awake: their kind, message and limit.
         news: messages that go with the next call.
-        pid, node, address: where it runs.
+        pid, node, address: where its present life runs, once that is known.
         since: when it last answered, or was first asked.
     """
 
@@ -69,6 +69,7 @@ class ActorLink:
         """Begin another life, which is to make this."""
         self.life += 1
         self._up, self.made, self.torn, self.warned = True, False, False, False
+        self.pid, self.node, self.address = None, "", "?"  # those of the process before are not to be killed
         self.news.clear()
         self.init = init
 
