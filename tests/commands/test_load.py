@@ -91,6 +91,35 @@ def test_json_says_the_same(capsys):
     assert main(["load", "out", "--json", "--steps", "4"]) == 2
 
 
+SB3 = "time/fps,rollout/ep_rew_mean,time/total_timesteps\n900,21.5,2048\n"  # what its logger writes
+OURS = "time,steps,steps_per_second,episodes,score_mean,score_std,restarts"
+
+
+@pytest.mark.parametrize("text", [SB3, "", OURS.rpartition(",")[0] + "\n1,2,3,4,5,6\n", "\x00"])
+def test_progress_that_another_program_wrote_is_left_alone(capsys, text):
+    Path("out/progress.csv").write_text(text)
+    assert main(["load", "out"]) == 0
+    assert "agent steps" not in capsys.readouterr().out
+    assert main(["load", "out", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["progress"] is None
+
+
+def test_what_is_no_finite_number_in_progress_is_none(capsys):
+    Path("out/progress.csv").write_text(f"{OURS},mine\n1.5,40,nan,x,inf,,,word\n")
+    assert main(["load", "out", "--json"]) == 0
+    progress = json.loads(capsys.readouterr().out)["progress"]
+    assert progress == {**dict.fromkeys([*OURS.split(","), "mine"]), "time": 1.5, "steps": 40.0}
+    assert main(["load", "out"]) == 0
+    said = capsys.readouterr().out
+    assert "40 in 1.5 s" in said
+    assert "score" not in said
+    Path("out/progress.csv").write_text(f"{OURS}\nx,nan,,4,2.5,,\n")
+    assert main(["load", "out"]) == 0
+    said = capsys.readouterr().out
+    assert "episodes    4" in said
+    assert "agent steps" not in said
+
+
 def test_other_versions_are_warnings(capsys):
     version = json.loads(Path("out/run.json").read_text())["versions"]["numpy"]
     edit("run.json", f'"numpy": "{version}"', '"numpy": "0.9", "no-such-package": "1.0"')

@@ -1,6 +1,7 @@
 """``vecwrap load``: what a run's folder holds, whether it can be rebuilt, and how it goes when it is run again."""
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from rich.text import Text
 
 from vecwrap.checkpoint import read_state
 from vecwrap.commands.check import show_findings
+from vecwrap.commands.journal import COLUMNS
 from vecwrap.commands.output import name_table, print_json
 from vecwrap.commands.pipelines import read_settings
 from vecwrap.commands.run import RunSettings, run_pipeline
@@ -85,12 +87,24 @@ def _facts(run: Run, resolved: PipelineSpec) -> dict[str, Any]:
 
 
 def _last_row(path: Path) -> dict[str, float | None] | None:
-    """The last row of progress that was written."""
+    """The last whole row of progress; None where there is none, or another program wrote the file."""
     if not path.is_file():
         return None
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if None not in row.values()]
-    return {key: float(value) if value else None for key, value in rows[-1].items()} if rows else None
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        header, *rows = list(csv.reader(file)) or [[]]
+    whole = [row for row in rows if len(row) == len(header)]
+    if tuple(header[: len(COLUMNS)]) != COLUMNS or not whole:
+        return None
+    return {name: _number(text) for name, text in zip(header, whole[-1], strict=True)}
+
+
+def _number(text: str) -> float | None:
+    """A finite number, or None."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _statistics(path: Path) -> dict[str, dict[str, float]]:
@@ -130,11 +144,11 @@ def _lines(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     if "policy" in facts:
         lines.append(("policy", f"{facts['policy']}, seed {facts.get('seed')}"))
     if row := facts["progress"]:
-        lines += [
-            ("agent steps", f"{row['steps']:,.0f} in {row['time']:.1f} s"),
-            ("episodes", f"{row['episodes']:,.0f}"),
-        ]
-        if row["score_mean"] is not None:
+        if row["steps"] is not None and row["time"] is not None:
+            lines.append(("agent steps", f"{row['steps']:,.0f} in {row['time']:.1f} s"))
+        if row["episodes"] is not None:
+            lines.append(("episodes", f"{row['episodes']:,.0f}"))
+        if row["score_mean"] is not None and row["score_std"] is not None:
             lines.append(("score", f"{row['score_mean']:.2f} ± {row['score_std']:.2f} over the last episodes"))
         if row["restarts"]:
             lines.append(("restarts", f"{row['restarts']:,.0f}"))
