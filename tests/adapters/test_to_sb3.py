@@ -331,6 +331,21 @@ def test_an_engine_in_same_step_mode():
     venv.close()
 
 
+def test_an_engine_takes_one_dict_of_options_for_all():
+    mode = gymnasium.vector.AutoresetMode.SAME_STEP
+    engine = gymnasium.vector.SyncVectorEnv([partial(gymnasium.make, "CartPole-v1")] * 2, autoreset_mode=mode)
+    venv = vecwrap.to_sb3(vecwrap.wrap(engine, []))
+    first = venv.reset()
+    venv.set_options([{"low": -0.001, "high": 0.001}, {"low": 0.2, "high": 0.3}])
+    with pytest.raises(ArgumentError, match="resets all 2 sub-environments together: expected one dict for all, got 2"):
+        venv.reset()
+    venv.step(np.zeros(2, int))  # the episodes go on
+    venv.set_options({"low": 0.2, "high": 0.3})
+    assert (venv.reset() >= 0.2).all()
+    assert (first < 0.2).all()
+    venv.close()
+
+
 @pytest.mark.parametrize("mode", ["next_step", "disabled", "episodic"])
 def test_another_mode_is_refused_with_what_to_change(mode):
     with (

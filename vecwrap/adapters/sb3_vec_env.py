@@ -13,6 +13,7 @@ from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
 
 from vecwrap import batch as batches
 from vecwrap.adapters.sb3_backend import Sb3Backend
+from vecwrap.backends.native import NativeBackend
 from vecwrap.contract import Infos, StepResult
 from vecwrap.errors import ArgumentError, SubEnvError
 from vecwrap.vec_env import VecEnv
@@ -94,6 +95,12 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             env.reset_async(seed=seeds, options=self._options[0] or None)
             return
         root = env._root
+        if isinstance(root, NativeBackend):  # it takes one request at a time
+            raise ArgumentError(
+                f"set_options: {root.env_name} resets all {self.num_envs} sub-environments together: expected one dict "
+                f"for all, got {len(groups)} that differ; set_options({{...}}) gives all the same, and a backend of "
+                "vecwrap's own (dummy, subprocess, shmem) takes one for each"
+            )
         root._refuse_pending("reset")
         of_rows = root._seeds(seeds, root.all_ids)
         for ids in groups.values():
