@@ -282,6 +282,27 @@ class Floats(vecwrap.VecEnvWrapper):
         self._set_action_space(gymnasium.spaces.Box(0, 2, (), np.float64))
 
 
+class ReplacesAMember(vecwrap.VecEnvWrapper):
+    """Writes into the dict that it was given."""
+
+    def on_actions(self, actions: Any, env_ids: Any) -> Any:
+        actions["b"] = np.array([1.7, 2.9])
+        return actions
+
+
+class TwoActions(Plain):
+    """Takes two actions at once."""
+
+    action_space = gymnasium.spaces.Dict({"a": gymnasium.spaces.Discrete(3), "b": gymnasium.spaces.Discrete(3)})
+
+
+def test_a_member_of_wrong_form_that_a_layer_puts_into_the_actions() -> None:
+    with vecwrap.build(TwoActions, 2, wrappers=[ReplacesAMember], backend="dummy") as env:
+        env.reset(seed=1)
+        with pytest.raises(VecwrapError, match=r"ReplacesAMember.on_actions\['b'\]: expected dtype int64"):
+            env.step({"a": [0, 1], "b": [1, 2]})
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     ("layer", "action", "message"),

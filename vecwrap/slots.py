@@ -420,6 +420,15 @@ class Slots:
         """The same of the episode that ended in it."""
         self._forget(row, self.final_infos, self.final_frames, self._final_cells)
 
+    def leave_cells(self, row: int) -> None:
+        """Take the infos of a row out of shared memory, whose next writer means other keys by the same numbers."""
+        for infos, cells in ((self.infos, self._cells), (self.final_infos, self._final_cells)):
+            if cells is not None:
+                info = cells.get(row)
+                cells.forget(row)
+                if info is not None:
+                    infos[row] = info
+
     @staticmethod
     def _forget(row: int, infos: dict[int, Any], frames: dict[int, Any], cells: InfoCells | None) -> None:
         infos.pop(row, None)

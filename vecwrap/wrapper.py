@@ -151,7 +151,8 @@ class VecEnvWrapper(VecEnv):
 
     def _send(self, actions: Batch, env_ids: IntArray) -> None:
         below, inner = self.on_actions(actions, env_ids), self.env.single_action_space
-        if below is not actions or inner is not self.single_action_space:
+        # The same array of the same space has its form; what lies in a dict may have been replaced.
+        if type(below) is not np.ndarray or below is not actions or inner is not self.single_action_space:
             below = conform_actions(inner, below, len(env_ids), f"{type(self).__name__}.on_actions")
         self.env._send(below, env_ids)
 

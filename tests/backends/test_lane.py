@@ -128,7 +128,7 @@ def two_ends():
 def test_rows_are_answered_in_their_order_and_those_by_message_are_left_out(two_ends):
     lane, worker, _ = two_ends
     for turn in range(40):  # many times around
-        assert lane.ask(None, 0) == 1
+        lane.ask(None, 0)
         assert bell_poll(lane.there)()  # who sleeps is woken, who does not sleep is left alone
         assert worker.wait()
         assert [list(group) for group in worker.take()] == [[0, 1, 2]]
@@ -138,7 +138,7 @@ def test_rows_are_answered_in_their_order_and_those_by_message_are_left_out(two_
         assert lane.has_answers()
         assert lane.take() == (([], 0) if turn % 3 == 0 else ([0, 1, 2], 1))
         assert lane.piped == (turn % 3 == 0)
-        assert lane.ask([2, 0], 0) == 2
+        lane.ask([2, 0], 0)
         assert worker.wait()
         assert worker.take() == [[2], [0]]
         worker.answer(1, piped=False)
@@ -173,7 +173,7 @@ def test_a_message_that_was_sent_before_comes_before(two_ends):
 def test_rows_that_were_asked_for_before_a_message_come_before_it(two_ends, ordered, monkeypatch):
     monkeypatch.setattr(lane_module, "ORDERED", ordered)
     lane, worker, here = two_ends
-    assert lane.ask([1], 0) == 1
+    lane.ask([1], 0)
     here.send_bytes(b"later")
     assert worker.wait()  # rows, though the message is there as well
     worker.take()

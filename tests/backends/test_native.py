@@ -45,6 +45,15 @@ def test_gymnasiums_engines_under_framestack_equal_dummy_under_framestack(mode, 
         assert min(endings.values()) > 2
 
 
+def test_actions_are_those_of_the_call_whatever_becomes_of_the_array():
+    with DummyBackend([cartpole] * 2) as ours, NativeBackend(SyncVectorEnv([cartpole] * 2)) as theirs:
+        np.testing.assert_array_equal(ours.reset(seed=1)[0], theirs.reset(seed=1)[0])
+        actions = np.array([0, 1])
+        theirs.step_async(actions)
+        actions[:] = 1, 0
+        np.testing.assert_array_equal(ours.step([0, 1])[0], theirs.step_wait()[0])
+
+
 def test_cartpoles_own_vector_class_ignores_the_mask_so_a_masked_reset_is_refused():
     with NativeBackend(CartPoleVectorEnv(4)) as env:
         env.reset(seed=3)

@@ -13,6 +13,8 @@ from gymnasium.error import ClosedEnvironmentError
 
 from tests.faults.faulty import Faulty, ask, factories
 from tests.waiting import LONG, gone, until
+from vecwrap.backends.bell import Bell
+from vecwrap.backends.channel import Channel
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
@@ -173,6 +175,25 @@ def test_an_interrupted_wait_can_be_taken_up_again(backend, tmp_path):
                 assert_same(twin.step([1, 2]), env.step_wait(), "step")
         finally:
             signal.signal(signal.SIGUSR1, earlier)
+
+
+def test_an_interrupt_right_after_actions_were_sent_never_shifts_the_answers(backend, monkeypatch):
+    """What was asked for will be answered, though nobody waits for it: no later call may take that for its own."""
+    with backend([Faulty] * 2, workers=2) as env:
+        env.reset(seed=1)
+        sends = (Bell, "ring") if backend.shared else (Channel, "send")
+        send = getattr(*sends)
+
+        def sends_and_is_interrupted(*args):
+            send(*args)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(*sends, sends_and_is_interrupted)
+            env.step([1, 1])
+        for _ in range(2):
+            with pytest.raises(BackendError, match="KeyboardInterrupt came while actions were being sent"):
+                env.step([0, 0])
 
 
 def test_an_interrupt_in_the_middle_of_an_answer_is_never_read_as_another(backend, monkeypatch):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from functools import partial
 from itertools import cycle, product
 
 import gymnasium
@@ -180,3 +181,67 @@ def test_what_comes_back_with_other_spaces_is_refused_before_it_writes(backend, 
         env.step([0])
     env.close()
     assert_nothing_left(before, before)
+
+
+class Informs(gymnasium.Env):
+    """Has infos while it plays and none at its resets; after a crash others. Action 2 ends the worker."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def __init__(self, folder):
+        self.key = "later" if (folder / "crashed").exists() else "x"
+        self.folder, self.steps = folder, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(1, np.float32), {} if self.key == "x" else {"later": 7}
+
+    def step(self, action):
+        self.steps += 1
+        if action == 2:
+            (self.folder / "crashed").touch()
+            os._exit(3)
+        return np.zeros(1, np.float32), 0.0, False, False, {"x": self.steps}
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_infos_of_a_worker_that_died_are_gone_with_it(backend, mode, tmp_path):
+    class SilentAtResets(Informs):
+        def __init__(self):
+            super().__init__(tmp_path / "nowhere")
+            self.folder = tmp_path
+
+    with backend([SilentAtResets] * 2, workers=1, on_failure="restart", autoreset=mode) as env:
+        env.reset(seed=1)
+        for _ in range(4):
+            env.step([0, 0])
+        os.kill(env.health().workers[0].pid, signal.SIGKILL)
+        _, infos = env.reset()
+        assert set(infos) == {"restarted", "_restarted"}
+        for _ in range(4):
+            env.step([0, 0])
+        infos = env.step([2, 0])[4]
+        if mode == "next_step":
+            assert set(infos) == {"restarted", "_restarted"}
+            infos = env.step([0, 0])[4]
+            assert infos == {}
+        else:
+            assert set(infos) - {"final_obs", "_final_obs", "final_info", "_final_info"} == {"restarted", "_restarted"}
+
+
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_infos_that_came_home_before_their_worker_died_are_read_as_they_were_written(backend, tmp_path):
+    with backend([partial(Informs, tmp_path)] * 2, workers=1, on_failure="restart", batch_size=2) as env:
+        env.reset(seed=1)
+        for _ in range(4):
+            env.send([0, 0])
+            env.recv()
+        env.send([0, 2])
+        infos = env.recv()[4]
+        assert infos["x"].tolist() == [5, 0]
+        assert infos["_x"].tolist() == [True, False]
+        assert infos["later"].tolist() == [0, 7]
+        assert infos["_later"].tolist() == [False, True]

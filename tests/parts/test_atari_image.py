@@ -1,9 +1,12 @@
 """Two screens of palette indices become one small grey image, whatever of them has changed since the last."""
 
+from types import SimpleNamespace
+
 import cv2
 import numpy as np
 import pytest
 
+from vecwrap.parts import atari_image
 from vecwrap.parts.atari_image import PooledImage, num_bands, palette
 
 SHAPE = 210, 160
@@ -67,6 +70,26 @@ def test_images_are_the_callers_to_keep():
     np.testing.assert_array_equal(first, kept)
     first[:] = 0
     np.testing.assert_array_equal(image(screens), kept)
+
+
+def test_an_interrupt_at_any_time_leaves_no_stale_band(monkeypatch):
+    """At the first place where anything else is called, and at the second; then the same screens come again."""
+    rng = np.random.default_rng(5)
+    for function in ("pooled", "resized"):
+        image = PooledImage(SHAPE, 84, POOLINGS[0])
+        image(random_screens(rng))
+        screens = random_screens(rng)
+
+        def interrupt(*_, **__):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            if function == "resized":
+                patch.setattr(atari_image, "resized", interrupt)
+            else:
+                patch.setattr(image, "_table", SimpleNamespace(take=interrupt))
+            image(screens)
+        np.testing.assert_array_equal(image(screens), naive(POOLINGS[0], screens, 84))
 
 
 @pytest.mark.parametrize("height", [210, 240])

@@ -4,7 +4,7 @@ import stat
 import pytest
 
 from vecwrap.errors import PlanError
-from vecwrap.parts.run_files import make_folder, unused, write_whole
+from vecwrap.parts.run_files import GrowingFile, make_folder, unused, write_whole
 
 
 def test_a_folder_is_made_with_all_above_it_and_nothing_stays_in_it(tmp_path):
@@ -57,3 +57,29 @@ def test_others_may_read_it_as_far_as_any_new_file(tmp_path):
     (tmp_path / "ordinary").write_text("")
     write_whole(tmp_path / "whole", lambda file: file.write(b""))
     assert (tmp_path / "whole").stat().st_mode == (tmp_path / "ordinary").stat().st_mode
+
+
+class FullDisk:
+    """Takes half of what it is given."""
+
+    def __init__(self, raw):
+        self._raw = raw
+
+    def write(self, data):
+        return self._raw.write(data[: len(data) // 2])
+
+    def __getattr__(self, name):
+        return getattr(self._raw, name)
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_a_piece_for_which_there_was_no_room_leaves_no_trace(new, tmp_path):
+    file = GrowingFile(tmp_path / "file", new=new)
+    file.append("one\n")
+    raw, file._raw = file._raw, FullDisk(file._raw)
+    with pytest.raises(OSError, match="No space left"):
+        file.append("two\n")
+    file._raw = raw
+    file.append("three\n")
+    file.close()
+    assert (tmp_path / "file").read_text() == "one\nthree\n"

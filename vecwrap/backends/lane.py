@@ -87,8 +87,8 @@ class Lane:
         self.there.hush()
         self.back.hush()
 
-    def ask(self, rows: list[int] | None, messages: int) -> int:
-        """Ask for steps of these rows (None: all), after so many messages; gives how many answers will come."""
+    def ask(self, rows: list[int] | None, messages: int) -> None:
+        """Ask for steps of these rows (None: all in one), after so many messages; each is answered by itself."""
         asked, entries, size = self._asked, self._words.entries, self._words.size
         if rows is None:
             entries[asked % size] = messages << 32 | WHOLE
@@ -101,7 +101,6 @@ class Lane:
             answers = len(rows)
         self._asked = self._counts[_ASKED] = asked + answers
         self.there.ring(answers)
-        return answers
 
     def hear(self) -> None:
         """Take note that the bell was rung."""

@@ -108,8 +108,9 @@ class Link:
         assert self.lane is not None
         if expected.seconds is not None and not self.expected:
             self._since = time.monotonic()
-        answers = self.lane.ask(rows, self.messages)
-        self.expected.extend((expected,) * answers)
+        # First, as in ``send``: an interrupt that comes in between must not leave an answer that nobody expects.
+        self.expected.extend((expected,) * (1 if rows is None else len(rows)))
+        self.lane.ask(rows, self.messages)
 
     def answered(self, count: int = 1) -> Expected:
         """Take note of answers; gives what the last of them was expected to be."""

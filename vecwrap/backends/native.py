@@ -84,7 +84,7 @@ class NativeBackend(Backend):
                 f"{self.env_name} steps all {self.num_envs} sub-environments together: expected actions for all, "
                 f"got {len(env_ids)}; a backend of vecwrap's own (dummy, subprocess, shmem) takes some"
             )
-        self._request = ("step", actions, env_ids)
+        self._request = ("step", batches.copy(actions), env_ids)  # the caller's own may change before the engine steps
 
     def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         arguments: dict[str, Any] = {}

@@ -262,6 +262,9 @@ class WorkerBackend(Backend, Generic[_Worker]):
                 f"{reason}{said}\n{remedy}", worker=worker.number, env_ids=tuple(worker.env_ids), **facts
             )
 
+        if hasattr(self, "slots"):
+            for i in worker.env_ids:
+                self.slots.leave_cells(i)
         if self._lose(list(worker.env_ids), reason, made=worker.made):
             if "values" in owed:
                 self._unanswered = error(

@@ -21,6 +21,7 @@ __all__ = ["Image", "PooledImage", "num_bands", "palette", "pooled_greys", "resi
 
 Image = NDArray[np.uint8]
 
+UNSEEN = 1  # no palette index: those are even
 NTSC = """
     000000 4a4a4a 6f6f6f 8e8e8e aaaaaa c0c0c0 d6d6d6 ececec
     484800 69690f 86861d a2a22a bbbb35 d2d240 e8e84a fcfc54
@@ -75,10 +76,11 @@ class PooledImage:
         changed = np.flatnonzero((bands.view(eight) != self._seen.view(eight)).any(axis=(0, 2)))
         if len(changed):
             new = bands[:, changed]
-            self._seen[:, changed] = new
             greys = self._table.take(new[0].astype(np.uint16) << 8 | new[1]).reshape(-1, self._width)
             small = resized(self._cv2, greys, len(changed) * self._rows, self._size)
+            self._seen[:, changed] = UNSEEN  # an interrupt from here on leaves them to be made again
             self._image[changed] = small.reshape(-1, self._rows, self._size)
+            self._seen[:, changed] = new
         return self._image.reshape(self._size, self._size).copy()
 
 

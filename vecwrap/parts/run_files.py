@@ -51,7 +51,7 @@ class GrowingFile:
             if self._raw.write(data) != len(data):
                 raise OSError(errno.ENOSPC, "No space left on device")
         except OSError:
-            self._raw.truncate(self._size)
+            self.cut(self._size)
             raise
         self._size += len(data)
 

@@ -192,7 +192,7 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
         lost = self._life_lost()
         self.game_goes_on = lost and not (terminated or truncated)
         if self._settings.clip_reward:
-            reward = float((reward > 0) - (reward < 0))
+            reward = float(np.sign(reward))
         return self._player.image(), reward, terminated or lost, truncated, info
 
     def _new_game(self, seed: int | None, options: dict[str, Any] | None) -> dict[str, Any]:
