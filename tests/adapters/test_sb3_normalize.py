@@ -142,6 +142,43 @@ def test_original_and_normalised_turn_into_each_other():
     venv.close()
 
 
+@pytest.mark.parametrize("members", [False, True])
+def test_originals_are_given_though_the_statistics_were_replaced_since(members):
+    layers = [{"normalize": {"keys": ["place"]} if members else {}}]
+    venv, training = (adapted(partial(Cliff, members), 2, layers) for _ in range(2))
+    raw = DummyVecEnv([partial(Cliff, members)] * 2)
+    for env in (venv, training, raw):
+        env.seed(3)
+        env.reset()
+    training.step(np.ones(2, int))
+    for replace in (
+        lambda: sync_envs_normalization(training, venv),
+        lambda: setattr(venv, "norm_reward", False),
+        lambda: setattr(venv, "ret_rms", training.ret_rms),
+    ):
+        venv.step(np.ones(2, int))
+        expected, rewards, *_ = raw.step(np.ones(2, int))
+        replace()
+        for key in ("place", "gear", "wind") if members else (None,):
+            np.testing.assert_array_equal(of(venv.get_original_obs(), key), of(expected, key))
+        np.testing.assert_array_equal(venv.get_original_reward(), rewards)
+    venv.close()
+    training.close()
+
+
+def test_originals_are_given_after_a_load():
+    venv = adapted(Cliff, 2, ["normalize"])
+    venv.reset()
+    saved = venv.vecwrap_env.state_dict()
+    original = venv.get_original_obs()
+    for _ in range(3):
+        venv.step(np.ones(2, int))
+    venv.vecwrap_env.load_state_dict(saved)
+    np.testing.assert_array_equal(venv.get_original_obs(), original)
+    np.testing.assert_array_equal(venv.get_original_reward(), np.zeros(2))
+    venv.close()
+
+
 # -- evaluation --------------------------------------------------------------------------------------------------------
 
 

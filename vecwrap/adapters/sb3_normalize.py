@@ -88,8 +88,8 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         """
         if self._observations is None:
             return batches.copy(self._shown)
-        original = self._observations.original()
-        if self._stepped and not _same(self.normalize_obs(original), self._shown):
+        original, shown = self._observations.original(), self._observations.last_shown()
+        if self._stepped and shown is not None and not _same(shown, self._shown):
             _refuse("observations", "normalize_obs")
         return original
 
@@ -101,8 +101,8 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         """
         if self._rewards is None:
             return self._paid.copy()
-        original = self._rewards.original()
-        if self._stepped and not _same(self._scaled(original).astype(np.float32), self._paid):
+        original, shown = self._rewards.original(), self._rewards.last_shown()
+        if self._stepped and shown is not None and not _same(shown.astype(np.float32), self._paid):
             _refuse("rewards", "normalize_reward")
         return original.astype(np.float32)
 
@@ -112,7 +112,7 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
 
     def normalize_reward(self, reward: Array) -> Array:
         """Normalise rewards as the layer does; nothing is counted."""
-        return self._scaled(reward) if self._norm_reward else reward
+        return self._rewards._normalised(reward) if self._rewards is not None and self._norm_reward else reward
 
     def unnormalize_obs(self, obs: Any) -> Any:
         """Undo ``normalize_obs``; a terminal observation of the last step is given as it came."""
@@ -133,11 +133,6 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         if self._rewards is None or not self._norm_reward:
             return reward
         return np.asarray(reward * self._rewards.statistics.scale(self._rewards._epsilon))
-
-    def _scaled(self, reward: Array) -> Array:
-        assert self._rewards is not None
-        scaled = reward / self._rewards.statistics.scale(self._rewards._epsilon)
-        return np.asarray(np.clip(scaled, -self._rewards._clip, self._rewards._clip))
 
     # -- statistics ----------------------------------------------------------------------------------------------------
 

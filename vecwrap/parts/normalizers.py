@@ -70,7 +70,7 @@ class ObservationNormalizer:
         self._shown = {key: LastRows(box, num_envs) for key, box in scaled.items()}
         self._original = LastRows(space, num_envs)
         self.final: Batch | None = None
-        self._begun = False
+        self._begun = self._has_shown = False
 
     def on_step(self, step: StepResult, training: bool) -> None:
         """Count what counts where ``training``; then normalise both observations with the statistics as they are."""
@@ -78,7 +78,7 @@ class ObservationNormalizer:
             self._count(step)
         self._original.put(step.rows, step.observations)
         self.final = step.final_obs
-        self._begun = True
+        self._begun = self._has_shown = True
         live = step.live
         rests = np.count_nonzero(live) < len(live)
         observations = self._normalised(step.observations)
@@ -95,6 +95,13 @@ class ObservationNormalizer:
         """Give all n rows as they came in last, as fresh arrays."""
         _refuse_unbegun(self._begun)
         return self._original.all()
+
+    def last_shown(self) -> Batch | None:
+        """Give all n rows as they were given out last, not to be written into; None where none were since a load."""
+        if not self._has_shown:
+            return None
+        whole = slice(None)
+        return members.with_new(self._original.of(whole), {key: shown.of(whole) for key, shown in self._shown.items()})
 
     def layer_statistics(self) -> dict[str, RunningStatistics]:
         """The statistics of the observations, by the names that errors use."""
@@ -127,7 +134,7 @@ class ObservationNormalizer:
             statistics.load(state["statistics"][_text(key)], where)
             self._shown[key].load(state["shown"][_text(key)], where)
         self._original.load(state["original"], f"{self._layer}: original observations")
-        self._begun = bool(state["begun"])
+        self._begun, self._has_shown = bool(state["begun"]), False
 
     def _count(self, step: StepResult) -> None:
         """Every observation that an episode goes on from: those that open one, and those that end none."""
@@ -181,7 +188,8 @@ class RewardNormalizer:
         self.statistics = RunningStatistics()
         self.returns = np.zeros(num_envs)
         self._original = np.zeros(num_envs)
-        self._begun = False
+        self._shown = np.zeros(num_envs)
+        self._begun = self._has_shown = False
 
     def on_step(self, step: StepResult, training: bool) -> None:
         """Count the returns of rows that acted where ``training``, normalise, begin anew where an episode ended."""
@@ -198,14 +206,18 @@ class RewardNormalizer:
         over = step.first | step.dones
         self.returns[step.rows] = np.where(over, 0.0, returns) if np.count_nonzero(over) else returns
         self._original[step.rows] = step.rewards
-        self._begun = True
-        scaled = step.rewards / self.statistics.scale(self._epsilon)
-        step.rewards = _clipped(scaled, self._clip)
+        self._begun = self._has_shown = True
+        step.rewards = self._normalised(step.rewards)
+        self._shown[step.rows] = step.rewards
 
     def original(self) -> FloatArray:
         """Give (n,) rewards as they came in last."""
         _refuse_unbegun(self._begun)
         return self._original.copy()
+
+    def last_shown(self) -> FloatArray | None:
+        """Give (n,) rewards as they were given out last, not to be written into; None where none were since a load."""
+        return self._shown if self._has_shown else None
 
     def layer_statistics(self) -> dict[str, RunningStatistics]:
         """The statistics of the returns."""
@@ -238,7 +250,7 @@ class RewardNormalizer:
         self.statistics.load(state["statistics"], f"{self._layer}: rewards")
         self.returns = np.array(state["returns"], dtype=np.float64)
         self._original = np.array(state["original"], dtype=np.float64)
-        self._begun = bool(state["begun"])
+        self._begun, self._has_shown = bool(state["begun"]), False
 
     def _count(self, returns: FloatArray, step: StepResult) -> None:
         try:
@@ -246,6 +258,10 @@ class RewardNormalizer:
         except FloatingPointError:
             raise _not_finite(self._layer, "rewards", step.rewards, step.acted, step) from None
         self.statistics.merge(batch)
+
+    def _normalised(self, rewards: Array) -> Array:
+        scaled = np.asarray(rewards / self.statistics.scale(self._epsilon))
+        return _clipped(scaled, self._clip)
 
 
 def _not_finite(layer: str, what: str, values: Array, counted: BoolArray, step: StepResult) -> NotFiniteError:
