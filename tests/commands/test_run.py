@@ -263,6 +263,28 @@ def test_what_fails_stands_in_the_folder_too(capsys):
     assert [row["steps"] for row in progress()] == ["0"]
 
 
+def test_an_exception_of_a_layer_of_the_users_leaves_the_end_in_the_folder(here, capsys):
+    (here / "mine").mkdir()
+    (here / "mine" / "layers.py").write_text(
+        "from vecwrap.wrapper import VecEnvWrapper\n\n\n"
+        "class Stumbles(VecEnvWrapper):\n"
+        "    steps = 0\n\n"
+        "    def on_step(self, step):\n"
+        "        self.steps += 1\n"
+        "        if self.steps == 6:  # the reset's, and four\n"
+        "            raise ValueError('no such shape')\n"
+    )
+    with pytest.raises(ValueError, match="no such shape"):
+        run(f"{WALK} | mine.layers:Stumbles", "--steps", 400)
+    sys.modules.pop("mine.layers", None)
+    assert "agent steps  8 in" in capsys.readouterr().out
+    assert (facts()["end"], facts()["steps"]) == ("failed: ValueError: no such shape", 8)
+    assert facts()["ended"] is not None
+    assert "error: ValueError: no such shape" in Path("out/log.txt").read_text()
+    assert [row["steps"] for row in progress()] == ["8"]
+    assert not Path("out/stats.npz").exists()  # normalize has counted a step that came to no end
+
+
 @pytest.mark.parametrize("backend", ["subprocess", "shmem"])
 def test_statistics_are_saved_though_the_workers_are_gone(capsys, backend):
     line = f"toys_of_cli:Dies n=2 backend={backend} backend.workers=2 | normalize"

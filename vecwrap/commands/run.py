@@ -71,7 +71,7 @@ def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, lo
         loaded: the run folder that it was loaded from, whose statistics it uses.
 
     Raises:
-        VecwrapError: after the summary, where stepping failed.
+        VecwrapError: after the summary, where stepping failed; and so anything else that a layer raised.
     """
     out = settings.out
     if settings.snapshot is not None and settings.snapshot.suffix not in PICTURES:
@@ -122,7 +122,7 @@ class _Running:
         self.folder = self._monitor.dir
         self.journal: Journal | None = None
         self._tally = Tally(self._monitor.stats_key)
-        self._failure: VecwrapError | None = None
+        self._failure: Exception | None = None
         self._picture = "none"
         self._description = repr(env)
         self._restarts = 0
@@ -149,8 +149,9 @@ class _Running:
             self._picture = _save_picture(self._env, self._settings.snapshot or self.folder / "tiles.png")
         except KeyboardInterrupt:  # the second Ctrl-C
             self._interrupt.asked = torn = True
-        except VecwrapError as error:
+        except Exception as error:
             self._failure = error
+            torn = not isinstance(error, VecwrapError)  # a layer raised in the middle of a step
         self._count_restarts()
         if self.journal is not None:
             self.journal.note(self._env, self._tally, self._restarts, torn=torn)
@@ -162,7 +163,7 @@ class _Running:
         if self.journal is not None:
             self.journal.say(summary)
             if self._failure is not None:
-                self.journal.say(Text(f"error: {self._failure}"))
+                self.journal.say(Text(f"error: {_said(self._failure)}"))
             self.journal.end(end, self._tally, self._restarts)
         if self._failure is not None:
             raise self._failure
@@ -232,7 +233,7 @@ class _Running:
 
     def _end(self) -> str:
         if self._failure is not None:
-            return f"failed: {self._failure}"
+            return f"failed: {_said(self._failure)}"
         return f"interrupted by {self._by()}" if self._interrupt.asked else "finished"
 
     def _by(self) -> str:
@@ -263,6 +264,11 @@ class _Running:
         if self.journal is not None:
             lines.append(("folder", f"{self.journal.folder}, rebuilt by: vecwrap load {self.journal.folder}"))
         return name_table(lines)
+
+
+def _said(error: Exception) -> str:
+    """What an exception says; of one that is not ours, its kind too."""
+    return str(error) if isinstance(error, VecwrapError) else f"{type(error).__name__}: {error}"
 
 
 def _first(paths: Sequence[Path], most: int = 3) -> list[str]:
