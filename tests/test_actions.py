@@ -79,3 +79,17 @@ def test_debug_names_the_first_action_outside_the_space():
         ArgumentError, match=r"actions\[1\], for sub-environment 5: expected an element of Discrete\(3\)"
     ):
         refuse_outside(spaces.Discrete(3), actions, np.array([2, 5]))
+
+
+@pytest.mark.parametrize(
+    ("space", "actions"),
+    [
+        (spaces.Box(0, 255, (1,), np.uint8), [[300], [1]]),
+        (spaces.Box(0, 255, (1,), np.uint8), [[3], [-1]]),
+        (spaces.Discrete(3), np.array([1, 2**63], np.uint64)),
+        (spaces.MultiBinary(1), np.array([[1], [200]])),
+    ],
+)
+def test_integers_that_the_spaces_dtype_cannot_hold_are_refused_and_not_wrapped(space, actions):
+    with pytest.raises(ArgumentError, match=f"actions: expected integers that {space.dtype} can hold, got"):
+        conform_actions(space, actions, 2)

@@ -65,9 +65,13 @@ def _conform_array(space: spaces.Space[Any], actions: Any, num_rows: int, path: 
             f"{path}: expected shape {shape}, one action of {space} for each of {num_rows} sub-environments, "
             f"got {_form(actions, array)}"
         )
-    if not np.can_cast(array.dtype, space.dtype, "same_kind") and not (
-        array.dtype.kind in "iu" and np.dtype(space.dtype).kind in "iu"
-    ):
+    if array.dtype.kind in "iu" and np.dtype(space.dtype).kind in "iu":
+        limits = np.iinfo(space.dtype)
+        if array.size and not (limits.min <= array.min() and array.max() <= limits.max):
+            raise ArgumentError(
+                f"{path}: expected integers that {space.dtype} can hold, got {array.min()} to {array.max()}"
+            )
+    elif not np.can_cast(array.dtype, space.dtype, "same_kind"):
         raise ArgumentError(f"{path}: expected dtype {space.dtype} for {space}, got {array.dtype}")
     return array.astype(space.dtype)
 
