@@ -14,7 +14,7 @@ from vecwrap.cli import main
 from vecwrap.commands.tune import read_seconds
 from vecwrap.spec import PipelineSpec
 from vecwrap.tuning import search
-from vecwrap.tuning.candidates import BackendKind
+from vecwrap.tuning.candidates import BackendKind, candidates
 
 PIPELINE = "CartPole-v1 n=2 seed=1 backend=dummy | framestack:2 | monitor:dir=runs/mine"
 SLOW = """
@@ -64,6 +64,23 @@ def test_the_table_ends_in_lines_that_can_be_pasted(quick, capsys, monkeypatch):
     pasted = next(line.strip() for line in out.splitlines() if line.startswith("    backend: "))
     assert PipelineSpec.from_yaml(f"env: CartPole-v1\n{pasted}").backend.name == "dummy"
     assert list(quick.iterdir()) == []  # the monitor's folder is left alone
+
+
+def test_a_pipeline_that_no_line_can_hold_gets_lines_of_a_file_alone(quick, capsys, monkeypatch):
+    (quick / "listing.py").write_text(
+        "from vecwrap.backends.dummy import DummyBackend\n\n\n"
+        "class Listing(DummyBackend):\n"
+        "    def __init__(self, *args, names=(), **kwargs):\n"
+        "        super().__init__(*args, **kwargs)\n"
+    )
+    (quick / "mine.yaml").write_text("env: CartPole-v1\nn: 2\nbackend: {name: 'listing:Listing', names: [a, b]}\n")
+    monkeypatch.setattr(search, "candidates", lambda *given: (candidates(*given)[0][:1], []))  # what it has now
+    assert main(["tune", "mine.yaml", "--budget", "2min"]) == 0
+    sys.modules.pop("listing", None)
+    out = capsys.readouterr().out
+    pasted = next(line.strip() for line in out.splitlines() if line.startswith("    backend: "))
+    assert PipelineSpec.from_yaml(f"env: CartPole-v1\n{pasted}").backend.options == {"names": ["a", "b"]}
+    assert "in a line" not in out
 
 
 def test_json_holds_every_sample(quick, capsys):

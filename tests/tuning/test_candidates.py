@@ -6,7 +6,7 @@ from vecwrap import registry
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.spec import PipelineSpec
 from vecwrap.tuning.candidates import BackendKind, Situation, backend_kinds, candidates
-from vecwrap.tuning.measurements import EnvCost
+from vecwrap.tuning.measurements import Candidate, EnvCost
 
 COST = EnvCost(100e-6, 5e-6, 1000, 1.0, 50e-6, 0.1, 0.01, 2.0, 16)  # a step computes, always as long
 WAITS = replace(COST, busy=0.02)
@@ -126,3 +126,26 @@ def test_the_lines_are_read_back_as_the_settings():
         text = "\n".join(["env: CartPole-v1", "n: 8", *candidate.lines])
         assert PipelineSpec.from_yaml(text) == expected
         assert PipelineSpec.parse(f"CartPole-v1 n=8 {candidate.in_a_line}") == expected
+
+
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        Candidate("mybk:Mine"),
+        Candidate("mybk:Mine", {"workers": 2}, 4),
+        Candidate("shmem", {"step_timeout": float("inf"), "start_method": "on"}),
+        Candidate("shmem", {"note": "a b, c: #d", "empty": None}),
+    ],
+)
+def test_import_paths_and_unusual_values_are_read_back_too(candidate):
+    expected = PipelineSpec("CartPole-v1", **candidate.settings)
+    assert PipelineSpec.from_yaml("\n".join(["env: CartPole-v1", *candidate.lines])) == expected
+    assert PipelineSpec.parse(f"CartPole-v1 {candidate.in_a_line}") == expected
+
+
+@pytest.mark.parametrize("value", [[1, "two"], [], {"a": [1]}, {}])
+def test_what_no_line_can_hold_has_none_but_lines_of_a_file(value):
+    candidate = Candidate("shmem", {"mine": value}, 4)
+    expected = PipelineSpec("CartPole-v1", **candidate.settings)
+    assert PipelineSpec.from_yaml("\n".join(["env: CartPole-v1", *candidate.lines])) == expected
+    assert candidate.in_a_line is None

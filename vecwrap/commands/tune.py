@@ -122,7 +122,8 @@ def _show(tuned: Tuned, seconds: float, console: Console) -> None:
     console.print(Text(recommendation.reason))
     for line in recommendation.candidate.lines:
         console.print(Text(f"    {line}", style="bold green"))
-    console.print(Text(f"in a line: {recommendation.candidate.in_a_line}", style="dim"))
+    if (in_a_line := recommendation.candidate.in_a_line) is not None:
+        console.print(Text(f"in a line: {in_a_line}", style="dim"))
     if recommendation.other_loop is not None:
         console.print(Text(f"\nA loop that calls send and recv, and acts on whoever is ready, would do "
                            f"{recommendation.other_reason}:"))  # fmt: skip

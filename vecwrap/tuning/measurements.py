@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from vecwrap.errors import SpecError
+from vecwrap.spec import PipelineSpec
+
 __all__ = ["Candidate", "EnvCost", "Trial"]
 
 WAITING = 0.5  # of a core: a step that keeps less of one busy waits for something else
@@ -94,22 +97,26 @@ class Candidate:
         """Lines to paste into a pipeline's file.
 
         >>> print(*Candidate("shmem", {"workers": 4, "on_failure": "restart"}, 8).lines, sep="; ")
-        backend: {name: shmem, workers: 4, on_failure: "restart"}; batch_size: 8
+        backend: {name: shmem, workers: 4, on_failure: restart}; batch_size: 8
         """
-        options = "".join(f", {key}: {json.dumps(value)}" for key, value in self.options.items())
-        backend = f"backend: {{name: {self.backend}{options}}}" if options else f"backend: {self.backend}"
-        return (backend, *([f"batch_size: {self.batch_size}"] if self.batch_size is not None else []))
+        return tuple(self._spec.to_yaml().splitlines()[1:])
 
     @property
-    def in_a_line(self) -> str:
-        """The same for a pipeline in one line.
+    def in_a_line(self) -> str | None:
+        """The same for a pipeline in one line; None where no line can hold it.
 
         >>> Candidate("shmem", {"workers": 4}, 8).in_a_line
         'backend=shmem backend.workers=4 batch_size=8'
         """
-        options = [f"backend.{key}={json.dumps(value)}" for key, value in self.options.items()]
-        batch = [f"batch_size={self.batch_size}"] if self.batch_size is not None else []
-        return " ".join([f"backend={self.backend}", *options, *batch])
+        try:
+            return self._spec.format().partition(" ")[2]
+        except SpecError:
+            return None
+
+    @property
+    def _spec(self) -> PipelineSpec:
+        """A pipeline that says this and an environment, which comes first."""
+        return PipelineSpec("ENV", **self.settings)
 
     def does_as(self, other: Candidate) -> bool:
         """Whether both are the same settings."""
