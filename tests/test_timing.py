@@ -8,6 +8,7 @@ from vecwrap.sub_env import SubEnvFactory
 from vecwrap.testing.compare import assert_same
 from vecwrap.timing import Stopwatch
 from vecwrap.vec_env import VecEnv
+from vecwrap.viewer import Viewer
 from vecwrap.wrapper import VecEnvWrapper
 
 
@@ -146,6 +147,54 @@ def test_partial_batches_are_timed_too():
         env.recv()
     assert spent(watch)["Outer"] == 2 * 5 + 2 * 7
     assert watch.steps == 2
+
+
+class Seen(Works):
+    """The same with frames."""
+
+    metadata = {"render_modes": ["rgb_array"]}
+    render_mode = "rgb_array"
+
+    def render(self):
+        return np.zeros((20, 20, 3), np.uint8)
+
+
+class Stub:
+    """A window that nobody sees; each picture but the first costs 19."""
+
+    def __init__(self, title, picture):
+        self.open = True
+
+    def show(self, picture):
+        CLOCK.now += 19
+
+    def close(self):
+        self.open = False
+
+
+def test_the_window_has_what_it_takes_and_the_face_has_not(monkeypatch):
+    monkeypatch.setattr("vecwrap.viewer.refuse_without_display", lambda: None)
+    monkeypatch.setattr("vecwrap.viewer.Window", Stub)
+    env = Viewer(Outer(DummyBackend([Seen] * 3)), fps=float("inf"))
+    env.reset()
+    with Stopwatch(env, clock=CLOCK) as watch:
+        for _ in range(3):
+            env.step([0, 0, 0])
+    assert spent(watch) == {"Seen": 3 * 33, "Outer": 3 * 12, "window": 3 * 19}
+    assert [part.name for part in watch.parts][-4:] == ["Outer", "window", "face", "other"]
+    env.close()
+
+
+def test_the_environment_is_called_by_its_own_id_under_gymnasiums_make_vec():
+    before = dict(gymnasium.registry)
+    try:
+        vecwrap.register("vecwrap-tests/Timed-v0", "CartPole-v1 backend=dummy")
+        env = gymnasium.make_vec("vecwrap-tests/Timed-v0", num_envs=2, vectorization_mode="vector_entry_point")
+    finally:
+        gymnasium.registry.clear()
+        gymnasium.registry.update(before)
+    assert [part.name for part in Stopwatch(env).parts if part.kind == "environment"] == ["CartPole-v1"]
+    env.close()
 
 
 def attributes(env):

@@ -22,9 +22,10 @@ from vecwrap.vec_env import VecEnv
 
 __all__ = ["Kind", "Part", "Stopwatch"]
 
-Kind: TypeAlias = Literal["environment", "layer", "backend", "face", "policy", "other"]
+Kind: TypeAlias = Literal["environment", "layer", "backend", "window", "face", "policy", "other"]
 
 FACE = ("step", "step_async", "step_wait", "reset", "reset_async", "reset_wait", "send", "recv")
+ROWS = ("_send", "_send_reset", "_receive")
 
 
 @dataclass
@@ -61,8 +62,9 @@ class Stopwatch:
         clock: in nanoseconds.
 
     Attributes:
-        parts: inner first: the environment, its layers, the backend, the vector's layers, the face; then what
-            ``timed`` named; ``other`` is what runs outside of all of these: the loop that drives the environment.
+        parts: inner first: the environment, its layers, the backend, the vector's layers, the window where there is
+            one, the face; then what ``timed`` named; ``other`` is what runs outside of all of these: the loop that
+            drives the environment.
 
     >>> import vecwrap
     >>> env = vecwrap.build("CartPole-v1", n=2, wrappers=["framestack:4"], backend="dummy")
@@ -154,8 +156,10 @@ class Stopwatch:
         yield from self._backend_places(root)
         for layer in reversed(layers):
             part = Part(_name(layer), "layer", "in this process, around the vector")
-            for name in ("_send", "_send_reset", "_receive"):
-                yield layer, name, part
+            yield from ((layer, name, part) for name in ROWS)
+        if self._env is not self._env.layers[0]:  # a window around the chain is no layer of it
+            window = Part("window", "window", "shows the frames, and waits until the next are due")
+            yield from ((self._env, name, window) for name in ROWS)
         face = Part("face", "face", "checks the actions, makes the five-tuple")
         for name in FACE:
             yield self._env, name, face
@@ -169,7 +173,7 @@ class Stopwatch:
         elif isinstance(root, Backend):
             if isinstance(root, DummyBackend):
                 wait.what = "the loop over the sub-environments"
-                yield from _sub_env_places(root.local.sub_envs, root.spec.id if root.spec else root.env_name)
+                yield from _sub_env_places(root.local.sub_envs, root.env_id)
             elif isinstance(root, ProcessBackend) and root.own is not None:
                 yield root.own, "run", Part("parent_share", "backend", "steps the sub-environments of this process")
             yield root, "_poll", wait
