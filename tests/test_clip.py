@@ -65,6 +65,7 @@ def test_all_frames_are_there_and_it_plays_at_the_speed_of_the_video(video, tmp_
         ({"start": 0.25}, list(range(10, 20))),
         ({"start": 0.1, "seconds": 0.2}, list(range(4, 12))),
         ({"start": 0.1, "seconds": 0.2, "fps": 20}, [4, 6, 8, 10]),
+        ({"fps": 39}, list(range(0, 20, 2))),
         ({"fps": 16}, [0, 3, 6, 9, 12, 15, 18]),
     ],
 )
@@ -95,6 +96,26 @@ def test_a_gif_never_has_more_frames_than_browsers_play(tmp_path):
             durations.append(image.info["duration"])
     assert min(durations) >= 20
     assert sum(durations) == pytest.approx(200, abs=25)
+
+
+@pytest.mark.parametrize("kind", [".webp", ".gif"])
+def test_one_frame_is_a_picture_too(video, tmp_path, kind):
+    clip = Clip(video).save(tmp_path / f"clip{kind}", start=0.1, seconds=0.02)
+    with Image.open(clip.path) as image:
+        assert image.n_frames == 1
+        pixels = np.asarray(image.convert("RGB")).astype(int)
+    assert pixels[30, -5].mean() == pytest.approx(shade(4), abs=3)
+
+
+@pytest.mark.parametrize("kind", [".webp", ".gif"])
+def test_of_an_animated_picture_no_frames_are_read(video, tmp_path, kind):
+    clip = Clip(video).save(tmp_path / f"clip{kind}", width=45)
+    message = rf"clip{kind}: expected a video \.mp4 to read frames from, got an animated picture; give the video"
+    with pytest.raises(ClipError, match=message):
+        next(clip.frames())
+    with pytest.raises(ClipError, match=message):
+        clip.save(tmp_path / "again.gif")
+    assert not (tmp_path / "again.gif").exists()
 
 
 def test_what_cannot_be_done_is_said(video, tmp_path):

@@ -64,7 +64,7 @@ class Clip:
         """Give the frames one by one, each (height, width, 3) uint8.
 
         Raises:
-            ClipError: the file cannot be read.
+            ClipError: the file cannot be read, or is no ``.mp4``.
         """
         _, frames = self._read()
         yield from frames
@@ -85,7 +85,8 @@ class Clip:
         Args:
             path: a file ``.webp``, or ``.gif`` with at most 256 colours a frame.
             width: the greatest, in pixels; a wider video is scaled down.
-            fps: frames a second at most, the others are left out; None: all, but no more than 60, in a GIF 50.
+            fps: frames a second at most; every second, third, ... frame of the video is taken, so ``fps=24`` leaves 20
+                of 60 a second. None: all, but no more than 60, in a GIF 50.
             start: seconds to leave out at the beginning.
             seconds: how many to take; None: all that follow.
 
@@ -93,8 +94,8 @@ class Clip:
             The new file.
 
         Raises:
-            ClipError: numbers that make no sense, a file of another kind or that cannot be read or written, or nothing
-                is left.
+            ClipError: numbers that make no sense, a file of another kind or that cannot be read or written, this is no
+                ``.mp4``, or nothing is left.
         """
         import imageio.v3
 
@@ -115,12 +116,13 @@ class Clip:
             raise ClipError(f"clip: {self.path}: nothing is left from second {start:g} on")
         began.append(began[-1] + (began[-1] - began[-2] if len(began) > 1 else 1 / rate))
         ticks = np.round((np.array(began) - began[0]) * 1000 / _UNIT[kind]).astype(int)
+        durations = (np.diff(ticks) * _UNIT[kind]).tolist()  # of rounded times, so that nothing adds up
         content = imageio.v3.imwrite(
             "<bytes>",
             np.stack(chosen),
             plugin="pillow",
             extension=kind,
-            duration=(np.diff(ticks) * _UNIT[kind]).tolist(),  # of rounded times, so that nothing adds up
+            duration=durations if len(durations) > 1 else durations[0],  # Pillow takes no list for one frame
             loop=0,
             **_WITHOUT_LOSS[kind],
         )
@@ -132,6 +134,11 @@ class Clip:
 
     def _read(self) -> tuple[float, Iterator[NDArray[np.uint8]]]:
         """How many frames a second there are, and the frames."""
+        if self.path.suffix in _ANIMATED:
+            raise ClipError(
+                f"clip: {self.path}: expected a video .mp4 to read frames from, got an animated picture; give the "
+                "video that it was made of"
+            )
         cv2 = load_cv2("clip")
         capture = cv2.VideoCapture(str(self.path))
         rate = float(capture.get(cv2.CAP_PROP_FPS)) if capture.isOpened() else 0.0

@@ -36,11 +36,13 @@ def test_every_option_does_what_save_does(video, capsys):
     ("arguments", "status", "said"),
     [
         (["missing.mp4", "out.gif"], 2, "missing.mp4: no such file"),
+        (["video.webp", "out.gif"], 2, "clip: video.webp: expected a video .mp4"),
         (["video.mp4", "out.png"], 2, "expected a file .webp or .gif to write"),
         (["video.mp4", "out.gif", "--start", "-1"], 2, "--start"),
     ],
 )
 def test_a_mistake_is_one_message(video, capsys, arguments, status, said):
+    Clip("video.mp4").save("video.webp")
     assert main(["clip", *arguments]) == status
     error = capsys.readouterr().err
     assert said in error

@@ -166,7 +166,11 @@ def clip(
     width: Annotated[int | None, typer.Option(min=1, help="The greatest, in pixels. Default: the video's.")] = None,
     fps: Annotated[
         float | None,
-        typer.Option(min=0.1, help="Frames a second at most; it plays at the video's speed. Default: the video's."),
+        typer.Option(
+            min=0.1,
+            help="Frames a second at most: every second, third, ... frame of the video is taken, and it plays at the "
+            "video's speed. Default: the video's.",
+        ),
     ] = None,
     start: Annotated[float, typer.Option(min=0, help="Seconds to leave out at the beginning.")] = 0.0,
     seconds: Annotated[
