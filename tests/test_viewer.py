@@ -1,7 +1,9 @@
 """render_mode="human": one window for all sub-environments, looked at and closed under Xvfb."""
 
+import contextlib
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -340,6 +342,32 @@ def test_an_opencv_without_windows_is_named(shown, monkeypatch, tmp_path, stub, 
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with human(make(1)) as env, pytest.raises(PlanError, match=said):
         env.reset()
+
+
+HIDDEN = """
+WINDOW_NORMAL = WINDOW_KEEPRATIO = WINDOW_GUI_NORMAL = WND_PROP_VISIBLE = COLOR_RGB2BGR = 0
+namedWindow = resizeWindow = imshow = cvtColor = lambda *_: None
+waitKey = lambda _: 255
+getWindowProperty = lambda *_: 1
+"""
+
+
+def test_a_window_opens_in_a_process_that_holds_many_files(monkeypatch, tmp_path):
+    (tmp_path / "cv2.py").write_text(HIDDEN)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("DISPLAY", ":4095")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2000:
+        pytest.skip("needs 2000 descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
+    with contextlib.ExitStack() as files:
+        files.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        while files.enter_context(open(os.devnull)).fileno() < 1024:  # noqa: PTH123
+            pass
+        window = Window("many", np.zeros((4, 4, 3), np.uint8))
+        files.callback(window.close)
+        window.show(np.ones((4, 4, 3), np.uint8))
+        assert window.open
 
 
 def test_a_plan_of_it_needs_no_display_and_says_that_there_will_be_a_window(monkeypatch):

@@ -63,9 +63,8 @@ class Window:
         script = str(Path(__file__).with_name("window_process.py"))
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", script, str(theirs.fileno()), title],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
+                [sys.executable, "-P", script, "0", title],
+                stdin=theirs,  # a small descriptor, however many are open here
                 stdout=self._said,
                 stderr=self._said,
                 start_new_session=True,
@@ -128,7 +127,9 @@ class Window:
     def _listen(self, *, wait: bool = False) -> None:
         """Take in what it said; with ``wait``, at least until the last picture is shown or the window is gone."""
         while self._open:
-            if not select.select([self._connection], [], [], PATIENCE if wait and self._busy else 0)[0]:
+            poller = select.poll()  # select() takes no descriptor from 1024 on
+            poller.register(self._connection, select.POLLIN)
+            if not poller.poll(PATIENCE * 1000 if wait and self._busy else 0):
                 self._open = not (wait and self._busy)
                 return
             try:
