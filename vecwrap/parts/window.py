@@ -64,7 +64,7 @@ class Window:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", script, "0", title],
-                stdin=theirs,  # a small descriptor, however many are open here
+                stdin=theirs.fileno(),  # a small descriptor, however many are open here
                 stdout=self._said,
                 stderr=self._said,
                 start_new_session=True,
