@@ -3,6 +3,7 @@
 import itertools
 import multiprocessing
 import os
+import signal
 import time
 
 import gymnasium
@@ -51,6 +52,20 @@ def test_all_of_them_step_at_the_same_time_and_their_rates_are_added(tmp_path):
     assert 0 < rate <= 3 * 1000  # each step sleeps a millisecond at least
     sampler.close()
     assert not multiprocessing.active_children()
+
+
+def test_an_interrupt_is_the_parents_and_no_process_shows_a_traceback(tmp_path, capfd):
+    sampler = AtOnce(loop, lambda: Clocked(tmp_path), 2)
+    processes = multiprocessing.active_children()
+    for process in processes:
+        os.kill(process.pid, signal.SIGINT)  # Ctrl-C reaches the whole group
+    assert sampler.sample(0.05)["rate"] > 0
+    for link in sampler._links:  # an interrupt while they are asked: their answers are read by nobody
+        link.send(0.01)
+        assert link.poll(60)
+    sampler.close()
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert capfd.readouterr().err == ""
 
 
 def test_the_reference_has_the_layers_of_the_sub_environments(tmp_path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import signal
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
@@ -79,15 +80,15 @@ class AtOnce:
 
 def _serve(link: Connection, job: bytes) -> None:
     """Run in each process: loop for as long as is asked, until the other end is closed."""
-    with link:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's affair
+    with link, contextlib.suppress(EOFError, ConnectionError):  # closed, perhaps with an answer that nobody has read
         try:
             loop, make = cloudpickle.loads(job)
             sampler = loop(make)
         except Exception as error:
             link.send(f"{type(error).__name__}: {error}")
             return
-        link.send(0.0)
-        with contextlib.suppress(EOFError, BrokenPipeError):
+        with contextlib.closing(sampler):
+            link.send(0.0)
             while True:
                 link.send(sampler.sample(link.recv())["rate"])
-        sampler.close()
