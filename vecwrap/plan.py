@@ -198,7 +198,7 @@ class Plan:
 
     def _repr_html_(self) -> str:
         """A table, for notebooks."""
-        return plan_html(self.pipeline, self.rows, self.shares, self.reason)
+        return plan_html(self.pipeline, self.rows, self.shares, self.reason, self.outline)
 
 
 def _started(backend: Callable[..., VecEnv], factories: list[Any], settings: Mapping[str, Any], plan: Plan) -> VecEnv:

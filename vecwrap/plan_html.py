@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from vecwrap.plan_text import Row, Shares, backend_text, head_text
+from vecwrap.backends.outline import Outline
+from vecwrap.plan_text import Row, Shares, backend_notes, backend_text, head_text
 from vecwrap.spec import PipelineSpec
 
 __all__ = ["plan_html"]
@@ -14,7 +15,9 @@ _CELL = "text-align: left; vertical-align: top"
 _TITLES = ("layer", "arguments", "runs in", "observations", "at an episode's end")
 
 
-def plan_html(pipeline: PipelineSpec, rows: Sequence[Row], shares: Shares | None, reason: str) -> str:
+def plan_html(
+    pipeline: PipelineSpec, rows: Sequence[Row], shares: Shares | None, reason: str, outline: Outline | None = None
+) -> str:
     """Write a plan as a table with the environment at the top and how it is run below.
 
     Args:
@@ -22,15 +25,14 @@ def plan_html(pipeline: PipelineSpec, rows: Sequence[Row], shares: Shares | None
         rows: the environment, then the layers, inner first.
         shares: how many sub-environments each worker holds.
         reason: why this backend.
+        outline: what the backend itself says.
 
     Returns:
         HTML without scripts, in which everything that was written by somebody is escaped.
     """
     head = "".join(f'<th style="{_CELL}">{title}</th>' for title in _TITLES)
     body = "".join(f"<tr>{''.join(map(_cell, _texts(row)))}</tr>" for row in rows)
-    foot = backend_text(pipeline, shares) + (f", because {reason}" if reason else "")
-    if pipeline.render_mode == "human":
-        foot += "; shown in a window until Esc"
+    foot = "; ".join([backend_text(pipeline, shares, outline), *backend_notes(pipeline, reason, outline)])
     return (
         f"<table><caption style='text-align: left'><b>{escape(head_text(pipeline))}</b></caption>"
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"

@@ -13,7 +13,18 @@ from vecwrap.space_text import bytes_of, bytes_text, short_text, space_data, spa
 from vecwrap.spec import PipelineSpec
 from vecwrap.values import is_scalar, shown
 
-__all__ = ["WIDTH", "Line", "Role", "Row", "backend_text", "head_text", "plain_text", "plan_data", "plan_lines"]
+__all__ = [
+    "WIDTH",
+    "Line",
+    "Role",
+    "Row",
+    "backend_notes",
+    "backend_text",
+    "head_text",
+    "plain_text",
+    "plan_data",
+    "plan_lines",
+]
 
 WIDTH = 110
 _LONG = {False: 34, True: 22}  # by whether it is narrow: characters of a space in a column; a longer one gets a line
@@ -234,12 +245,17 @@ def backend_text(pipeline: PipelineSpec, shares: Shares | None, outline: Outline
     return line + (f"; {', '.join(others)}" if others else "")
 
 
+def backend_notes(pipeline: PipelineSpec, reason: str, outline: Outline | None = None) -> list[str]:
+    """What else is said of how it is run, each a line or a part of one."""
+    notes = ["shown in a window until Esc"] * (pipeline.render_mode == "human")
+    return [*notes, *(outline.notes if outline else ()), *([f"because {reason}"] if reason else [])]
+
+
 def _backend_lines(
     pipeline: PipelineSpec, shares: Shares | None, reason: str, width: int, outline: Outline | None
 ) -> list[str]:
     lines = textwrap.wrap(backend_text(pipeline, shares, outline), width, subsequent_indent="    ")
-    notes = ["shown in a window until Esc"] * (pipeline.render_mode == "human")
-    notes += [*(outline.notes if outline else ()), *([f"because {reason}"] if reason else [])]
+    notes = backend_notes(pipeline, reason, outline)
     return lines + [line for note in notes for line in _wrapped(note, width, "    ")]
 
 
