@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vecwrap.bench.report import figure
-from vecwrap.commands.output import print_json
+from vecwrap.commands.output import name_table, print_json
 from vecwrap.errors import SpecError
 from vecwrap.spec import PipelineSpec
 from vecwrap.tuning.measurements import EnvCost, Trial
@@ -139,16 +139,16 @@ def _show(tuned: Tuned, seconds: float, console: Console) -> None:
 
 def _environment(cost: EnvCost) -> Table:
     """What one sub-environment costs."""
-    table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0), title_justify="left")
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    table.add_row("one sub-environment", f"{cost.in_words}, {cost.busy:.0%} of a core; of {cost.steps:,} steps")
-    table.add_row("reset", f"{1e6 * cost.reset_seconds:,.0f} µs")
     again = "" if cost.make_seconds is None else f"; another one in the same process {_seconds(cost.make_seconds)}"
     memory = "" if cost.memory_mb is None else f", {_megabytes(cost.memory_mb)}"
-    table.add_row("start-up", f"{_seconds(cost.first_seconds)} with its imports{again}{memory}")
-    table.add_row("observation", f"{cost.observation_bytes:,} bytes")
-    return table
+    return name_table(
+        [
+            ("one sub-environment", f"{cost.in_words}, {cost.busy:.0%} of a core; of {cost.steps:,} steps"),
+            ("reset", f"{1e6 * cost.reset_seconds:,.0f} µs"),
+            ("start-up", f"{_seconds(cost.first_seconds)} with its imports{again}{memory}"),
+            ("observation", f"{cost.observation_bytes:,} bytes"),
+        ]
+    )
 
 
 def _megabytes(megabytes: float) -> str:
