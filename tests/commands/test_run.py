@@ -353,6 +353,18 @@ def test_brackets_are_no_markup(capsys):
     assert "runs/[b]1[/b], finished" in capsys.readouterr().out
 
 
+def test_a_picture_that_the_disk_has_no_room_for_leaves_the_old_one_whole():
+    line = "toys_of_cli:Toy n=2 backend=dummy"
+    assert run(line, "--steps", 20, "--snapshot", "tiles.png") == 0
+    before = Path("tiles.png").read_bytes()
+    arguments = ["--steps", "60", "--policy", "toys_of_cli:full_disk", "--snapshot", "tiles.png", "--out", "again"]
+    Path("out/progress.csv").write_text("")  # by whose size the policy tells how full the disk is
+    done = process("run", line, *arguments)
+    assert (done.returncode, "picture      none: " in done.stdout) == (0, True)
+    assert Path("tiles.png").read_bytes() == before
+    assert not list(Path().glob(".tiles.png-*"))
+
+
 def test_a_picture_that_cannot_be_written_costs_no_summary(capsys):
     Path("out/tiles.png").mkdir(parents=True)
     assert run("toys_of_cli:Toy n=2 backend=dummy", "--steps", 20) == 0

@@ -26,6 +26,7 @@ from vecwrap.plan import plan
 from vecwrap.run_folder import Run, refuse_taken
 from vecwrap.spec import PipelineSpec
 from vecwrap.vec_env import VecEnv
+from vecwrap.whole_file import write_whole
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.video import Video
 
@@ -284,7 +285,8 @@ def _save_picture(env: VecEnv, path: Path) -> str:
     try:
         image = env.picture()
         path.parent.mkdir(parents=True, exist_ok=True)
-        imageio.imwrite(path, image)
+        content = imageio.imwrite("<bytes>", image, extension=path.suffix)
+        write_whole(path, lambda file: file.write(content))
     except (VecwrapError, OSError) as error:
         return f"none: {' '.join(str(error).split())}"
     return str(path)
