@@ -384,3 +384,31 @@ def test_explain_shows_actors_nodes_and_bytes(ray):
     assert "each step: 2 calls; 235 B of observations, rewards and flags come back" in text
     data = plan(spec).with_spaces().to_dict()["backend"]
     assert data["sub_environments_per_worker"] == [3, 2]
+
+
+AGREE = """
+import os
+import vecwrap
+from vecwrap.plan import plan
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+for cpus in ({}, {"num_cpus": 2}):
+    backend = {"name": "ray", "address": "local", "init": {**cpus, "object_store_memory": 80_000_000}}
+    explained = plan(vecwrap.PipelineSpec("CartPole-v1", n=5, backend=backend)).with_spaces().to_dict()
+    with vecwrap.build("CartPole-v1", 5, backend=backend) as env:
+        built = [len(worker.env_ids) for worker in env.health().workers]
+    print(explained["backend"]["sub_environments_per_worker"], built)
+"""
+
+
+def test_explain_and_the_run_agree_on_a_cluster_of_their_own():
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+    done = subprocess.run([sys.executable, "-c", AGREE], env=environment, capture_output=True, text=True, timeout=240)
+    assert done.stdout == "[5] [5]\n[3, 2] [3, 2]\n", done.stderr
+
+
+def test_a_number_of_cpus_that_is_none_is_refused():
+    for given in ("two", -1):
+        backend = {"name": "ray", "address": "local", "init": {"num_cpus": given}}
+        with pytest.raises(PlanError, match=f"init: num_cpus: expected 0 or more, got {given!r}"):
+            plan(PipelineSpec("CartPole-v1", n=1, backend=backend))

@@ -15,7 +15,9 @@ from tests.backends.ray_cluster import STORE, small
 from tests.faults.faulty import Faulty, factories
 from tests.waiting import until
 from vecwrap.backends.actor_link import has_answered
+from vecwrap.backends.cluster import Node
 from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.room import Request, outline, share_out_over
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec
@@ -72,6 +74,20 @@ def runs_on(cluster):
         return ray.get(ray.remote(num_cpus=0)(lambda: 7).remote()) == 7
     finally:
         ray.shutdown()
+
+
+# -- how many ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("each", "actors"), [(2.0, 2), (1.5, 4), (0.1, 8), (0.0, 6), (4.0, 1)])
+def test_there_are_as_many_actors_as_nodes_have_room_for(each, actors):
+    """Two nodes of 3 CPUs have no room for three actors of 2."""
+    nodes = [Node(str(k), f"10.0.0.{k}", {"CPU": 3.0}) for k in range(2)]
+    shares = share_out_over(8, None, None, nodes, each)
+    assert len(shares) == actors
+    assert outline(8, {"num_cpus": each}, nodes, [], None, None).shares == [len(share) for share in shares]
+    if each < 4:
+        Request.of({"num_cpus": each}).refuse_no_room(actors, nodes)
 
 
 # -- where actors go ---------------------------------------------------------------------------------------------------

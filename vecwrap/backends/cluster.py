@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
+from vecwrap.backends.cores import usable_cores
 from vecwrap.errors import BackendError, PlanError
 
-__all__ = ["Cluster", "Node", "check_address", "close_at_exit", "is_connected", "refuse_without_ray"]
+__all__ = ["Cluster", "Node", "check_address", "close_at_exit", "is_connected", "local_cpus", "refuse_without_ray"]
 
 _lock = threading.RLock()
 _clusters: weakref.WeakSet[Cluster] = weakref.WeakSet()  # that this process was connected to by us
@@ -76,6 +77,20 @@ def check_address(address: str | None) -> None:
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise PlanError(f"address: expected auto, local or host:port, got {address!r}")
+
+
+def local_cpus(init: Mapping[str, Any]) -> float:
+    """Give how many CPUs a cluster that is started here has: the usable cores, unless ``init`` says otherwise.
+
+    Raises:
+        PlanError: it says what is no number of CPUs.
+    """
+    given = init.get("num_cpus")
+    if given is None:
+        return usable_cores()
+    if not isinstance(given, (int, float)) or not given >= 0:
+        raise PlanError(f"init: num_cpus: expected 0 or more, got {given!r}")
+    return given
 
 
 def close_at_exit(close: Callable[[], None]) -> None:
@@ -151,7 +166,7 @@ class Cluster:
         settings = {"address": address, "logging_level": "ERROR", **({"runtime_env": dict(folders)} if folders else {})}
         if address == "local":
             try:
-                self.ray.init(**{"include_dashboard": False, **settings, **init})
+                self.ray.init(**{"include_dashboard": False, **settings, **init, "num_cpus": local_cpus(init)})
             except (TypeError, ValueError) as error:
                 raise PlanError(f"a Ray cluster cannot be started so: {error}") from error
             except Exception as error:

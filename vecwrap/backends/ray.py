@@ -21,14 +21,21 @@ from gymnasium.vector import AutoresetMode
 from vecwrap.backends.actor import Reply, unpack
 from vecwrap.backends.actor_link import ActorLink, Call, fetch, has_answered, wait
 from vecwrap.backends.base import Description, Factory, refuse_unequal
-from vecwrap.backends.cluster import Cluster, check_address, close_at_exit, is_connected, refuse_without_ray
-from vecwrap.backends.cores import usable_cores
+from vecwrap.backends.cluster import (
+    Cluster,
+    Node,
+    check_address,
+    close_at_exit,
+    is_connected,
+    local_cpus,
+    refuse_without_ray,
+)
 from vecwrap.backends.host import host_class
 from vecwrap.backends.launch import ONE_THREAD
 from vecwrap.backends.link import LOOK
 from vecwrap.backends.outline import Outline
 from vecwrap.backends.restarts import WorkerHealth
-from vecwrap.backends.room import Request, cpus_of, outline, refuse_small_store, share_out_over
+from vecwrap.backends.room import Request, outline, refuse_small_store, share_out_over
 from vecwrap.backends.worker import encode
 from vecwrap.backends.workers import WorkerBackend, check_limits
 from vecwrap.batch import Batch, tree_map
@@ -121,7 +128,8 @@ class RayBackend(WorkerBackend[ActorLink]):
         self.closed = True
         self._limits = {"step_timeout": step_timeout, "reset_timeout": reset_timeout, "start_timeout": start_timeout}
         given = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources, "placement": placement}
-        self.check_options({**given, "address": address, "connect_timeout": connect_timeout, **self._limits})
+        start = {"address": address, "connect_timeout": connect_timeout, "init": init}
+        self.check_options({**given, **start, **self._limits})
         self._request = Request.of({**given, "runtime_env": runtime_env})
         self._asked_for = workers, envs_per_worker
         self._place = address, connect_timeout, init or {}
@@ -155,6 +163,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         """
         refuse_without_ray()
         check_address(options.get("address"))
+        local_cpus(options.get("init") or {})
         limits = ("step_timeout", "reset_timeout", "start_timeout", "connect_timeout")
         check_limits({name: options.get(name) for name in limits})
         Request.of(options)
@@ -174,16 +183,15 @@ class RayBackend(WorkerBackend[ActorLink]):
         """
         address = options.get("address")
         if address == "local" or ((address or os.environ.get("RAY_ADDRESS")) is None and not is_connected()):
-            return outline(
-                n, options, usable_cores(), ["a cluster of its own on this machine"], bytes_there, bytes_back
-            )
+            here = Node("", "", {"CPU": local_cpus(options.get("init") or {})})
+            return outline(n, options, [here], ["a cluster of its own on this machine"], bytes_there, bytes_back)
         cluster = Cluster(address, options.get("connect_timeout", 30.0), {})
         try:
             found = cluster.nodes()
         finally:
             cluster.leave()
-        nodes = [str(node).replace(")", ", this machine)") if node is found[0] else str(node) for node in found]
-        return outline(n, options, cpus_of(found), nodes, bytes_there, bytes_back)
+        words = [str(node).replace(")", ", this machine)") if node is found[0] else str(node) for node in found]
+        return outline(n, options, found, words, bytes_there, bytes_back)
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
@@ -194,8 +202,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         self._host = self._ray.remote(host_class())
         close_at_exit(_close_all)
         self._nodes = self._cluster.nodes()  # at the start: Ray knows them by their ids though they have gone
-        cpus, per_actor = cpus_of(self._nodes), self._request.needs["CPU"]
-        self._shares = share_out_over(self.num_envs, *self._asked_for, cpus, per_actor)
+        self._shares = share_out_over(self.num_envs, *self._asked_for, self._nodes, self._request.needs["CPU"])
         self._request.refuse_no_room(len(self._shares), self._nodes)
         self.workers = len(self._shares)
         self._owner_of = np.repeat(range(self.workers), [len(share) for share in self._shares]).tolist()

@@ -21,20 +21,23 @@ _INLINE = 100 * 1024  # bytes of a reply that Ray sends without its object store
 _BYTES_OF_ROW = 3 * 8 + 7  # rewards and flags
 
 
-def cpus_of(nodes: Sequence[Node]) -> float:
-    """How many CPUs nodes have in all."""
-    return sum(node.resources.get("CPU", 0.0) for node in nodes)
+def share_out_over(
+    n: int, workers: int | None, each: int | None, nodes: Sequence[Node], per_actor: float
+) -> list[range]:
+    """Say which sub-environments each actor holds; as many actors as nodes have CPUs for, unless told otherwise.
 
-
-def share_out_over(n: int, workers: int | None, each: int | None, cpus: float, per_actor: float) -> list[range]:
-    """Say which sub-environments each actor holds; as many actors as there are CPUs for, unless told otherwise.
-
-    >>> share_out_over(6, None, None, cpus=2.0, per_actor=0.5)
+    >>> nodes = [Node("1", "10.0.0.1", {"CPU": 1.0}), Node("2", "10.0.0.2", {"CPU": 1.0})]
+    >>> share_out_over(6, None, None, nodes, per_actor=0.5)
     [range(0, 2), range(2, 3), range(3, 5), range(5, 6)]
     """
     if workers is None and each is None:
-        workers = max(1, int(cpus / (per_actor or 1.0) + 1e-9))
+        workers = max(1, _room_for("CPU", per_actor or 1.0, nodes))
     return share_out(n, workers, each)
+
+
+def _room_for(name: str, amount: float, nodes: Sequence[Node]) -> int:
+    """How many actors that ask for so much of a resource have room; each lies on one node with all that it asks for."""
+    return sum(int(node.resources.get(name, 0.0) / amount + 1e-9) for node in nodes)
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class Request:
         for name, amount in self.needs.items():
             if not amount:
                 continue
-            places = sum(int(node.resources.get(name, 0.0) / amount + 1e-9) for node in nodes)
+            places = _room_for(name, amount, nodes)
             if places < actors:
                 raise BackendError(
                     f"{actors} actors with {amount:g} {name} each: expected room for as many, got room for {places} in "
@@ -166,8 +169,8 @@ def refuse_small_store(size: float, shares: Sequence[tuple[str, int]], nodes: Se
 def outline(
     n: int,
     options: Mapping[str, Any],
-    cpus: float,
-    nodes: Sequence[str],
+    nodes: Sequence[Node],
+    words: Sequence[str],
     bytes_there: int | None,
     bytes_back: int | None,
 ) -> Outline:
@@ -176,13 +179,13 @@ def outline(
     Args:
         n: how many.
         options: the backend's.
-        cpus: that the cluster has.
-        nodes: that it has, in words.
+        nodes: that the cluster has.
+        words: the same in words.
         bytes_there: of one action; None where they vary.
         bytes_back: of one observation; likewise.
     """
     each, placement = options.get("num_cpus", 1.0), options.get("placement", "spread")
-    shares = share_out_over(n, options.get("workers"), options.get("envs_per_worker"), cpus, each)
+    shares = share_out_over(n, options.get("workers"), options.get("envs_per_worker"), nodes, each)
     sizes = [len(share) for share in shares]
     some = f"{sizes[0]}" if min(sizes) == max(sizes) else f"{min(sizes)} or {max(sizes)}"
     placement = placement if isinstance(placement, str) else "on " + ", ".join(placement)
@@ -193,7 +196,7 @@ def outline(
         f"{len(sizes)} actor{'s' * (len(sizes) != 1)}, {some} sub-environment{'s' * (some != '1')} each, "
         f"{each:g} CPU each, placement {placement}",
         (
-            f"nodes: {', '.join(nodes)}",
+            f"nodes: {', '.join(words)}",
             f"each step: {len(sizes)} call{'s' * (len(sizes) != 1)}; {_size(back)} of observations, rewards and "
             f"flags come back, {_size(there)} of actions go; over the wire what actors on other machines hold, "
             "through memory the rest",
