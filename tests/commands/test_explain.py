@@ -28,6 +28,11 @@ def test_on_a_terminal_it_has_colours_and_its_width(columns):
     assert max(map(len, plain.splitlines())) <= columns
 
 
+def test_infinity_is_null_in_json(capsys):
+    assert main(["explain", "CartPole-v1", "--set", "backend.step_timeout=.inf", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["backend"]["options"] == {"step_timeout": None}
+
+
 def test_json_says_all_that_the_text_says(capsys):
     assert main(["explain", LINE, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)

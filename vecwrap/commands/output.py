@@ -1,11 +1,11 @@
 """How the commands print: for machines, and names beside values."""
 
-import json
 import os
 import sys
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -28,8 +28,8 @@ class Terminal(Console):
 
 
 def print_json(data: Any, console: Console) -> None:
-    """Print plain data as JSON; in colours on a terminal."""
-    text = json.dumps(data, indent=2, allow_nan=False)
+    """Print plain data as JSON, in colours on a terminal; what is infinite or no number is null, as JSON has it."""
+    text = msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
     if console.is_terminal:
         console.print_json(text)
     else:

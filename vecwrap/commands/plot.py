@@ -84,7 +84,7 @@ def to_data(run: Run, axes: Sequence[str], windows: Sequence[int]) -> dict[str, 
                 "window": window,
                 "x": line.x.tolist(),
                 "mean": line.mean.tolist(),
-                "spread": None if line.spread is None else [_or_none(value) for value in line.spread.tolist()],
+                "spread": None if line.spread is None else line.spread.tolist(),
             }
             for axis, window, line in found
             if line is not None
@@ -110,10 +110,6 @@ def _seed_data(seed: Seed) -> dict[str, Any]:
             "env": seed.envs.tolist(),
         },
     }
-
-
-def _or_none(value: float) -> float | None:
-    return None if np.isnan(value) else value
 
 
 def _parts(text: str) -> list[str]:
