@@ -147,8 +147,8 @@ def test_originals_are_given_though_the_statistics_were_replaced_since(members):
     layers = [{"normalize": {"keys": ["place"]} if members else {}}]
     venv, training = (adapted(partial(Cliff, members), 2, layers) for _ in range(2))
     raw = DummyVecEnv([partial(Cliff, members)] * 2)
-    for env in (venv, training, raw):
-        env.seed(3)
+    for env, seed in ((venv, 3), (training, 4), (raw, 3)):
+        env.seed(seed)
         env.reset()
     training.step(np.ones(2, int))
     for replace in (
