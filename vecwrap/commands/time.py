@@ -33,7 +33,14 @@ WARM_UP = 32  # vector steps that are not counted: caches are filled, spins lear
 BLOCK = 16  # vector steps with the stopwatch on, then as many with it off, in turn
 BLOCK_SECONDS = 0.1
 BAR = 20
-_COLOURS = {"environment": "green", "layer": "cyan", "backend": "yellow", "face": "blue", "policy": "magenta"}
+_COLOURS = {
+    "environment": "green",
+    "layer": "cyan",
+    "backend": "yellow",
+    "window": "red",
+    "face": "blue",
+    "policy": "magenta",
+}
 
 
 @dataclass
