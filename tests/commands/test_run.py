@@ -285,6 +285,22 @@ def test_an_exception_of_a_layer_of_the_users_leaves_the_end_in_the_folder(here,
     assert not Path("out/stats.npz").exists()  # normalize has counted a step that came to no end
 
 
+def test_an_exception_while_a_layer_is_closed_leaves_the_end_in_the_folder(here, capsys):
+    (here / "mine").mkdir()
+    (here / "mine" / "closing.py").write_text(
+        "from vecwrap.wrapper import VecEnvWrapper\n\n\n"
+        "class Jams(VecEnvWrapper):\n"
+        "    def on_close(self):\n"
+        "        raise ValueError('it does not shut')\n"
+    )
+    with pytest.raises(ValueError, match="it does not shut"):
+        run(f"{WALK} | mine.closing:Jams", "--steps", 8)
+    sys.modules.pop("mine.closing", None)
+    assert "agent steps  8 in" in capsys.readouterr().out
+    assert (facts()["end"], facts()["steps"]) == ("failed: ValueError: it does not shut", 8)
+    assert "error: ValueError: it does not shut" in Path("out/log.txt").read_text()
+
+
 @pytest.mark.parametrize("backend", ["subprocess", "shmem"])
 def test_statistics_are_saved_though_the_workers_are_gone(capsys, backend):
     line = f"toys_of_cli:Dies n=2 backend={backend} backend.workers=2 | normalize"

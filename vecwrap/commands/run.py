@@ -99,6 +99,7 @@ def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, lo
                 files.callback(journal.close)
                 files.enter_context(journal.warnings_too())
             running.go(act)
+            running.close()
         return running.finish()
 
 
@@ -156,6 +157,13 @@ class _Running:
         self._count_restarts()
         if self.journal is not None:
             self.journal.note(self._env, self._tally, self._restarts, torn=torn)
+
+    def close(self) -> None:
+        """Close the environment; a layer that fails at that costs neither the summary nor the folder's end."""
+        try:
+            self._env.close()
+        except Exception as error:
+            self._failure = self._failure or error
 
     def finish(self) -> int:
         """Say what came of it, when all files of the environment are closed; give the exit status."""
