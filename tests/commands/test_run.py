@@ -263,42 +263,46 @@ def test_what_fails_stands_in_the_folder_too(capsys):
     assert [row["steps"] for row in progress()] == ["0"]
 
 
-def test_an_exception_of_a_layer_of_the_users_leaves_the_end_in_the_folder(here, capsys):
+FAILS = """
+from vecwrap.wrapper import VecEnvWrapper
+
+
+class Stumbles(VecEnvWrapper):
+    steps = 0
+
+    def on_step(self, step):
+        self.steps += 1
+        if self.steps == 6:  # the reset's, and four
+            raise ValueError("no such shape")
+
+
+class Jams(VecEnvWrapper):
+    def on_close(self):
+        raise ValueError("it does not shut")
+"""
+
+
+@pytest.mark.parametrize(
+    ("layer", "steps", "message", "statistics"),
+    [
+        ("Stumbles", 400, "no such shape", False),  # normalize has counted a step that came to no end
+        ("Jams", 8, "it does not shut", True),
+    ],
+)
+def test_an_exception_of_a_layer_of_the_users_leaves_the_end_in_the_folder(
+    here, capsys, layer, steps, message, statistics
+):
     (here / "mine").mkdir()
-    (here / "mine" / "layers.py").write_text(
-        "from vecwrap.wrapper import VecEnvWrapper\n\n\n"
-        "class Stumbles(VecEnvWrapper):\n"
-        "    steps = 0\n\n"
-        "    def on_step(self, step):\n"
-        "        self.steps += 1\n"
-        "        if self.steps == 6:  # the reset's, and four\n"
-        "            raise ValueError('no such shape')\n"
-    )
-    with pytest.raises(ValueError, match="no such shape"):
-        run(f"{WALK} | mine.layers:Stumbles", "--steps", 400)
-    sys.modules.pop("mine.layers", None)
+    (here / "mine" / "failing.py").write_text(FAILS)
+    with pytest.raises(ValueError, match=message):
+        run(f"{WALK} | mine.failing:{layer}", "--steps", steps)
+    sys.modules.pop("mine.failing", None)
     assert "agent steps  8 in" in capsys.readouterr().out
-    assert (facts()["end"], facts()["steps"]) == ("failed: ValueError: no such shape", 8)
+    assert (facts()["end"], facts()["steps"]) == (f"failed: ValueError: {message}", 8)
     assert facts()["ended"] is not None
-    assert "error: ValueError: no such shape" in Path("out/log.txt").read_text()
+    assert f"error: ValueError: {message}" in Path("out/log.txt").read_text()
     assert [row["steps"] for row in progress()] == ["8"]
-    assert not Path("out/stats.npz").exists()  # normalize has counted a step that came to no end
-
-
-def test_an_exception_while_a_layer_is_closed_leaves_the_end_in_the_folder(here, capsys):
-    (here / "mine").mkdir()
-    (here / "mine" / "closing.py").write_text(
-        "from vecwrap.wrapper import VecEnvWrapper\n\n\n"
-        "class Jams(VecEnvWrapper):\n"
-        "    def on_close(self):\n"
-        "        raise ValueError('it does not shut')\n"
-    )
-    with pytest.raises(ValueError, match="it does not shut"):
-        run(f"{WALK} | mine.closing:Jams", "--steps", 8)
-    sys.modules.pop("mine.closing", None)
-    assert "agent steps  8 in" in capsys.readouterr().out
-    assert (facts()["end"], facts()["steps"]) == ("failed: ValueError: it does not shut", 8)
-    assert "error: ValueError: it does not shut" in Path("out/log.txt").read_text()
+    assert Path("out/stats.npz").exists() is statistics
 
 
 @pytest.mark.parametrize("backend", ["subprocess", "shmem"])

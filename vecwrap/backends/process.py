@@ -52,7 +52,7 @@ class ProcessBackend(WorkerBackend[Link]):
         daemon: at the interpreter's exit, True ends workers that need over a second to close; False waits for them.
         parent_share: step the last share in this process, while it would only wait; then nothing isolates those
             sub-environments, so neither a time limit, ``on_failure="restart"`` nor ``batch_size`` can be had with it.
-            A pipeline that leaves it out leaves it to `shmem`, which takes a share where nothing speaks against it.
+            A pipeline on `shmem` that does not say takes a share where nothing speaks against it.
         step_timeout: seconds that a worker may take for its share of a step, autoresets included; one that takes longer
             is killed, and then ``on_failure`` decides. None waits for ever.
         reset_timeout: the same for its share of a reset.

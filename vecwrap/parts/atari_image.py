@@ -1,7 +1,8 @@
 """From two screens of palette indices to the small grey image that an agent sees, without doing anything twice.
 
 From one agent step to the next most of an Atari screen stays as it is. So the image is made band by band, and only of
-those bands in which a pixel of either screen has changed: a third to a half of the time, and bit for bit the same.
+those bands in which a pixel of either screen has changed: bit for bit the same, in a third of the time (Breakout) to
+five sixths of it (Enduro).
 """
 
 from __future__ import annotations

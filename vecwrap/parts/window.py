@@ -59,6 +59,8 @@ class Window:
         refuse_without_display()
         self._connection, theirs = socket.socketpair()
         self._connection.settimeout(PATIENCE)
+        self._poller = select.poll()  # select() takes no descriptor from 1024 on
+        self._poller.register(self._connection, select.POLLIN)
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- what Qt complains of, for an error
         script = str(Path(__file__).with_name("window_process.py"))
         with theirs:
@@ -127,9 +129,7 @@ class Window:
     def _listen(self, *, wait: bool = False) -> None:
         """Take in what it said; with ``wait``, at least until the last picture is shown or the window is gone."""
         while self._open:
-            poller = select.poll()  # select() takes no descriptor from 1024 on
-            poller.register(self._connection, select.POLLIN)
-            if not poller.poll(PATIENCE * 1000 if wait and self._busy else 0):
+            if not self._poller.poll(PATIENCE * 1000 if wait and self._busy else 0):
                 self._open = not (wait and self._busy)
                 return
             try:
