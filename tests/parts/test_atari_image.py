@@ -1,12 +1,11 @@
 """Two screens of palette indices become one small grey image, whatever of them has changed since the last."""
 
-from types import SimpleNamespace
+import sys
 
 import cv2
 import numpy as np
 import pytest
 
-from vecwrap.parts import atari_image
 from vecwrap.parts.atari_image import PooledImage, num_bands, palette
 
 SHAPE = 210, 160
@@ -72,24 +71,42 @@ def test_images_are_the_callers_to_keep():
     np.testing.assert_array_equal(image(screens), kept)
 
 
-def test_an_interrupt_at_any_time_leaves_no_stale_band(monkeypatch):
-    """At the first place where anything else is called, and at the second; then the same screens come again."""
-    rng = np.random.default_rng(5)
-    for function in ("pooled", "resized"):
-        image = PooledImage(SHAPE, 84, POOLINGS[0])
-        image(random_screens(rng))
-        screens = random_screens(rng)
+def interrupted_before_line(number, function, *arguments):
+    """Call it, with Ctrl-C as its line of this number (from 0) is to be run; whether it has so many."""
+    lines = iter(range(number))
 
-        def interrupt(*_, **__):
+    def trace(frame, event, _):
+        if frame.f_code is function.__call__.__code__ and event == "line" and next(lines, None) is None:
+            sys.settrace(None)
             raise KeyboardInterrupt
+        return trace
 
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            if function == "resized":
-                patch.setattr(atari_image, "resized", interrupt)
-            else:
-                patch.setattr(image, "_table", SimpleNamespace(take=interrupt))
-            image(screens)
-        np.testing.assert_array_equal(image(screens), naive(POOLINGS[0], screens, 84))
+    sys.settrace(trace)
+    try:
+        function(*arguments)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+def test_an_interrupt_at_any_time_leaves_no_stale_band():
+    """Before each line in turn; then the same screens come again, or those from before."""
+    rng = np.random.default_rng(5)
+    number = 0
+    while True:
+        for again in (False, True):
+            image = PooledImage(SHAPE, 84, POOLINGS[0])
+            before, screens = random_screens(rng), random_screens(rng)
+            image(before)
+            interrupted = interrupted_before_line(number, image, screens)
+            for shown in (screens, before) if again else (before, screens):
+                np.testing.assert_array_equal(image(shown), naive(POOLINGS[0], shown, 84), f"line {number}")
+        if not interrupted:
+            break
+        number += 1
+    assert number > 8
 
 
 @pytest.mark.parametrize("height", [210, 240])

@@ -175,8 +175,10 @@ class Direct:
 
     def _ticks_left(self, ticks: int) -> int:
         """How many of these ticks the time limits leave; a step past the end is one tick, as through ``env.step``."""
+        if not self._time_limits:
+            return ticks
         left = (limit._max_episode_steps - limit._elapsed_steps for limit in self._time_limits)
-        return max(1, min(ticks, *left)) if self._time_limits else ticks
+        return max(1, min(ticks, *left))
 
 
 @contextlib.contextmanager
