@@ -6,7 +6,8 @@ those which ``vecwrap.infos.columns`` makes of the dicts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +35,20 @@ class Layout(NamedTuple):
     types: tuple[type, ...]
 
 
+class _Packer(NamedTuple):
+    """How infos of a layout are written: its number, and what puts all of their values into cells at once."""
+
+    number: int
+    pack_into: Callable[..., None]
+
+
+def _format(kind: type) -> str:
+    """How ``struct`` fills a cell with a value of this type."""
+    if kind in _FLOATS:
+        return "d"
+    return "?7x" if kind is np.bool_ else "q"
+
+
 class InfoCells:
     """Cells for the infos of n rows.
 
@@ -48,11 +63,11 @@ class InfoCells:
 
     def __init__(self, num_rows: int, allocate: Allocate, base: int = 0) -> None:
         self.layouts: IntArray = allocate((num_rows,), np.int64)
-        self._integers = allocate((WIDTH, num_rows), np.int64)
+        self._integers = allocate((num_rows, WIDTH), np.int64)  # a row's cells in one piece, for one writer
         self._floats = self._integers.view(np.float64)
-        self._views = self._integers.data, self._floats.data  # what is written to: a third of the time an array takes
         self._base = base
         self._numbers: dict[Layout, int] = {}
+        self._packers: dict[tuple[Any, ...], _Packer] = {}
         self._known: dict[int, Layout] = {}
         self._written: dict[int, int] = {}  # rows that have a layout, as far as this writer knows
 
@@ -68,35 +83,28 @@ class InfoCells:
             if self._written.pop(row, 0):
                 self.layouts[row] = 0
             return True
-        layout = Layout(tuple(info), tuple(map(type, info.values())))
-        number = self._numbers.get(layout, 0)
-        if number and self._fill(row, layout, info):
-            self.layouts[row] = self._written[row] = number
-            return True
+        layout = tuple(info), tuple(map(type, info.values()))
+        packer = self._packers.get(layout)
+        if packer is None:
+            self._learn(Layout(*layout))
+        else:
+            try:
+                packer.pack_into(self._integers, row * WIDTH * 8, *info.values())
+            except struct.error:  # a whole number of more than 64 bits
+                pass
+            else:
+                self.layouts[row] = self._written[row] = packer.number
+                return True
         self.layouts[row] = self._written[row] = 0
-        if not number:
-            self._learn(layout)
         return False
-
-    def _fill(self, row: int, layout: Layout, info: dict[str, Any]) -> bool:
-        integers, floats = self._views
-        cell = 0
-        try:
-            for value, kind in zip(info.values(), layout.types, strict=True):
-                if kind in _FLOATS:
-                    floats[cell, row] = value
-                else:
-                    integers[cell, row] = value if kind is not np.bool_ else bool(value)
-                cell += 1
-        except ValueError:  # a whole number of more than 64 bits
-            return False
-        return True
 
     def _learn(self, layout: Layout) -> None:
         fits = len(layout.keys) <= WIDTH and all(kind in _DTYPES for kind in layout.types)
         if fits and all(type(key) is str for key in layout.keys) and len(self._numbers) < MOST_LAYOUTS:
             self._numbers[layout] = number = self._base + len(self._numbers) + 1
             self._known[number] = layout
+            packed = struct.Struct("".join(map(_format, layout.types)))
+            self._packers[layout] = _Packer(number, packed.pack_into)
 
     @property
     def num_learnt(self) -> int:
@@ -121,7 +129,7 @@ class InfoCells:
         out: dict[str, Any] = {}
         for cell, (key, kind) in enumerate(zip(layout.keys, layout.types, strict=True)):
             cells = self._floats if kind in _FLOATS else self._integers
-            out[key] = kind(cells[cell, row])
+            out[key] = kind(cells[row, cell])
         return out
 
     def forget(self, row: int) -> None:
@@ -137,6 +145,6 @@ class InfoCells:
         out: dict[str, Any] = {}
         for cell, (key, kind) in enumerate(zip(layout.keys, layout.types, strict=True)):
             cells = self._floats if kind in _FLOATS else self._integers
-            out[key] = column = cells[cell, rows].astype(_DTYPES[kind])
+            out[key] = column = cells[rows, cell].astype(_DTYPES[kind])
             out[f"_{key}"] = np.ones(len(column), dtype=np.bool_)
         return out

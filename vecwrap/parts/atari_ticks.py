@@ -177,7 +177,7 @@ class Direct:
         """How many of these ticks the time limits leave; a step past the end is one tick, as through ``env.step``."""
         if not self._time_limits:
             return ticks
-        left = (limit._max_episode_steps - limit._elapsed_steps for limit in self._time_limits)
+        left: list[int] = [limit._max_episode_steps - limit._elapsed_steps for limit in self._time_limits]
         return max(1, min(ticks, *left))
 
 
