@@ -113,7 +113,7 @@ def test_a_module_before_the_id_is_imported(tmp_path: Path, monkeypatch: pytest.
         # What the module does not register but holds is a callable.
         assert made("vecwrap_test_ids:make", env_kwargs={"length": 9}).length == 9  # type: ignore[attr-defined]
         assert "unknown environment" in message_of("vecwrap_test_ids:FromModul-v0")
-        assert message_of("vecwrap_test_ids:maker").endswith('Did you mean "make"?')
+        assert message_of("vecwrap_test_ids:maker").endswith('Did you mean "vecwrap_test_ids:make"?')
     finally:
         registry.pop("FromModule-v0", None)
 
@@ -178,6 +178,7 @@ def test_a_wrapping_keeps_its_arguments() -> None:
 
 def test_an_unknown_id_suggests_a_near_one() -> None:
     assert message_of("CartPol-v1") == 'env "CartPol-v1": unknown environment. Did you mean "CartPole-v1"?'
+    assert message_of("vecwrap.testing:ToyEnf").endswith('Did you mean "vecwrap.testing:ToyEnv"?')
     assert message_of("CartPole-v9") == (
         'env "CartPole-v9": there is no such version; there is CartPole-v0, CartPole-v1.'
     )

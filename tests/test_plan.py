@@ -128,6 +128,14 @@ def test_callables_and_partials_are_looked_through() -> None:
     assert layers[3].bound.kwargs == {"k": 3}
 
 
+def test_an_object_that_can_be_called_runs_where_its_call_says() -> None:
+    class Wrap:
+        def __call__(self, env: vecwrap.VecEnv) -> vecwrap.VecEnv:
+            return env
+
+    assert planned("PlanBlank-v0 n=2 backend=dummy", wrappers=[Wrap()]).layers[0].runs_in == "parent"
+
+
 def test_a_layer_in_the_wrong_place_is_told_what_to_move_where() -> None:
     assert message_of("PlanBlank-v0 | halve | time_limit:9 | scale") == (
         'wrappers[1] "time_limit": it wraps each sub-environment, in the workers, so it cannot stand outside of '

@@ -66,7 +66,9 @@ def test_an_unknown_name_suggests_a_near_one_or_lists_all() -> None:
         registry.wrappers.load("framestak", 'pong.yaml:7: wrappers[1] "framestak"')
     assert str(error.value) == 'pong.yaml:7: wrappers[1] "framestak": unknown layer. Did you mean "framestack"?'
     with pytest.raises(
-        SpecError, match=r"unknown backend\. Known are dummy, ray, shmem, subprocess; an import path is written"
+        SpecError,
+        match=r"unknown backend\. Known are dummy, ray, shmem, subprocess; an import path is written module:attr, or "
+        r"module:attr: where the module has no dot\.$",
     ):
         registry.backends.load("quantum")
 

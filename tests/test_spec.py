@@ -326,6 +326,8 @@ def test_a_mistake_in_a_file_is_told_with_its_line(text: str, message: str) -> N
         ('x:"a', 'layer: a quote that does not end: "a.'),
         ("pkg.mod.Class",
          'layer: got "pkg.mod.Class". An import path has a colon before its last part: "pkg.mod:Class".'),
+        ("mod.Class",
+         'layer: got "mod.Class". An import path has a colon before its last part: "mod:Class:".'),
         ("pkg.mod:4",
          'layer: expected an import path "module:attr", got "pkg.mod:4". Text that holds a colon needs quotes.'),
         ("monitor:dir=C:/runs",

@@ -13,7 +13,7 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -238,7 +238,8 @@ def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
     if callable(held):
         return held  # type: ignore[no-any-return]
     names = [held for held in dir(module) if callable(getattr(module, held))]
-    return _registered_as(name) or _unknown(target, name, source, names)
+    known = [f"{module_name}:{each}" for each in (*registry, *names)]
+    return _registered_as(name) or _unknown(target, name, source, known)
 
 
 def _lookup(name: str) -> EnvSpec | None:
@@ -263,13 +264,13 @@ def _registered_as(name: str) -> EnvSpec | None:
     return None if latest is None else registry.get(f"{name}-v{latest}")
 
 
-def _unknown(target: str, name: str, source: Source, names: list[str] | None = None) -> NoReturn:
+def _unknown(target: str, name: str, source: Source, known: Iterable[str] = registry) -> NoReturn:
     if _ATARI.fullmatch(name) and not _installed("ale_py"):
         raise SpecError(f'{source.prefix()}{target} needs ale-py: pip install "vecwrap[atari]"')
     same = [known for known in registry if known.rpartition("-v")[0] == name.rpartition("-v")[0]]
     if same:
         raise SpecError(f'{source} "{target}": there is no such version; there is {", ".join(same)}.')
-    near = did_you_mean(name, [*registry, *(names or ())])
+    near = did_you_mean(target, known)
     remedy = ' An id of a package that is not imported yet is written "module:Id-v0"; so is a callable, "module:attr".'
     raise SpecError(f'{source} "{target}": unknown environment.{near or remedy}')
 

@@ -181,7 +181,8 @@ def read_layer_text(text: str, source: Source) -> _Parts:
         return first, *_read_arguments(rest[0], f'{source} "{first}"', source)
     if not rest:
         module, _, attr = first.rpartition(".")
-        fail(source, f'got {shown(text)}. An import path has a colon before its last part: "{module}:{attr}"')
+        path = f"{module}:{attr}" if "." in module else f"{module}:{attr}:"
+        fail(source, f'got {shown(text)}. An import path has a colon before its last part: "{path}"')
     target = _checked_path(f"{first}:{rest[0]}", source)
     if len(rest) > 2:
         fail_where(f'{source} "{target}"', "text that holds a colon needs quotes")

@@ -144,7 +144,10 @@ class NameTable:
         self._entries.pop(name, None)
 
     def _all_of_them(self) -> str:
-        return f" Known are {', '.join(sorted(self._entries))}; an import path is written module:attr."
+        return (
+            f" Known are {', '.join(sorted(self._entries))}; an import path is written module:attr, or module:attr: "
+            "where the module has no dot."
+        )
 
     @functools.cache  # noqa: B019 -- a table lives as long as the process
     def _read_entry_points(self) -> None:

@@ -237,6 +237,8 @@ def section(target: Any, title: str) -> str:
 def hints(target: Any) -> dict[str, Any]:
     """The types of a callable's parameters, by name; those that cannot be found here are Any."""
     function = inspect.unwrap(getattr(target, "__init__") if isinstance(target, type) else target)  # noqa: B009
+    if not inspect.isroutine(function):  # an object that can be called
+        function = type(function).__call__
     try:
         return typing.get_type_hints(function)
     except Exception:

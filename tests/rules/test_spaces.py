@@ -1,5 +1,7 @@
 """Layers on spaces that are not, or no longer, what they are for."""
 
+from functools import partial
+
 import pytest
 
 import vecwrap
@@ -76,6 +78,15 @@ def test_a_layer_that_wants_the_dict_is_an_error_that_is_told_once(layers, at):
 def test_layers_that_are_content_with_the_member(camera_and_joints):
     assert ids(ROBOT, "extract_obs:position", "normalize_obs") == []
     assert ids(camera_and_joints, {"normalize_obs": {"keys": ["joints"]}}, "extract_obs:joints") == []
+
+
+@pytest.mark.parametrize("keys", ["zzz", 3])
+def test_keys_of_another_layer_are_its_own_affair(keys):
+    class Api(vecwrap.VecEnvWrapper):
+        def __init__(self, env, keys=None):
+            super().__init__(env)
+
+    assert ids(ROBOT, "extract_obs:position", partial(Api, keys=keys)) == []
 
 
 def test_a_member_that_is_a_dict_itself():

@@ -76,7 +76,7 @@ class Spot:
     def keys(self) -> tuple[str, ...] | None:
         """The members of a Dict that it is for; None for all."""
         keys = self.argument("keys")
-        return None if keys is None else tuple(keys)
+        return tuple(keys) if isinstance(keys, (list, tuple)) else None
 
     def argument(self, name: str, default: Any = None) -> Any:
         """What the layer was given under a name, or its default."""

@@ -66,7 +66,7 @@ def extract_inside_dict(plan: Plan) -> Iterator[Fault]:
             continue
         if spot.name in ("extract_obs", "filter_obs"):
             yield Fault(spot.layer, f"it wants a Dict, and {_left(inner)}.", f'Put it before "{inner.name}".')
-        elif spot.keys is not None:
+        elif spot.keys is not None and spot.after is None:
             yield Fault(
                 spot.layer,
                 f"its keys are members of a Dict, and {_left(inner)}.",
