@@ -3,6 +3,9 @@
 import contextlib
 import functools
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -241,6 +244,32 @@ def test_callables_differ_in_the_hash_where_their_code_or_arguments_do() -> None
     assert len({plan(PipelineSpec(env, n=1)).pipeline.hash for env in envs}) == len(envs)
     layers: list[Any] = [lambda env: Scale(env, 2), lambda env: Scale(env, 3)]
     assert len({planned("PlanBlank-v0 n=1", wrappers=[layer]).pipeline.hash for layer in layers}) == 2
+
+
+SETS_AND_OBJECTS = """
+from vecwrap.spec import PipelineSpec
+
+class Score:
+    pass
+
+def make(level, **others):
+    return level in {"cave", "tower", "harbour", ("a", "b")}
+
+kwargs = {"levels": {"cave", "tower", "harbour", 1, 2}, "score": Score(), "scores": [Score()]}
+print(PipelineSpec(make, n=1, env_kwargs=kwargs).hash)
+"""
+
+
+def test_the_hash_is_the_same_in_every_process() -> None:
+    # Texts in a set are in another order, and objects at another address.
+    command = [sys.executable, "-c", SETS_AND_OBJECTS]
+    hashes = {
+        subprocess.run(
+            command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True, timeout=120
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(hashes) == 1
 
 
 def test_the_hash_stays_what_it_was() -> None:

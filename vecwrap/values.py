@@ -6,6 +6,7 @@ import functools
 import hashlib
 import itertools
 import operator
+import re
 import sys
 import types
 from collections.abc import Iterator, Mapping
@@ -36,6 +37,7 @@ __all__ = [
     "split",
 ]
 
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in what an object without a repr of its own says of itself
 MAX_PARTS = 1000  # of one text, and layers in a pipeline; lists in files are counted as they are read
 
 
@@ -209,18 +211,20 @@ def identity(value: Any) -> Any:
         return {str(key): identity(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [identity(inner) for inner in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(identity, value), key=repr)
     if isinstance(value, np.ndarray):
         return value.tolist()
     if is_scalar(value):
         return value
     if not callable(value):
-        return shown(value) if isinstance(value, int) else repr(value)
+        return shown(value) if isinstance(value, int) else _ADDRESS.sub("", repr(value))
     code = getattr(value, "__code__", None)
     return import_path(value) or [callable_name(value), "" if code is None else _fingerprint(code)]
 
 
 def _fingerprint(code: types.CodeType) -> str:
-    constants = [_fingerprint(c) if isinstance(c, types.CodeType) else repr(c) for c in code.co_consts]
+    constants = [_fingerprint(c) if isinstance(c, types.CodeType) else repr(identity(c)) for c in code.co_consts]
     return hashlib.sha256(repr((code.co_code, constants, code.co_names)).encode()).hexdigest()[:12]
 
 
