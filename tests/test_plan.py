@@ -210,6 +210,15 @@ def test_the_resolved_pipeline_says_everything_and_is_its_own_plan() -> None:
     assert again.hash == resolved.hash
 
 
+def test_a_path_is_its_text_in_the_hash_and_in_what_is_written() -> None:
+    spec = PipelineSpec("PlanBlank-v0", n=2, wrappers=["halve"], env_kwargs={"sticky": 0, "root": Path("/tmp/x")})
+    resolved = plan(spec).pipeline
+    assert resolved.env_kwargs["root"] == Path("/tmp/x")  # the environment is given what it was
+    assert str(spec) == "PlanBlank-v0 n=2 env_kwargs.sticky=0 env_kwargs.root=/tmp/x | halve"
+    for again in (PipelineSpec.from_yaml(resolved.to_yaml()), PipelineSpec.parse(resolved.format())):
+        assert (again, plan(again).pipeline.hash) == (resolved, resolved.hash)
+
+
 def test_one_pipeline_has_one_hash_however_it_is_written() -> None:
     forms: list[Any] = [
         "scale", "scale:2.0", "scale:2", {"scale": {"factor": 2}}, Scale, functools.partial(Scale, factor=2),

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -36,6 +37,12 @@ def run(tmp_path, monkeypatch):
         return folder, statistics
 
 
+def make_at(root):
+    """An environment that is told of a folder."""
+    assert str(root) == "/tmp"
+    return gymnasium.make("Pendulum-v1")
+
+
 def observed(env):
     (statistics,) = env.find(Normalize).observations.statistics.values()
     return statistics
@@ -52,6 +59,19 @@ def test_for_training_the_statistics_go_on_where_they_stood(run):
         np.testing.assert_array_equal(observed(env).mean, statistics.mean)
         env.reset()
         assert observed(env).count == pytest.approx(statistics.count + 3)
+
+
+def test_a_folder_of_an_environment_that_takes_a_path_is_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = f"{__name__}:make_at n=2 backend=dummy | normalize"
+    with vecwrap.build(line, env_kwargs={"root": Path("/tmp")}) as env:
+        env.reset()
+        Path("run").mkdir()
+        Path("run/pipeline.yaml").write_text(env.pipeline.to_yaml())
+        env.save("run/stats.npz")
+        mean = observed(env).mean
+    with vecwrap.load("run") as env:
+        np.testing.assert_array_equal(observed(env).mean, mean)
 
 
 def test_for_evaluation_they_stand_still(run):

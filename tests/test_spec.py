@@ -4,6 +4,7 @@ import functools
 import json
 import math
 import pickle
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -215,6 +216,12 @@ def test_a_callable_that_no_import_finds_stays_itself() -> None:
     with pytest.raises(SpecError, match="an object of this process cannot be written down"):
         layer.format()
     assert "wrap" in str(PipelineSpec("CartPole-v1", wrappers=(layer,)))
+
+
+def test_a_layer_takes_a_path_for_its_text() -> None:
+    layer = LayerSpec("monitor", (), {"dir": Path("runs/pong")})
+    assert (layer.format(), layer.to_data()) == ("monitor:dir=runs/pong", {"monitor": {"dir": "runs/pong"}})
+    assert LayerSpec.parse(layer.format()) == LayerSpec.parse(layer.to_data()) == layer
 
 
 def test_one_is_not_one_point_zero_and_not_true() -> None:

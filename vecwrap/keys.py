@@ -21,7 +21,7 @@ from vecwrap.layer_changes import change_layers
 from vecwrap.layer_spec import LayerSpec, read_layers
 from vecwrap.scalars import MAX_BITS, printable
 from vecwrap.source import Source, fail, fail_where
-from vecwrap.values import Settings, Whole, import_path, merged, plain, shown
+from vecwrap.values import Settings, Whole, as_data, import_path, merged, plain, shown
 
 __all__ = ["EVAL_KEYS", "KEYS", "EnvTarget", "Key", "over", "refuse_unknown"]
 
@@ -103,7 +103,7 @@ def _read_text(value: Any, source: Source) -> str:
 
 
 def _read_path(value: Any, source: Source) -> str:
-    text = str(value) if hasattr(value, "__fspath__") else value
+    text = as_data(value)
     return text if isinstance(text, str) and text else fail(source, f"expected a path, got {shown(value)}")
 
 

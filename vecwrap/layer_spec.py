@@ -14,6 +14,7 @@ from vecwrap.source import Source, fail, fail_where
 from vecwrap.values import (
     MAX_PARTS,
     Settings,
+    as_data,
     canonical,
     copied,
     import_path,
@@ -116,14 +117,17 @@ class LayerSpec:
         Raises:
             SpecError: where an argument is no scalar, or the layer is an object that no import path finds.
         """
-        for value in (*self.args, *self.kwargs.values()):
-            if not is_scalar(value):
-                fail_where(self.where, f"{shown(value)} cannot be written in a line; write the pipeline as YAML")
-        arguments = [write_scalar(value) for value in self.args]
-        arguments += [f"{key}={write_scalar(value)}" for key, value in self.kwargs.items()]
+        arguments = [self._in_a_line(value) for value in self.args]
+        arguments += [f"{key}={self._in_a_line(value)}" for key, value in self.kwargs.items()]
         target = self._written_target()
         is_path_without_dot = ":" in target and "." not in target.partition(":")[0]
         return target + (":" if arguments or is_path_without_dot else "") + ",".join(arguments)
+
+    def _in_a_line(self, value: Any) -> str:
+        value = as_data(value)
+        if not is_scalar(value):
+            fail_where(self.where, f"{shown(value)} cannot be written in a line; write the pipeline as YAML")
+        return write_scalar(value)
 
     def to_data(self) -> Any:
         """Give the layer as plain data, in the shortest form: a string, or a mapping of one key."""

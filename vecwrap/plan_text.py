@@ -11,7 +11,7 @@ from vecwrap.backends.outline import Outline
 from vecwrap.probe import Stage
 from vecwrap.space_text import bytes_of, bytes_text, short_text, space_data, space_text
 from vecwrap.spec import PipelineSpec
-from vecwrap.values import is_scalar, shown
+from vecwrap.values import as_data, is_scalar, shown
 
 __all__ = [
     "WIDTH",
@@ -311,6 +311,7 @@ def _stage_data(stage: Stage | None) -> dict[str, Any] | None:
 
 
 def _plain(value: Any) -> Any:
+    value = as_data(value)
     if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
     if isinstance(value, Mapping):

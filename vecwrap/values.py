@@ -6,12 +6,12 @@ import functools
 import hashlib
 import itertools
 import operator
+import os
 import re
 import sys
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ __all__ = [
     "MAX_PARTS",
     "Settings",
     "Whole",
+    "as_data",
     "callable_name",
     "canonical",
     "copied",
@@ -65,8 +66,8 @@ class Settings(Mapping[str, Any]):
 def import_path(target: Any) -> str | None:
     """Give ``"module:qualname"`` where that finds this very object, from another process too; else None.
 
-    >>> import_path(Path), import_path(lambda env: env)
-    ('pathlib:Path', None)
+    >>> import_path(os.PathLike), import_path(lambda env: env)
+    ('os:PathLike', None)
     """
     module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or module == "__main__" or "<" in name:
@@ -80,8 +81,8 @@ def import_path(target: Any) -> str | None:
 def shown(value: Any) -> str:
     """Write a value for an error or a plan, in few words: text in quotes, objects by their names.
 
-    >>> shown("four"), shown(None), shown([1, 2]), shown(Path)
-    ('"four"', 'null', '[1, 2]', 'pathlib:Path')
+    >>> shown("four"), shown(None), shown([1, 2]), shown(os.PathLike)
+    ('"four"', 'null', '[1, 2]', 'os:PathLike')
     """
     if isinstance(value, str):
         text = value if len(value) <= 60 else f"{value[:57]}..."
@@ -177,8 +178,19 @@ def is_scalar(value: Any) -> bool:
     return value is None or type(value) in (bool, float, str)
 
 
+def as_data(value: Any) -> Any:
+    """What stands for a value in a file: for a path its text; all else stands for itself.
+
+    >>> from pathlib import Path
+    >>> as_data(Path("runs")), as_data(4)
+    ('runs', 4)
+    """
+    return os.fsdecode(value) if isinstance(value, os.PathLike) else value
+
+
 def canonical(value: Any) -> Any:
     """What equality compares: lists and tuples say the same, ``1``, ``1.0`` and ``true`` do not."""
+    value = as_data(value)
     if isinstance(value, Mapping):
         return "mapping", tuple(sorted(((str(k), canonical(v)) for k, v in value.items()), key=operator.itemgetter(0)))
     if isinstance(value, (list, tuple)):
@@ -192,19 +204,19 @@ def canonical(value: Any) -> Any:
 
 def plain(value: Any, where: str) -> Any:
     """Lists, dicts and scalars only, for a file."""
+    value = as_data(value)
     if is_scalar(value):
         return value
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: plain(inner, where) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(inner, where) for inner in value]
-    if isinstance(value, Path):
-        return str(value)
     return fail_where(where, f"{shown(value)} is no plain data and cannot be written down")
 
 
 def identity(value: Any) -> Any:
     """Give plain data that stands for a value in a hash: a callable is its import path, or its name and its code."""
+    value = as_data(value)
     if isinstance(value, functools.partial):
         return [identity(value.func), identity(list(value.args)), identity(value.keywords)]
     if isinstance(value, Mapping):
