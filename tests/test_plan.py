@@ -1,6 +1,7 @@
 """Pipelines are checked before anything starts, and a plan says what would be built."""
 
 import contextlib
+import enum
 import functools
 import json
 import os
@@ -73,6 +74,19 @@ class Blank(gymnasium.Env[Any, Any]):
 
     def __init__(self, frameskip: int = 4, sticky: float = 0.25) -> None:
         self.frameskip, self.sticky = frameskip, sticky
+
+
+class Colour(enum.Enum):
+    """What is painted."""
+
+    RED, GREEN = "red", "green"
+
+
+def paint(env: Any, colour: Colour = Colour.RED, names: set[str] = frozenset()) -> Any:  # type: ignore[assignment]
+    """Take what YAML has no word for."""
+    assert isinstance(colour, Colour)
+    assert isinstance(names, (set, frozenset))
+    return env
 
 
 class NoSkip(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -217,6 +231,24 @@ def test_a_path_is_its_text_in_the_hash_and_in_what_is_written() -> None:
     assert str(spec) == "PlanBlank-v0 n=2 env_kwargs.sticky=0 env_kwargs.root=/tmp/x | halve"
     for again in (PipelineSpec.from_yaml(resolved.to_yaml()), PipelineSpec.parse(resolved.format())):
         assert (again, plan(again).pipeline.hash) == (resolved, resolved.hash)
+
+
+def test_what_yaml_has_no_word_for_is_written_and_read_back() -> None:
+    text = """
+env: PlanBlank-v0
+n: 2
+env_kwargs: {sticky: {0: x, 7: y, true: 2, null: .5, a: {1e-3: z}}}
+wrappers:
+  - %s: {colour: green, names: [c, a, b]}
+"""
+    resolved = plan(PipelineSpec.from_yaml(text % f"{__name__}:paint")).pipeline
+    assert resolved.wrappers[0].kwargs == {"colour": Colour.GREEN, "names": {"a", "b", "c"}}
+    written = resolved.to_yaml()
+    assert "env_kwargs: {sticky: {0: x, 7: y, true: 2, null: 0.5, a: {0.001: z}}}\n" in written
+    assert written.endswith("{colour: green, names: [a, b, c]}\n")
+    again = PipelineSpec.from_yaml(written)
+    assert (again, again.env_kwargs) == (resolved, resolved.env_kwargs)
+    assert plan(again).pipeline.hash == resolved.hash == plan(PipelineSpec.from_dict(resolved.to_dict())).pipeline.hash
 
 
 def test_one_pipeline_has_one_hash_however_it_is_written() -> None:

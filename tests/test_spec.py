@@ -1,5 +1,6 @@
 """The pipeline as data: each form is read, written and read again; whatever cannot be read says where."""
 
+import enum
 import functools
 import json
 import math
@@ -38,6 +39,7 @@ scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.c
 values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(min_size=1), inner, max_size=3)
 )
+any_keys = st.dictionaries(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(), values)
 words = st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True)
 targets = words | st.builds("{}:{}".format, st.from_regex(r"[a-z]{1,5}(\.[a-z]{1,5})?", fullmatch=True), words)
 
@@ -108,7 +110,7 @@ def test_a_scalar_is_read_back_from_a_spec_string(value: Any) -> None:
     assert same(read_scalar(write_scalar(value)), value)
 
 
-@given(values)
+@given(values | any_keys)
 def test_a_value_is_read_back_from_yaml(value: Any) -> None:
     data = {"key": value, "block": [value, {"one": value}]}
     read = read_yaml(write_yaml(data, blocks=("block",)), "test").value
@@ -198,6 +200,34 @@ def test_a_layer_can_be_written_in_many_forms(
     layer = LayerSpec.parse(form)
     assert layer == LayerSpec(target, args, kwargs)
     assert LayerSpec.parse(layer.to_data()) == layer
+
+
+def test_what_yaml_has_no_word_for_is_written_as_what_it_has() -> None:
+    class Speed(enum.IntEnum):
+        SLOW = 1
+
+    given = {
+        "speed": Speed.SLOW,
+        "at": Path("a/b"),
+        "names": {"c", "a", "b"},
+        "sizes": {10, 9, 1},
+        "map": {Speed.SLOW: 2},
+    }
+    spec = PipelineSpec("CartPole-v1", env_kwargs={"x": given}, wrappers=(LayerSpec("x", kwargs=given),))
+    written = {"speed": 1, "at": "a/b", "names": ["a", "b", "c"], "sizes": [1, 9, 10], "map": {1: 2}}
+    assert spec.to_dict() == {"env": "CartPole-v1", "env_kwargs": {"x": written}, "wrappers": [{"x": written}]}
+    assert PipelineSpec.from_yaml(spec.to_yaml()) == spec
+    with pytest.raises(SpecError, match="env_kwargs.x.map.1: the name 1 cannot be written in a line"):
+        PipelineSpec("CartPole-v1", env_kwargs={"x": {"map": {1: 2}}}).format()
+    with pytest.raises(SpecError, match='env_kwargs.a.b: the name "a.b" cannot be written in a line'):
+        PipelineSpec("CartPole-v1", env_kwargs={"a.b": {"c": 1}}).format()
+
+
+def test_a_set_that_a_spec_was_given_is_its_own() -> None:
+    names = {"a"}
+    spec = PipelineSpec("CartPole-v1", env_kwargs={"names": names})
+    names.add("b")
+    assert spec.env_kwargs == {"names": {"a"}}
 
 
 def test_a_backend_of_a_module_without_a_dot_is_read_back() -> None:

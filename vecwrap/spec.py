@@ -342,9 +342,11 @@ def _words(within: str, data: Mapping[str, Any]) -> Iterator[str]:
     """Write nested data as ``key=value`` and ``key.key=value``."""
     for name, value in data.items():
         key = f"{within}{name}"
+        if not isinstance(name, str) or re.search(r"[\s=|\"'.]", name):
+            fail_where(key, f"the name {shown(name)} cannot be written in a line; write the pipeline as YAML")
         if isinstance(value, Mapping) and value:
             yield from _words(f"{key}.", value)
-        elif is_scalar(value) and not re.search(r"[\s=|\"'.]", name):
+        elif is_scalar(value):
             yield f"{key.removesuffix('.name') if within.removesuffix('.') in _BACKENDS else key}={write_scalar(value)}"
         else:
             fail_where(key, f"{shown(value)} cannot be written in a line; write the pipeline as YAML")

@@ -12,6 +12,7 @@ import sys
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ MAX_PARTS = 1000  # of one text, and layers in a pipeline; lists in files are co
 
 
 class Settings(Mapping[str, Any]):
-    """A mapping that cannot be changed; its lists and dicts are copies of its own."""
+    """A mapping that cannot be changed; its lists, sets and dicts are copies of its own."""
 
     __slots__ = ("_items",)
 
@@ -127,7 +128,7 @@ def callable_name(target: Any) -> str:
 
 
 def copied(value: Any, depth: int = 0) -> Any:
-    """A copy of lists and dicts; NumPy's scalars become Python's; everything else is itself.
+    """A copy of lists, sets and dicts; NumPy's scalars become Python's; everything else is itself.
 
     Raises:
         SpecError: deeper than a pipeline file may be, as what holds itself is.
@@ -138,7 +139,7 @@ def copied(value: Any, depth: int = 0) -> Any:
         fail_where(shown(value), f"nested more than {MAX_DEPTH} deep")
     if isinstance(value, Mapping):
         return {key: copied(inner, depth + 1) for key, inner in value.items()}
-    if type(value) in (list, tuple):
+    if type(value) in (list, tuple, set):
         return type(value)([copied(inner, depth + 1) for inner in value])
     return value
 
@@ -179,20 +180,35 @@ def is_scalar(value: Any) -> bool:
 
 
 def as_data(value: Any) -> Any:
-    """What stands for a value in a file: for a path its text; all else stands for itself.
+    """What stands for a value in a file: a path's text, an enum member's value, a set's sorted list; else itself.
 
     >>> from pathlib import Path
-    >>> as_data(Path("runs")), as_data(4)
-    ('runs', 4)
+    >>> as_data(Path("runs")), as_data({3, 1, 2}), as_data(4)
+    ('runs', [1, 2, 3], 4)
     """
-    return os.fsdecode(value) if isinstance(value, os.PathLike) else value
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
+    if isinstance(value, Enum):
+        return as_data(value.value)
+    if isinstance(value, (set, frozenset)):
+        parts = list(map(as_data, value))
+        try:
+            return sorted(parts)
+        except TypeError:  # of several kinds, or of one without an order
+            return sorted(parts, key=lambda part: _ADDRESS.sub("", repr(canonical(part))))
+    return value
+
+
+def _key(key: Any) -> str:
+    """A mapping's key as text: JSON and lines have no others."""
+    return str(as_data(key))
 
 
 def canonical(value: Any) -> Any:
     """What equality compares: lists and tuples say the same, ``1``, ``1.0`` and ``true`` do not."""
     value = as_data(value)
     if isinstance(value, Mapping):
-        return "mapping", tuple(sorted(((str(k), canonical(v)) for k, v in value.items()), key=operator.itemgetter(0)))
+        return "mapping", tuple(sorted(((_key(k), canonical(v)) for k, v in value.items()), key=operator.itemgetter(0)))
     if isinstance(value, (list, tuple)):
         return "list", tuple(map(canonical, value))
     if isinstance(value, np.ndarray):
@@ -207,8 +223,8 @@ def plain(value: Any, where: str) -> Any:
     value = as_data(value)
     if is_scalar(value):
         return value
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {key: plain(inner, where) for key, inner in value.items()}
+    if isinstance(value, Mapping) and all(isinstance(key, str) or is_scalar(as_data(key)) for key in value):
+        return {as_data(key): plain(inner, where) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(inner, where) for inner in value]
     return fail_where(where, f"{shown(value)} is no plain data and cannot be written down")
@@ -220,11 +236,9 @@ def identity(value: Any) -> Any:
     if isinstance(value, functools.partial):
         return [identity(value.func), identity(list(value.args)), identity(value.keywords)]
     if isinstance(value, Mapping):
-        return {str(key): identity(inner) for key, inner in value.items()}
+        return {_key(key): identity(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [identity(inner) for inner in value]
-    if isinstance(value, (set, frozenset)):
-        return sorted(map(identity, value), key=repr)
     if isinstance(value, np.ndarray):
         return value.tolist()
     if is_scalar(value):
