@@ -135,8 +135,10 @@ def test_a_key_that_leads_nowhere_says_what_is_near(overrides: dict[str, Any], m
 
 def test_errors_say_where_a_setting_was_written() -> None:
     spec = PipelineSpec.from_yaml("env: CartPole-v1\nn: 4\nwrappers:\n  - framestack: 4\n  - monitor\n", "p.yaml")
-    changed = spec.overridden({"n": 0, "wrappers.framestack.k": "x"}, Place("--set"))
-    assert changed.where("n") == "--set: n"
+    changes = {"n": 0, "wrappers.framestack.k": "x", "seed": 3}
+    places = {"n": Place("--set"), "wrappers.framestack.k": Place("--set"), "seed": Place("--seed")}
+    changed = spec.overridden(changes, places)
+    assert (changed.where("n"), changed.where("seed")) == ("--set: n", "--seed: seed")
     assert changed.where("wrappers") == "p.yaml:3: wrappers"
     assert changed.wrappers[0].where == 'p.yaml:4: wrappers[0] "framestack"'
     assert changed.wrappers[0].where_argument(0, "k") == '--set: wrappers[0] "framestack", argument k'

@@ -296,6 +296,7 @@ def test_overriding_replaces_what_is_named_and_no_more() -> None:
     assert changed.where("seed") == "pong.yaml:3: seed"
     assert spec.override(backend="dummy").backend == BackendSpec("dummy")
     assert spec.override(backend="subprocess", workers=1).backend == BackendSpec("subprocess", {"workers": 1})
+    assert spec.override(workers=1, **{"backend.name": "ray"}).backend == BackendSpec("ray", {"workers": 1})
     assert spec.override(wrappers=[]).wrappers == ()
 
 

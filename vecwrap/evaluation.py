@@ -22,7 +22,10 @@ MODES = ("train", "eval")
 
 
 def in_mode(
-    spec: PipelineSpec, mode: str, overrides: Mapping[str, Any] | None = None, place: Place | None = None
+    spec: PipelineSpec,
+    mode: str,
+    overrides: Mapping[str, Any] | None = None,
+    places: Mapping[str, Place] | None = None,
 ) -> PipelineSpec:
     """Give the pipeline for training or for evaluation, with settings replaced.
 
@@ -30,7 +33,7 @@ def in_mode(
         spec: as it was written.
         mode: ``"train"`` or ``"eval"``.
         overrides: as ``PipelineSpec.override``; they come last, but those of ``eval`` before it is looked at.
-        place: where the overrides were written.
+        places: where the overrides were written, by key.
 
     Raises:
         SpecError: another mode, an unknown key, or a section ``eval`` that does not fit.
@@ -39,10 +42,10 @@ def in_mode(
         raise SpecError(f'mode: expected "train" or "eval", got {shown(mode)}.{did_you_mean(str(mode), MODES)}')
     overrides = overrides or {}
     of_eval = {key: value for key, value in overrides.items() if key.partition(".")[0] == "eval"}
-    spec = spec.overridden(of_eval, place)
+    spec = spec.overridden(of_eval, places)
     if mode == "eval":
         spec = evaluation(spec)
-    return spec.overridden({key: value for key, value in overrides.items() if key not in of_eval}, place)
+    return spec.overridden({key: value for key, value in overrides.items() if key not in of_eval}, places)
 
 
 def evaluation(spec: PipelineSpec) -> PipelineSpec:

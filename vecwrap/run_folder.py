@@ -68,7 +68,7 @@ class Run:
         self,
         mode: Literal["train", "eval"] = "train",
         overrides: Mapping[str, Any] | None = None,
-        place: Place | None = None,
+        places: Mapping[str, Place] | None = None,
     ) -> PipelineSpec:
         """Give the pipeline as it is built again; what it writes leaves the run's own files alone.
 
@@ -77,7 +77,7 @@ class Run:
         Args:
             mode: ``"eval"`` for the evaluation that belongs to it, which writes into a folder of its own anyway.
             overrides: as ``vecwrap.load``.
-            place: where the overrides were written.
+            places: where the overrides were written, by key.
         """
         spec = self.resolved
         if mode == "train":
@@ -86,7 +86,7 @@ class Run:
         if self.statistics is not None:
             section = Settings({key: value for key, value in spec.eval.items() if key != "stats"})
             spec = dataclasses.replace(spec, stats=None, eval=section)
-        return in_mode(spec, mode, overrides, place)
+        return in_mode(spec, mode, overrides, places)
 
     @property
     def differences(self) -> dict[str, tuple[str, str | None]]:

@@ -204,12 +204,12 @@ class PipelineSpec:
         """
         return self.overridden(changes)
 
-    def overridden(self, changes: Mapping[str, Any], place: Place | None = None) -> PipelineSpec:
+    def overridden(self, changes: Mapping[str, Any], places: Mapping[str, Place] | None = None) -> PipelineSpec:
         """Do as ``override``, and say in errors where the changes were written.
 
         Args:
             changes: as those of ``override``, in a mapping.
-            place: where they were written: a file and a line, or ``--set``.
+            places: where they were written, by key: a file and a line, or ``--set``.
 
         Raises:
             SpecError: as ``override``.
@@ -219,12 +219,12 @@ class PipelineSpec:
         'CartPole-v1 n=1 | framestack:2'
         """
         draft, known = self.draft(), [*KEYS, *BACKEND_OPTIONS]
-        # The whole before its parts, in whatever order they were given.
-        for key in sorted(changes, key=lambda key: key.count(".") + (key in BACKEND_OPTIONS)):
+        for key in sorted(changes, key=_depth):  # the whole before its parts, in whatever order they were given
+            place = (places or {}).get(key, Place())
             first = key.partition(".")[0]
             if first in self.layer_names and first not in known:
-                fail_where(f"{place or ''}{key}", f'unknown key. Did you mean "wrappers.{key}"?')
-            refuse_unknown(first, known, Source(otherwise=place or Place()))
+                fail_where(f"{place}{key}", f'unknown key. Did you mean "wrappers.{key}"?')
+            refuse_unknown(first, known, Source(otherwise=place))
             draft.set(f"backend.{key}" if key in BACKEND_OPTIONS else key, changes[key], place)
         return self.of(draft)
 
@@ -321,6 +321,12 @@ class PipelineSpec:
 
 
 _BACKENDS = ("backend", "eval.backend")  # in a line, each of these alone says the backend's name
+
+
+def _depth(key: str) -> int:
+    """How deep inside a pipeline a key is; a backend's name brings its own options, and so is the whole backend."""
+    whole = key.removesuffix(".name")
+    return (whole if whole in _BACKENDS else key).count(".") + (key in BACKEND_OPTIONS)
 
 
 def _set(data: dict[str, Any], key: str, value: Any) -> None:

@@ -1,5 +1,6 @@
 """What the commands read: a file or a line, what is set over it, and which of the two modes is meant."""
 
+import itertools
 import json
 import re
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from vecwrap.backend_spec import BackendSpec
 from vecwrap.cli import main
 from vecwrap.commands.pipelines import read_pipeline
 from vecwrap.errors import SpecError
@@ -68,6 +70,27 @@ def test_the_last_of_a_key_counts_and_the_whole_comes_before_its_parts():
     assert (spec.n, str(spec.wrappers[0]), len(spec.wrappers)) == (2, "framestack:2", 1)
 
 
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        (["workers=1"], {"backend": "subprocess"}), (["backend.workers=1"], {"backend": "subprocess"}),
+        (["backend.workers=1", "backend.name=subprocess"], {}), (["backend.name=subprocess", "workers=1"], {}),
+        (["workers=1", "backend=subprocess"], {}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("evaluation", [False, True])
+def test_the_options_of_a_backend_are_kept_whatever_their_order(settings, options, evaluation):
+    spec = read_pipeline("cartpole.yaml", settings, options, evaluation=evaluation)
+    assert spec.backend == BackendSpec("subprocess", {"workers": 1})
+
+
+@pytest.mark.parametrize("whole", ["eval.backend=subprocess", "eval.backend.name=subprocess"])
+def test_the_options_of_an_evaluations_backend_are_kept_whatever_their_order(whole):
+    for settings in itertools.permutations(["eval.backend.workers=1", whole, "eval.n=3"]):
+        spec = read_pipeline("cartpole.yaml", settings, evaluation=True)
+        assert (spec.n, spec.backend) == (3, BackendSpec("subprocess", {"workers": 1}))
+
+
 def test_the_evaluation_is_read_with_what_is_set_in_its_section():
     spec = read_pipeline("cartpole.yaml", ["eval.seed=5", "wrappers.monitor.dir=e"], evaluation=True)
     assert str(spec) == "CartPole-v1 n=2 seed=5 backend=dummy training=false | monitor:dir=e | terminal_obs"
@@ -93,12 +116,18 @@ def test_the_evaluation_is_read_with_what_is_set_in_its_section():
         (["--set", "wrappers=[flatten, flatten]", "--set", "wrappers.flatten.x=1"],
          "--set: wrappers.flatten: there are 2 layers of this name. Say which by its number: wrappers.0 or "
          "wrappers.1."),
+        (["--set", "eval.backend.name=3"], '--set: eval.backend.name: expected the name of a backend, got 3.'),
         (["--set", "eval.n=0"], "--set: n: expected at least 1 sub-environment, got 0."),
     ],
 )  # fmt: skip
 def test_an_error_names_the_option_and_what_is_near(capsys, arguments, message):
     assert main(["explain", "cartpole.yaml", *arguments]) == 2
     assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
+def test_an_option_of_its_own_is_named_in_its_errors():
+    with pytest.raises(SpecError, match="^--seed: seed: expected int, got true"):
+        read_pipeline("cartpole.yaml", ["n=3"], {"seed": True})
 
 
 def test_an_option_and_the_same_set_exclude_each_other(capsys):

@@ -55,7 +55,8 @@ def load_folder(
     if as_json and again:
         raise SpecError("load: --json prints what the folder holds; leave --steps and --episodes out, or --json.")
     run = read_run(folder)
-    spec = run.pipeline("eval" if evaluation else "train", read_settings(settings), Place("--set"))
+    overrides = read_settings(settings)
+    spec = run.pipeline("eval" if evaluation else "train", overrides, dict.fromkeys(overrides, Place("--set")))
     resolved = plan(spec).pipeline
     findings = check(spec)
     facts = _facts(run, resolved)

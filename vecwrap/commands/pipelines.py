@@ -50,7 +50,8 @@ def read_pipeline(
     for key in given:
         if key in overrides:
             fail_where(f"--set {key}", f"--{key} says it already; leave one of the two out")
-    return in_mode(spec, "eval" if evaluation else "train", overrides, Place("--set")).override(**given)
+    places = {**dict.fromkeys(overrides, Place("--set")), **{key: Place(f"--{key}") for key in given}}
+    return in_mode(spec, "eval" if evaluation else "train", {**given, **overrides}, places)
 
 
 def read_settings(settings: Sequence[str]) -> dict[str, Any]:
