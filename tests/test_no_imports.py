@@ -63,6 +63,26 @@ def test_every_way_to_an_import_is_refused_before_anything_is_imported(
 
 
 @pytest.mark.usefixtures("trap")
+@pytest.mark.parametrize(
+    ("base", "place"),
+    [
+        ("wrappers:\n  - {trap:Layer: 4}\n", "base.yaml:3: wrappers[0]"),
+        ("eval:\n  wrappers:\n    - {trap:Layer: 4}\n", "base.yaml:4: eval.wrappers[0]"),
+    ],
+)
+def test_a_file_that_changes_anothers_layers_imports_nothing(
+    base: str, place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change = "  wrappers: {Layer: {k: 2}}\n"  # by the argument's name, which only the layer's signature knows
+    Path("base.yaml").write_text(f"env: CartPole-v1\n{base}")
+    Path("p.yaml").write_text("extends: base.yaml\n" + (f"eval:\n{change}" if "eval" in base else change[2:]))
+    assert main(["check", "--no-imports", "p.yaml"]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert f'{place}: expected nothing to import (--no-imports), got "trap:Layer"' in said
+    assert "trap" not in sys.modules
+
+
+@pytest.mark.usefixtures("trap")
 def test_names_alone_and_ordinary_text_are_let_through() -> None:
     Path("p.yaml").write_text("env: CartPole-v1\nn: 2\nbackend: dummy\nwrappers: [monitor: {dir: 'C:/runs/a b:c'}]\n")
     refuse_imports(PipelineSpec.load("p.yaml"))

@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from vecwrap.backend_spec import BackendSpec
+from vecwrap.draft import Draft
 from vecwrap.layer_spec import LayerSpec
+from vecwrap.pipeline_file import lineage, read_file
 from vecwrap.registry import is_import_path
 from vecwrap.source import Source, fail_where
 from vecwrap.spec import PipelineSpec
 from vecwrap.values import shown
 
-__all__ = ["refuse_imports"]
+__all__ = ["load_without_imports", "refuse_imports"]
+
+_MAY_IMPORT = ("env", "env_kwargs", "backend", "wrappers", "eval")
+
+
+def load_without_imports(path: Path) -> PipelineSpec:
+    """Read a pipeline file, and refuse it as ``refuse_imports`` does.
+
+    Each file is looked at before the one that extends it changes its layers, for that may ask them for their
+    signatures.
+
+    Raises:
+        SpecError: it cannot be read, or names a module.
+    """
+    data, source = read_file(path)
+    draft = Draft()
+    for said, where in lineage(data, source) if isinstance(data, Mapping) else ():
+        draft.write_over(said, where)
+        _refuse(draft)
+    return PipelineSpec.from_dict(data, source)
 
 
 def refuse_imports(spec: PipelineSpec) -> None:
@@ -30,8 +52,12 @@ def refuse_imports(spec: PipelineSpec) -> None:
     ...
     vecwrap.errors.SpecError: wrappers[0]: expected nothing to import (--no-imports), got "my.layers:Scale".
     """
-    whole = {"env": spec.env, "env_kwargs": spec.env_kwargs, "backend": spec.backend, "wrappers": spec.wrappers}
-    for where, text in _imports({**whole, "eval": spec.eval}, spec.source):
+    _refuse(spec.draft())
+
+
+def _refuse(draft: Draft) -> None:
+    said = {key: value for key, value in draft.settings.items() if key in _MAY_IMPORT}
+    for where, text in _imports(said, Source(draft.places)):
         fail_where(where, f"expected nothing to import (--no-imports), got {shown(text)}")
 
 

@@ -9,7 +9,7 @@ from gymnasium.envs.registration import load_env_creator
 from vecwrap.environments import find_environment
 from vecwrap.evaluation import in_mode
 from vecwrap.layer_spec import LayerSpec
-from vecwrap.no_imports import refuse_imports
+from vecwrap.no_imports import load_without_imports, refuse_imports
 from vecwrap.pipeline_file import SUFFIXES, is_file
 from vecwrap.registry import wrappers
 from vecwrap.run_folder import VIDEOS
@@ -42,9 +42,12 @@ def read_pipeline(
         SpecError: where it cannot be read.
     """
     path = Path(pipeline)
-    spec = PipelineSpec.load(path) if path.suffix in SUFFIXES or is_file(path) else PipelineSpec.parse(pipeline)
-    if not imports:
-        refuse_imports(spec)
+    if path.suffix in SUFFIXES or is_file(path):
+        spec = PipelineSpec.load(path) if imports else load_without_imports(path)
+    else:
+        spec = PipelineSpec.parse(pipeline)
+        if not imports:
+            refuse_imports(spec)
     overrides = read_settings(settings)
     given = {key: value for key, value in (options or {}).items() if value is not None}
     for key in given:
