@@ -37,6 +37,7 @@ __all__ = [
     "STATISTICS",
     "VIDEOS",
     "Run",
+    "moved",
     "portable",
     "read_run",
     "refuse_taken",
@@ -82,7 +83,7 @@ class Run:
         spec = self.resolved
         if mode == "train":
             root = self.folder.absolute()
-            spec = dataclasses.replace(spec, wrappers=_paths_within(spec.wrappers, root, root / LOADED))
+            spec = moved(spec, root, root / LOADED)
         if self.statistics is not None:
             section = Settings({key: value for key, value in spec.eval.items() if key != "stats"})
             spec = dataclasses.replace(spec, stats=None, eval=section)
@@ -136,9 +137,20 @@ def refuse_taken(folder: Path, remedy: str = "Give another folder, or delete thi
 
 def portable(pipeline: PipelineSpec, folder: Path) -> PipelineSpec:
     """Give a resolved pipeline whose paths within a folder are relative to it, so that the folder can be moved."""
-    layers, section = _paths_within(pipeline.wrappers, folder, Path()), dict(pipeline.eval)
+    return moved(pipeline, folder, Path())
+
+
+def moved(pipeline: PipelineSpec, folder: Path, to: Path) -> PipelineSpec:
+    """Give a resolved pipeline whose paths within a folder, its evaluation's too, are within another one.
+
+    Args:
+        pipeline: as a plan has resolved it.
+        folder: the old one.
+        to: the new one; ``Path()``: they are relative to nothing at all.
+    """
+    layers, section = _paths_within(pipeline.wrappers, folder, to), dict(pipeline.eval)
     if isinstance(section.get("wrappers"), tuple):
-        section["wrappers"] = _paths_within(section["wrappers"], folder, Path())
+        section["wrappers"] = _paths_within(section["wrappers"], folder, to)
     return dataclasses.replace(pipeline, wrappers=layers, eval=Settings(section))
 
 
@@ -163,7 +175,7 @@ def _top_module(target: Any) -> str:
 
 
 def _paths_within(layers: Sequence[LayerSpec], folder: Path, to: Path) -> tuple[LayerSpec, ...]:
-    """Give layers whose paths within a folder are within another one, or relative to nothing at all (``Path()``)."""
+    """Do for layers what ``moved`` does."""
     root, changed = folder.resolve(), []
     for layer in layers:
         kwargs = dict(layer.kwargs)

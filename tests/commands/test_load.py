@@ -162,6 +162,17 @@ def test_run_again_into_a_folder_of_its_own(capsys):
     assert "observations, 64 values" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("again", [["load", "out"], ["run", "out/pipeline.yaml"]])
+def test_the_evaluation_goes_along_into_the_new_folder(again):
+    assert main([*again, "--steps", "20", "--out", "again"]) == 0
+    before = {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}
+    assert "/out" not in Path("again/pipeline.yaml").read_text()
+    shutil.move("again", "moved")
+    assert main(["load", "moved", "--eval", "--episodes", "3"]) == 0
+    assert games("moved/eval/monitor.csv") == [("10.0", "10", "0")] * 3
+    assert {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()} == before
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new", "message"),
     [

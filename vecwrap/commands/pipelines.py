@@ -1,5 +1,6 @@
 """Pipelines as the commands take them, and what a run adds to one."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from vecwrap.evaluation import in_mode
 from vecwrap.layer_spec import LayerSpec
 from vecwrap.no_imports import load_without_imports, refuse_imports
 from vecwrap.pipeline_file import SUFFIXES, is_file
+from vecwrap.plan import plan
 from vecwrap.registry import wrappers
-from vecwrap.run_folder import VIDEOS
+from vecwrap.run_folder import VIDEOS, moved
 from vecwrap.source import Place, Source, fail_where
 from vecwrap.spec import PipelineSpec
 from vecwrap.values import scalar, shown
@@ -82,8 +84,14 @@ def with_monitor(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
     The outermost monitor stays where it is and keeps its folder unless ``out`` names another; a pipeline without one
     gets one around everything. Without any folder, it is ``runs/NAME`` in the working directory.
     """
-    keeps = out is None and (_arguments(spec, "monitor") or {}).get("dir") is not None
-    return spec if keeps else _with_folder(spec, "monitor", _folder(spec, out))
+    has_folder = (_arguments(spec, "monitor") or {}).get("dir") is not None
+    if out is None and has_folder:
+        return spec
+    folder = _folder(spec, out)
+    if has_folder and isinstance(spec.eval.get("wrappers"), tuple):  # with paths of their own; else they follow
+        section = moved(plan(spec).pipeline, _where_monitored(spec), folder.absolute()).eval
+        spec = dataclasses.replace(spec, eval=section)
+    return _with_folder(spec, "monitor", folder)
 
 
 def with_videos(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
