@@ -10,6 +10,7 @@ import vecwrap
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.evaluation import evaluation, in_mode
 from vecwrap.plan import plan
+from vecwrap.preset import Preset
 from vecwrap.spec import PipelineSpec
 from vecwrap.wrappers.normalize import Normalize
 
@@ -89,6 +90,50 @@ def test_layers_are_added_as_far_out_as_they_may_stand() -> None:
     within_a_preset = of("env: Pendulum-v1\nwrappers: [mujoco]\n", "eval: {add: [time_limit: 9, framestack: 2]}")
     assert layers(within_a_preset) == ["time_limit:9", "mujoco", "framestack:2"]
     plan(within_a_preset)
+
+
+@Preset
+def recorded(dir: str = "runs") -> list[Any]:
+    """Record, and end."""
+    return [{"time_limit": 9}, {"monitor": {"dir": dir}}]
+
+
+@Preset
+def outer(dir: str = "runs/outer") -> list[Any]:
+    """A preset in a preset."""
+    return [{f"{__name__}:recorded": dir}]
+
+
+@Preset
+def pong() -> list[Any]:
+    """The usual."""
+    return ["atari", "framestack:4"]
+
+
+@pytest.mark.parametrize(
+    ("layer", "section", "folders"),
+    [
+        (recorded, {}, ["runs/eval"]),
+        (outer, {}, ["runs/outer/eval"]),
+        ({f"{__name__}:recorded": "train"}, {}, ["train/eval"]),
+        (recorded, {"wrappers": {"recorded": {"dir": "other"}}}, ["other/eval"]),
+        (recorded, {"drop": ["recorded"]}, []),
+        (recorded, {"wrappers": [outer]}, ["runs/outer/eval"]),
+        ("flatten", {"add": [recorded]}, ["runs/eval"]),
+    ],
+)
+def test_the_layers_of_presets_are_asked_too(layer: Any, section: dict[str, Any], folders: list[str]) -> None:
+    spec = PipelineSpec("CartPole-v1", wrappers=[layer], eval={"n": 1, **section})
+    for one in (spec, plan(spec).pipeline):
+        layers = plan(evaluation(one)).layers
+        found = [layer.bound.kwargs["dir"] for layer in layers if layer.spec.name == "monitor"]
+        assert found == [str(Path(folder).absolute()) for folder in folders]
+
+
+def test_a_preset_of_atari_plays_whole_games_and_pays_raw_rewards() -> None:
+    pytest.importorskip("ale_py")
+    inner, _ = plan(evaluation(PipelineSpec("PongNoFrameskip-v4", wrappers=[pong]))).layers
+    assert (inner.bound.kwargs["terminal_on_life_loss"], inner.bound.kwargs["clip_reward"]) == (False, False)
 
 
 def test_other_keys_are_written_over_the_pipelines() -> None:

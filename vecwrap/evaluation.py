@@ -11,6 +11,7 @@ from vecwrap.keys import KEYS
 from vecwrap.layer_changes import change_layers, find_layer, with_argument
 from vecwrap.layer_plan import plan_layers
 from vecwrap.layer_spec import LayerSpec
+from vecwrap.preset import Preset
 from vecwrap.signatures import Signature
 from vecwrap.source import Place, Source, fail
 from vecwrap.spec import PipelineSpec
@@ -37,6 +38,7 @@ def in_mode(
 
     Raises:
         SpecError: another mode, an unknown key, or a section ``eval`` that does not fit.
+        PlanError: as ``evaluation``.
     """
     if mode not in MODES:
         raise SpecError(f'mode: expected "train" or "eval", got {shown(mode)}.{did_you_mean(str(mode), MODES)}')
@@ -56,6 +58,7 @@ def evaluation(spec: PipelineSpec) -> PipelineSpec:
 
     Raises:
         SpecError: it names a layer that is not there, or a layer is unknown.
+        PlanError: something that cannot be a layer.
 
     >>> spec = PipelineSpec.from_dict(
     ...     {"env": "CartPole-v1", "n": 8, "wrappers": ["framestack:4", "clip_reward"],
@@ -72,6 +75,7 @@ def evaluation(spec: PipelineSpec) -> PipelineSpec:
             fail(source.at("drop"), "the section has a list of wrappers of its own; leave out there what is dropped")
         dropped = [find_layer(spec.wrappers, step, source.at("drop")) for step in drop]
         layers = tuple(layer for index, layer in enumerate(layers) if index not in dropped)
+    layers = tuple(part for word in layers for part in _parts_in_evaluation(word))
     for layer in section.pop("add", ()):
         layers = _with(layers, layer)
     draft = spec.draft()
@@ -118,13 +122,22 @@ def _in_evaluation(layer: LayerSpec, *, of_training: bool) -> LayerSpec:
     return layer
 
 
+def _parts_in_evaluation(word: LayerSpec) -> tuple[LayerSpec, ...]:
+    """Give a preset's layers in its place where one of them asks for something else in an evaluation."""
+    if not isinstance(registry.wrappers.find(word.target, word.where), Preset):
+        return (word,)
+    parts = tuple(layer.spec for layer in plan_layers([word])[1])
+    asked = tuple(_in_evaluation(part, of_training=True) for part in parts)
+    return (word,) if asked == parts else asked
+
+
 def _with(layers: tuple[LayerSpec, ...], layer: LayerSpec) -> tuple[LayerSpec, ...]:
     """Add a layer as far out as it may stand: what wraps sub-environments is inside of what wraps the vector."""
-    layer = _in_evaluation(layer, of_training=False)
+    added = _parts_in_evaluation(_in_evaluation(layer, of_training=False))
     place = len(layers)
     if "worker" in _kinds(layer):
         place = next((index for index, other in enumerate(layers) if "parent" in _kinds(other)), place)
-    return (*layers[:place], layer, *layers[place:])
+    return (*layers[:place], *added, *layers[place:])
 
 
 def _kinds(word: LayerSpec) -> set[str]:
