@@ -348,6 +348,75 @@ def test_record_keeps_what_the_pipeline_says_of_its_videos():
     assert Path("m/videos/video-episode-000000.mp4").exists()
 
 
+PRESETS = """
+from vecwrap.preset import Preset
+
+@Preset
+def recorded(dir: str | None = "runs/preset"):
+    return [{"monitor": {"dir": dir}}, "terminal_obs"]
+
+@Preset
+def filmed(dir: str = "runs/films"):
+    return [{"video": {"dir": dir}}]
+"""
+
+
+@pytest.fixture
+def presets(here):
+    """Presets that hold a monitor and a video layer."""
+    (here / "presets_of_run.py").write_text(PRESETS)
+    yield here
+    sys.modules.pop("presets_of_run", None)
+
+
+@pytest.mark.usefixtures("presets")
+def test_a_monitor_within_a_preset_is_the_runs():
+    line = f"{WALK} | presets_of_run:recorded:"
+    assert main(["run", f"{line}dir=mine", "--steps", "40"]) == 0
+    assert len(rows("mine/monitor.csv", skip=1)) == 4
+    assert main(["run", f"{line}dir=null", "--steps", "40"]) == 0
+    assert Path("runs/toys_of_cli-Walk/monitor.csv").exists()
+    assert run(line, "--steps", 40) == 0
+    assert len(games()) == 4
+    assert not Path("runs/preset").exists()
+    spec = PipelineSpec.load("out/pipeline.yaml")
+    assert spec.layer_names == ("normalize", "monitor", "terminal_obs")
+    assert facts()["pipeline"] == plan(PipelineSpec.parse(line)).pipeline.hash
+    assert main(["load", "out"]) == 0
+
+
+@pytest.mark.usefixtures("presets")
+def test_videos_of_a_preset_go_into_the_runs_folder():
+    assert run(f"{WALK} | presets_of_run:filmed:", "--steps", 40, "--record") == 0
+    assert list(Path("out/videos").glob("*.mp4"))
+    assert not Path("runs").exists()
+
+
+@pytest.mark.usefixtures("presets")
+@pytest.mark.parametrize("layer", ["presets_of_run:recorded", "monitor"])
+def test_an_evaluation_with_a_monitor_of_its_own_gets_no_second_one(layer):
+    Path("own.yaml").write_text(
+        "env: toys_of_cli:Toy\nn: 2\nbackend: dummy\nwrappers: [flatten]\neval:\n  add:\n"
+        f"    - {layer}: {{dir: runs/own}}\n"
+    )
+    assert run("own.yaml", "--steps", 40) == 0
+    assert len(games()) == 4
+    assert main(["load", "out", "--eval", "--episodes", "2"]) == 0
+    assert Path("runs/own/eval/monitor.csv" if ":" in layer else "runs/own/monitor.csv").exists()
+
+
+@pytest.mark.usefixtures("presets")
+def test_the_evaluation_of_a_preset_that_is_named_goes_along():
+    Path("named.yaml").write_text(
+        "env: toys_of_cli:Toy\nn: 2\nbackend: dummy\nwrappers: [{presets_of_run:recorded: {}}]\n"
+        "eval: {n: 1, wrappers: {recorded: {dir: runs/preset}}}\n"
+    )
+    assert run("named.yaml", "--steps", 40) == 0
+    assert main(["load", "out", "--eval", "--episodes", "2"]) == 0
+    assert len(rows("out/eval/monitor.csv", skip=1)) == 2
+    assert not Path("runs").exists()
+
+
 def test_record_needs_pictures(capsys):
     Path("toys_of_cli.py").write_text(TOYS.read_text().replace('"rgb_array"', '"ansi"'))
     assert run("toys_of_cli:Toy n=2 backend=dummy", "--record") == 2

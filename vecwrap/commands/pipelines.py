@@ -9,6 +9,7 @@ from gymnasium.envs.registration import load_env_creator
 
 from vecwrap.environments import find_environment
 from vecwrap.evaluation import in_mode
+from vecwrap.layer_plan import plan_layers
 from vecwrap.layer_spec import LayerSpec
 from vecwrap.no_imports import load_without_imports, refuse_imports
 from vecwrap.pipeline_file import SUFFIXES, is_file
@@ -17,7 +18,7 @@ from vecwrap.registry import wrappers
 from vecwrap.run_folder import VIDEOS, moved
 from vecwrap.source import Place, Source, fail_where
 from vecwrap.spec import PipelineSpec
-from vecwrap.values import scalar, shown
+from vecwrap.values import Settings, scalar, shown
 from vecwrap.yaml_file import read_yaml
 
 __all__ = ["read_pipeline", "read_settings", "with_images", "with_monitor", "with_videos"]
@@ -84,14 +85,10 @@ def with_monitor(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
     The outermost monitor stays where it is and keeps its folder unless ``out`` names another; a pipeline without one
     gets one around everything. Without any folder, it is ``runs/NAME`` in the working directory.
     """
-    has_folder = (_arguments(spec, "monitor") or {}).get("dir") is not None
-    if out is None and has_folder:
+    spec = _laid_open(spec, "monitor")
+    if out is None and _folder_of(spec, "monitor") is not None:
         return spec
-    folder = _folder(spec, out)
-    if has_folder and isinstance(spec.eval.get("wrappers"), tuple):  # with paths of their own; else they follow
-        section = moved(plan(spec).pipeline, _where_monitored(spec), folder.absolute()).eval
-        spec = dataclasses.replace(spec, eval=section)
-    return _with_folder(spec, "monitor", folder)
+    return _with_folder(spec, "monitor", _folder(spec, out))
 
 
 def with_videos(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
@@ -111,21 +108,52 @@ def with_videos(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
         asked = spec.render_mode or spec.env_kwargs.get("render_mode")
         why = f"render_mode={shown(asked)}" if asked else "one that renders none"
         fail_where("--record", f"expected an environment that renders images (rgb_array), got {why}")
-    if out is None and _arguments(spec, "video") is not None:
+    spec = _laid_open(spec, "video")
+    if out is None and _outermost(spec, "video") is not None:
         return spec
-    folder = out if out is not None else _where_monitored(spec)
+    folder = out if out is not None else _folder_of(spec, "monitor")
+    assert folder is not None
     return _with_folder(spec, "video", folder / VIDEOS)
 
 
 def _with_folder(spec: PipelineSpec, name: str, folder: Path) -> PipelineSpec:
-    """Give a pipeline whose outermost layer of a name writes into a folder; one is added where there is none."""
-    layers, found = list(spec.wrappers), _outermost(spec, name)
-    if found is None:
-        layers.append(LayerSpec(name, kwargs={"dir": str(folder)}))
+    """Give a pipeline whose outermost layer of a name writes into a folder; one is added where there is none.
+
+    What an evaluation with layers of its own wrote into the old folder goes into the new one; to an evaluation that has
+    a layer of this name already, none is added.
+    """
+    layers, section = list(spec.wrappers), spec.eval
+    found, old = _outermost(spec, name), _folder_of(spec, name)
+    has_list = isinstance(section.get("wrappers"), tuple)
+    if found is not None:
+        layers[found] = LayerSpec(layers[found].target, kwargs={**_arguments(layers[found]), "dir": str(folder)})
+        if has_list and old is not None:
+            section = moved(plan(spec).pipeline, old, folder.absolute()).eval
     else:
-        arguments = {**(_arguments(spec, name) or {}), "dir": str(folder)}
-        layers[found] = LayerSpec(layers[found].target, kwargs=arguments)
-    return spec.override(wrappers=layers)
+        layers.append(LayerSpec(name, kwargs={"dir": str(folder)}))
+        evaluated = plan(spec).pipeline.eval.get("wrappers", ())
+        if not has_list and any(layer.name == name for word in evaluated for layer in word.expanded):
+            section = Settings({**section, "drop": (*section.get("drop", ()), str(len(spec.wrappers)))})
+    return dataclasses.replace(spec, wrappers=tuple(layers), eval=section)
+
+
+def _laid_open(spec: PipelineSpec, name: str) -> PipelineSpec:
+    """Give a pipeline in which a preset that holds a layer of a name is replaced by its layers.
+
+    Its evaluation is filled in then, because the section may speak of the preset.
+    """
+    layers = tuple(part for word in spec.wrappers for part in _parts(word, name))
+    if layers == spec.wrappers:
+        return spec
+    return dataclasses.replace(spec, wrappers=layers, eval=plan(spec).pipeline.eval)
+
+
+def _parts(word: LayerSpec, name: str) -> tuple[LayerSpec, ...]:
+    """The layers of a preset that holds one of a name; else the word itself."""
+    _, layers = plan_layers([word])
+    if any(layer.preset and layer.spec.name == name for layer in layers):
+        return tuple(layer.spec for layer in layers)
+    return (word,)
 
 
 def _outermost(spec: PipelineSpec, name: str) -> int | None:
@@ -133,22 +161,20 @@ def _outermost(spec: PipelineSpec, name: str) -> int | None:
     return max((i for i, layer in enumerate(spec.wrappers) if layer.name in names), default=None)
 
 
-def _arguments(spec: PipelineSpec, name: str) -> dict[str, Any] | None:
-    """The arguments of the outermost layer of a name, whose first is its folder; None where there is none."""
+def _arguments(layer: LayerSpec) -> dict[str, Any]:
+    """The arguments of a layer whose first is its folder."""
+    return {**dict(zip(("dir",), layer.args, strict=False)), **layer.kwargs}
+
+
+def _folder_of(spec: PipelineSpec, name: str) -> Path | None:
+    """The folder of the outermost layer of a name, as this process finds it."""
     found = _outermost(spec, name)
     if found is None:
         return None
     layer = spec.wrappers[found]
-    return {**dict(zip(("dir",), layer.args, strict=False)), **layer.kwargs}
-
-
-def _where_monitored(spec: PipelineSpec) -> Path:
-    """The folder of the outermost monitor, as this process finds it."""
-    found = _outermost(spec, "monitor")
-    assert found is not None
-    layer = spec.wrappers[found]
+    folder = _arguments(layer).get("dir")
     directory = layer.source.at(layer.name, "dir").directory
-    return Path(directory or "", (_arguments(spec, "monitor") or {})["dir"])
+    return None if folder is None else Path(directory or "", folder)
 
 
 def _folder(spec: PipelineSpec, out: Path | None) -> Path:
