@@ -128,6 +128,14 @@ def test_the_evaluation_can_be_checked_too(here, capsys):
     assert "changes_nothing" in capsys.readouterr().out
 
 
+def test_what_cannot_be_a_layer_of_the_evaluation_is_a_finding(here, capsys):
+    Path("eval.yaml").write_text(GOOD + "eval: {add: ['gymnasium.wrappers.vector:RecordEpisodeStatistics']}\n")
+    for arguments in ([], ["--eval"]):
+        assert main(["check", "eval.yaml", "--json", *arguments]) == 1
+        (finding,) = json.loads(capsys.readouterr().out)
+        assert (finding["id"], finding["file"], finding["line"]) == ("refused", "eval.yaml", 8)
+
+
 def test_the_page_shows_what_is_printed(here, capsys):
     Path("cartpole.yaml").write_text("env: CartPole-v1\nn: 2\nwrappers:\n  - framestack: 4\nbackend: dummy\n")
     main(["check", "cartpole.yaml"])

@@ -63,6 +63,18 @@ def test_what_stands_in_a_file_that_is_extended_is_found_there(tmp_path):
     assert (padding.id, Path(padding.file).name, padding.line) == ("zero_padding", "p.yaml", 4)
 
 
+def test_what_cannot_be_a_layer_of_the_evaluation_is_found_where_the_evaluation_is_meant(tmp_path):
+    layer = "gymnasium.wrappers.vector:RecordEpisodeStatistics"
+    file = tmp_path / "p.yaml"
+    file.write_text(f"env: CartPole-v1\nn: 2\nbackend: dummy\neval: {{add: ['{layer}']}}\n")
+    for mode in ("train", "eval"):
+        (found,) = vecwrap.check(file, mode=mode)
+        assert (found.id, found.severity, found.file, found.line) == ("refused", "error", str(file), 4)
+        assert found.reason.startswith(f'eval.add[0] "{layer}": RecordEpisodeStatistics wraps one of Gymnasium')
+    (found,) = vecwrap.check({"env": "CartPole-v1", "n": 2, "eval": {"add": [layer]}}, mode="eval")
+    assert (found.id, found.file, found.line) == ("refused", "", None)
+
+
 @pytest.mark.parametrize(
     "form",
     [

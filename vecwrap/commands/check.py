@@ -9,11 +9,11 @@ from rich.padding import Padding
 from rich.text import Text
 
 from vecwrap.commands.output import print_json
-from vecwrap.errors import SpecError
+from vecwrap.errors import PlanError, SpecError
 from vecwrap.pipeline_file import SUFFIXES
 from vecwrap.rules.check import check, refuse_unknown, rules
 from vecwrap.rules.finding import Finding
-from vecwrap.rules.refusals import unreadable
+from vecwrap.rules.refusals import not_read
 from vecwrap.spec import PipelineSpec
 
 __all__ = ["check_pipelines", "show_findings"]
@@ -73,8 +73,8 @@ def _findings(
 ) -> Sequence[Finding]:
     try:
         spec = read(pipeline)
-    except SpecError as error:
-        return (unreadable(error, pipeline),)
+    except (SpecError, PlanError) as error:
+        return (not_read(error, pipeline),)
     return check(spec, strict=strict, ignore=ignore)
 
 

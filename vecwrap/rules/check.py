@@ -17,7 +17,7 @@ from vecwrap.layer_plan import PlannedLayer, plan_layers
 from vecwrap.layer_spec import LayerSpec
 from vecwrap.plan import Plan, plan, plan_around
 from vecwrap.rules.finding import DOCS, Fault, Finding, Rule
-from vecwrap.rules.refusals import REFUSALS, refused, unmakeable, unreadable
+from vecwrap.rules.refusals import REFUSALS, not_read, refused, unmakeable
 from vecwrap.spec import PipelineSpec
 from vecwrap.vec_env import VecEnv
 
@@ -67,8 +67,8 @@ def check(
         elif isinstance(pipeline, gymnasium.vector.VectorEnv):
             engine, pipeline = pipeline, PipelineSpec(type(pipeline), n=pipeline.num_envs)
         spec = in_mode(read(pipeline), mode, settings)
-    except SpecError as error:
-        return (unreadable(error, str(pipeline)),)
+    except (SpecError, PlanError) as error:
+        return (not_read(error, str(pipeline)),)
     findings = _findings(spec, asked, engine)
     return tuple(finding for finding in sorted(findings, key=_place) if finding.id not in ignore)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from vecwrap.errors import VecwrapError
+from vecwrap.errors import PlanError, VecwrapError
 from vecwrap.rules.finding import DOCS, Finding
 
-__all__ = ["REFUSALS", "refused", "unmakeable", "unreadable"]
+__all__ = ["REFUSALS", "not_read", "refused", "unmakeable", "unreadable"]
 
 
 def unreadable(error: VecwrapError, file: str = "") -> Finding:
@@ -16,7 +16,7 @@ def unreadable(error: VecwrapError, file: str = "") -> Finding:
 
     Nothing else is looked at, because there is no pipeline yet.
     """
-    return _finding("unreadable", error, file if str(error).startswith(f"{file}:") else "", ())
+    return _finding("unreadable", error, file, ())
 
 
 def refused(error: VecwrapError, file: str = "", places: Iterable[str] = ()) -> Finding:
@@ -39,6 +39,17 @@ def unmakeable(error: VecwrapError, file: str = "") -> Finding:
 
 REFUSALS: tuple[Callable[..., Finding], ...] = (unreadable, refused, unmakeable)
 """They are functions for their docstrings, which are their sections in the docs as those of rules are."""
+
+
+def not_read(error: VecwrapError, pipeline: str) -> Finding:
+    """Tell what was raised before there was a pipeline: ``refused`` where it is a layer of the evaluation that cannot be.
+
+    Args:
+        error: as it was raised.
+        pipeline: a file, or what else was given.
+    """
+    file = pipeline if str(error).startswith(f"{pipeline}:") else ""
+    return refused(error, file) if isinstance(error, PlanError) else unreadable(error, file)
 
 
 def _finding(id: str, error: VecwrapError, file: str, places: Iterable[str]) -> Finding:
