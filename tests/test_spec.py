@@ -300,6 +300,23 @@ def test_overriding_replaces_what_is_named_and_no_more() -> None:
     assert spec.override(wrappers=[]).wrappers == ()
 
 
+SETTINGS: dict[str, Any] = {
+    "n": 3, "seed": 1, "start_index": 3, "backend": {"name": "shmem", "workers": 2}, "autoreset": "next_step",
+    "copy": False, "batch_size": 2, "render_mode": "rgb_array", "env_kwargs": {"a": 1}, "debug": True, "wrappers": ["atari"],
+    "training": False, "stats": "s.npz", "eval": {"n": 1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", SETTINGS)
+def test_null_takes_the_default_back(key: str, tmp_path: Path) -> None:
+    spec = PipelineSpec.from_dict({"env": "CartPole-v1", **SETTINGS})
+    expected = PipelineSpec.from_dict({"env": "CartPole-v1", **{k: v for k, v in SETTINGS.items() if k != key}})
+    (tmp_path / "base.yaml").write_text(spec.to_yaml())
+    (tmp_path / "child.yaml").write_text(f"extends: base.yaml\n{key}: null\n")
+    assert spec.override(**{key: None}) == PipelineSpec.load(tmp_path / "child.yaml") == expected != spec
+    assert PipelineSpec.from_yaml(f"env: A\n{key}: null\n") == PipelineSpec("A")
+
+
 def test_places_lead_to_the_line() -> None:
     spec = PipelineSpec.from_yaml(
         "env: A-v0\nwrappers:\n  - atari\n  - monitor:\n      dir: x\n      rewards: 3\n", "p.yaml"

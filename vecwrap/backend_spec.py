@@ -46,9 +46,11 @@ class BackendSpec:
 
     @classmethod
     def parse(cls, backend: Any, source: Source) -> BackendSpec:
-        """Read ``shmem``, ``"shmem:workers=2"``, ``{name: shmem, workers: 2}``, a class, or a BackendSpec."""
+        """Read ``shmem``, ``"shmem:workers=2"``, ``{name: shmem, workers: 2}``, a class, a BackendSpec; None: auto."""
         if isinstance(backend, BackendSpec):
             return backend
+        if backend is None:
+            return cls()
         if isinstance(backend, Mapping):
             options = {key: value for key, value in backend.items() if key != "name"}
             for key in options:

@@ -78,8 +78,10 @@ def evaluation(spec: PipelineSpec) -> PipelineSpec:
     layers = tuple(part for word in layers for part in _parts_in_evaluation(word))
     for layer in section.pop("add", ()):
         layers = _with(layers, layer)
+    if section.get("training") is None:
+        section["training"] = False
     draft = spec.draft()
-    draft.write_over({"training": False, **section}, source)
+    draft.write_over(section, source)
     draft.settings |= {"wrappers": layers, "eval": Settings()}
     return PipelineSpec.of(draft)
 

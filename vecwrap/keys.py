@@ -33,7 +33,7 @@ class Key:
     """What may be done with the value of one key.
 
     Attributes:
-        read: makes the value of what was written; takes a value that has been read, too.
+        read: makes the value of what was written; takes a value that has been read, too. None: the default.
         change: makes the value of an old one and of a mapping that is written over it; None where that replaces it.
         write: makes plain data of the value.
     """
@@ -214,7 +214,7 @@ def _read_waiting_backend(value: Any, source: Source) -> Any:
 
 
 def _read_drop(value: Any, source: Source) -> tuple[str, ...]:
-    names = (value,) if isinstance(value, (str, int)) else value
+    names = (value,) if isinstance(value, (str, int)) else () if value is None else value
     if not isinstance(names, Sequence):
         fail(source, f"expected a list of the names of layers, got {shown(value)}")
     for index, name in enumerate(names):
@@ -237,13 +237,13 @@ _PLAIN_KEYS = {
     "env": Key(_read_env, write=_write_env),
     "n": Key(_or_none(_read_integer)),
     "seed": Key(_or_none(_read_integer)),
-    "start_index": Key(_read_integer),
-    "autoreset": Key(_read_autoreset),
-    "copy": Key(_read_bool),
+    "start_index": Key(_or_none(_read_integer)),
+    "autoreset": Key(_or_none(_read_autoreset)),
+    "copy": Key(_or_none(_read_bool)),
     "batch_size": Key(_or_none(_read_integer)),
     "render_mode": Key(_or_none(_read_text)),
-    "debug": Key(_read_bool),
-    "training": Key(_read_bool),
+    "debug": Key(_or_none(_read_bool)),
+    "training": Key(_or_none(_read_bool)),
     "stats": Key(_or_none(_read_path)),
 }
 KEYS: dict[str, Key] = {

@@ -83,8 +83,10 @@ class PipelineSpec:
     source: Source = field(default_factory=Source, repr=False)
 
     def __post_init__(self) -> None:
-        for name, key in KEYS.items():
-            object.__setattr__(self, name, key.read(getattr(self, name), self.source.at(name)))
+        for f in dataclasses.fields(self):
+            if f.name in KEYS:
+                value = KEYS[f.name].read(getattr(self, f.name), self.source.at(f.name))
+                object.__setattr__(self, f.name, _default(f) if value is None else value)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -252,8 +254,7 @@ class PipelineSpec:
         for f in dataclasses.fields(self):
             if f.name in KEYS:
                 value = getattr(self, f.name)
-                default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
-                if canonical(value) != canonical(default):
+                if canonical(value) != canonical(_default(f)):
                     data[f.name] = KEYS[f.name].write(value)
         return data
 
@@ -320,6 +321,11 @@ class PipelineSpec:
             return " | ".join([shown(self.env), *map(str, self.wrappers)])
 
 
+def _default(f: dataclasses.Field[Any]) -> Any:
+    """What stands at a key that is not there, or is null."""
+    return f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+
+
 _BACKENDS = ("backend", "eval.backend")  # in a line, each of these alone says the backend's name
 
 
@@ -344,7 +350,7 @@ def _set(data: dict[str, Any], key: str, value: Any) -> None:
     data[last] = value
 
 
-def _words(within: str, data: Mapping[str, Any]) -> Iterator[str]:
+def _words(within: str, data: Mapping[Any, Any]) -> Iterator[str]:
     """Write nested data as ``key=value`` and ``key.key=value``."""
     for name, value in data.items():
         key = f"{within}{name}"

@@ -58,9 +58,9 @@ def pipeline_schema() -> Json:
         "description": "Which environment, how many, which layers around it, which backend.",
         "type": "object",
         "properties": {
-            "$schema": {"type": "string", "description": "Where an editor finds this schema; ignored."},
+            "$schema": {"description": "Where an editor finds this schema; ignored."},
             "extends": {
-                "type": "string",
+                "type": ["string", "null"],
                 "minLength": 1,
                 "description": "A pipeline file that this one builds upon, relative to this one. What stands here is "
                 "written over it: mappings join, a list replaces the one before it.",
@@ -73,15 +73,15 @@ def pipeline_schema() -> Json:
                     **{key: schema for key, schema in keys.items() if key != "eval"},
                     "add": {"$ref": "#/$defs/layers", "description": "Layers to add, as far out as they may stand."},
                     "drop": {
-                        "anyOf": [_NAME_OR_NUMBER, {"type": "array", "items": _NAME_OR_NUMBER}],
+                        "anyOf": [_NAME_OR_NUMBER, {"type": "array", "items": _NAME_OR_NUMBER}, {"type": "null"}],
                         "description": "Layers to leave out, by name, or by number where a name stands twice.",
                     },
                 },
                 "additionalProperties": False,
             },
         },
-        "anyOf": [{"required": ["env"]}, {"required": ["extends"]}],
-        "if": {"not": {"required": ["extends"]}},
+        "anyOf": [{"required": ["env"]}, _EXTENDS],
+        "if": {"not": _EXTENDS},
         "then": {"properties": {"wrappers": {"$ref": "#/$defs/layers"}}},
         "additionalProperties": False,
         "$defs": {
@@ -101,7 +101,8 @@ def pipeline_schema() -> Json:
     }
 
 
-_NAME_OR_NUMBER: Json = {"type": ["string", "integer"], "minimum": 0}
+_EXTENDS: Json = {"properties": {"extends": {"type": "string"}}, "required": ["extends"]}
+_NAME_OR_NUMBER: Json = {"type": ["string", "integer"], "minLength": 1, "minimum": 0}
 
 
 # -- the keys of a pipeline -------------------------------------------------------------------------------------------
@@ -111,19 +112,19 @@ def _keys() -> dict[str, Json]:
     """The keys of a pipeline with their types, defaults and help."""
     helps = argument_help(PipelineSpec, "Attributes")
     special: dict[str, Json] = {
-        "env": {"type": "string", "minLength": 1},
         "autoreset": {
             "enum": list(dict.fromkeys([m.value for m in Autoreset] + [m.gymnasium.value for m in Autoreset]))
         },
-        "env_kwargs": {"type": ["object", "null"]},
+        "env_kwargs": {"type": "object"},
+        "stats": {"type": "string", "minLength": 1},
         "backend": {"$ref": "#/$defs/backend"},
         "wrappers": {"anyOf": [{"$ref": "#/$defs/layers"}, {"$ref": "#/$defs/changes"}]},
         "eval": {},
     }
     parameters = [p for p in Signature.of(PipelineSpec, skip=0).parameters if p.name != "source"]
-    return {
-        p.name: {**special.get(p.name, json_type(p.annotation)), **_told(p, helps.get(p.name, ""))} for p in parameters
-    }
+    schemas = {p.name: _or_null(special.get(p.name, json_type(p.annotation))) for p in parameters}
+    schemas["env"] = {"type": "string", "pattern": r"\S"}
+    return {p.name: {**schemas[p.name], **_told(p, helps.get(p.name, ""))} for p in parameters}
 
 
 def _told(parameter: Parameter, help_text: str) -> Json:
@@ -140,9 +141,13 @@ def _told(parameter: Parameter, help_text: str) -> Json:
 def _value(parameter: Parameter) -> Json:
     """The schema of one argument; a default may be given even where the type would not allow it."""
     schema = json_type(parameter.annotation)
-    if parameter.default is None and schema and {"type": "null"} not in schema.get("anyOf", [schema]):
-        schema = {"anyOf": [schema, {"type": "null"}]}
-    return schema
+    return _or_null(schema) if parameter.default is None else schema
+
+
+def _or_null(schema: Json) -> Json:
+    if not schema or {"type": "null"} in schema.get("anyOf", [schema]):
+        return schema
+    return {"anyOf": [schema, {"type": "null"}]}
 
 
 # -- layers -----------------------------------------------------------------------------------------------------------
