@@ -219,7 +219,7 @@ def test_what_yaml_has_no_word_for_is_written_as_what_it_has() -> None:
     assert PipelineSpec.from_yaml(spec.to_yaml()) == spec
     with pytest.raises(SpecError, match="env_kwargs.x.map.1: the name 1 cannot be written in a line"):
         PipelineSpec("CartPole-v1", env_kwargs={"x": {"map": {1: 2}}}).format()
-    with pytest.raises(SpecError, match='env_kwargs.a.b: the name "a.b" cannot be written in a line'):
+    with pytest.raises(SpecError, match='the name "a.b" cannot be written in a line'):
         PipelineSpec("CartPole-v1", env_kwargs={"a.b": {"c": 1}}).format()
 
 
@@ -235,6 +235,19 @@ def test_a_backend_of_a_module_without_a_dot_is_read_back() -> None:
         spec = PipelineSpec("CartPole-v1", backend=BackendSpec("my_backends:Fast", options))
         for again in (PipelineSpec.from_dict(spec.to_dict()), PipelineSpec.from_yaml(spec.to_yaml())):
             assert again == spec == PipelineSpec.parse(spec.format())
+
+
+def test_a_line_that_cannot_be_read_back_shows_the_rest_of_the_pipeline() -> None:
+    text = "env: A-v0\nn: 2\nseed: 3\nbackend: {name: shmem, workers: 2}\neval: {n: 1, drop: [monitor]}\n"
+    head = "A-v0 n=2 seed=3 backend=shmem backend.workers=2"
+    spec = PipelineSpec.from_yaml(f"{text}wrappers: [x: {{keys: [a, b]}}, monitor]\n")
+    assert str(spec) == f'{head} eval.n=1 eval.drop=["monitor"] | x:keys=["a", "b"] | monitor'
+    spec = spec.override(env_kwargs={"size": [3, 4], "make": lambda: None, "mode": 1, "map": {0: 1}})
+    assert str(spec).startswith(
+        f"{head} env_kwargs.size=[3, 4] env_kwargs.make=lambda env_kwargs.mode=1 env_kwargs.map.0=1 "
+    )
+    with pytest.raises(SpecError, match='eval.drop: \\["monitor"\\] cannot be written in a line'):
+        spec.override(env_kwargs={}).format()
 
 
 def test_a_callable_that_no_import_finds_stays_itself() -> None:
@@ -302,8 +315,8 @@ def test_overriding_replaces_what_is_named_and_no_more() -> None:
 
 SETTINGS: dict[str, Any] = {
     "n": 3, "seed": 1, "start_index": 3, "backend": {"name": "shmem", "workers": 2}, "autoreset": "next_step",
-    "copy": False, "batch_size": 2, "render_mode": "rgb_array", "env_kwargs": {"a": 1}, "debug": True, "wrappers": ["atari"],
-    "training": False, "stats": "s.npz", "eval": {"n": 1},
+    "copy": False, "batch_size": 2, "render_mode": "rgb_array", "env_kwargs": {"a": 1}, "debug": True,
+    "wrappers": ["atari"], "training": False, "stats": "s.npz", "eval": {"n": 1},
 }  # fmt: skip
 
 

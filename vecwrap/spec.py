@@ -241,7 +241,7 @@ class PipelineSpec:
         data = self.to_dict()
         data.pop("wrappers", None)
         env = data.pop("env")
-        words = [env if not re.search(r"[\s\"'=|]", env) else quoted(env), *_words("", data)]
+        words = [_env_word(env), *(_word(steps, value) for steps, value in _leaves(data))]
         return " | ".join([" ".join(words), *(layer.format() for layer in self.wrappers)])
 
     def to_dict(self) -> dict[str, Any]:
@@ -250,13 +250,14 @@ class PipelineSpec:
         Raises:
             SpecError: where something only lives in this process.
         """
-        data: dict[str, Any] = {}
+        return {name: KEYS[name].write(value) for name, value in self._said()}
+
+    def _said(self) -> Iterator[tuple[str, Any]]:
+        """The keys whose values are not their defaults."""
         for f in dataclasses.fields(self):
-            if f.name in KEYS:
-                value = getattr(self, f.name)
-                if canonical(value) != canonical(_default(f)):
-                    data[f.name] = KEYS[f.name].write(value)
-        return data
+            value = getattr(self, f.name)
+            if f.name in KEYS and canonical(value) != canonical(_default(f)):
+                yield f.name, value
 
     def to_yaml(self) -> str:
         """Write a pipeline file, which ``from_yaml`` reads back.
@@ -314,11 +315,11 @@ class PipelineSpec:
         return tuple(canonical(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "source")
 
     def __str__(self) -> str:
-        """The line that ``format`` writes; objects of this process are shown by name."""
-        try:
-            return self.format()
-        except SpecError:
-            return " | ".join([shown(self.env), *map(str, self.wrappers)])
+        """The line that ``format`` writes; what no line can hold is shown all the same, objects by their names."""
+        data = {name: _shown_data(name, value) for name, value in self._said() if name not in ("env", "wrappers")}
+        env = _env_word(self.env) if isinstance(self.env, str) else shown(self.env)
+        words = [env, *(_shown_word(steps, value) for steps, value in _leaves(data))]
+        return " | ".join([" ".join(words), *map(str, self.wrappers)])
 
 
 def _default(f: dataclasses.Field[Any]) -> Any:
@@ -350,15 +351,43 @@ def _set(data: dict[str, Any], key: str, value: Any) -> None:
     data[last] = value
 
 
-def _words(within: str, data: Mapping[Any, Any]) -> Iterator[str]:
-    """Write nested data as ``key=value`` and ``key.key=value``."""
+def _env_word(env: str) -> str:
+    """Write the environment, which a line begins with."""
+    return quoted(env) if re.search(r"[\s\"'=|]", env) else env
+
+
+def _shown_data(name: str, value: Any) -> Any:
+    """What ``to_dict`` gives for a key, or its value where that only lives in this process."""
+    try:
+        return KEYS[name].write(value)
+    except SpecError:
+        return value
+
+
+def _leaves(data: Mapping[Any, Any], steps: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """What nested data holds, with the keys that lead to each."""
     for name, value in data.items():
-        key = f"{within}{name}"
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, (*steps, name))
+        else:
+            yield (*steps, name), value
+
+
+def _word(steps: tuple[Any, ...], value: Any) -> str:
+    """Write ``key=value`` or ``key.key=value``."""
+    key = ".".join(map(str, steps))
+    for name in steps:
         if not isinstance(name, str) or re.search(r"[\s=|\"'.]", name):
             fail_where(key, f"the name {shown(name)} cannot be written in a line; write the pipeline as YAML")
-        if isinstance(value, Mapping) and value:
-            yield from _words(f"{key}.", value)
-        elif is_scalar(value):
-            yield f"{key.removesuffix('.name') if within.removesuffix('.') in _BACKENDS else key}={write_scalar(value)}"
-        else:
-            fail_where(key, f"{shown(value)} cannot be written in a line; write the pipeline as YAML")
+    if not is_scalar(value):
+        fail_where(key, f"{shown(value)} cannot be written in a line; write the pipeline as YAML")
+    whole = key.removesuffix(".name")
+    return f"{whole if whole in _BACKENDS else key}={write_scalar(value)}"
+
+
+def _shown_word(steps: tuple[Any, ...], value: Any) -> str:
+    """The same, where ``parse`` need not read it back."""
+    try:
+        return _word(steps, value)
+    except SpecError:
+        return f"{'.'.join(map(str, steps))}={shown(value)}"
