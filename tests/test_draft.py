@@ -181,7 +181,11 @@ def test_a_line_says_nested_settings_with_dots_too() -> None:
     assert spec.to_dict()["eval"] == {"n": 1, "backend": "dummy"}
     assert PipelineSpec.parse(spec.format()) == spec
     for wrong, message in (
-        ("CartPole-v1 wrappers=flatten", "wrappers: layers stand after bars"),
+        ("CartPole-v1 wrappers=flatten", "wrappers: layers and their arguments stand after bars"),
+        (
+            "CartPole-v1 wrappers.flatten.x=9 | flatten",
+            "wrappers.flatten.x: layers and their arguments stand after bars",
+        ),
         ("CartPole-v1 n.x=3", "n.x: only backend, env_kwargs, eval have settings of their own"),
         ("CartPole-v1 backend=shmem backend.name=dummy", "backend.name: is given twice"),
         ("CartPole-v1 env_kwargs.a=1 env_kwargs.a.b=2", "env_kwargs.a.b: is given twice: a stands there as 1 too"),

@@ -116,8 +116,8 @@ class PipelineSpec:
             key, equals, text = word.partition("=")
             if not equals:
                 fail(source, f'expected key=value or a bar before a layer, got "{word}"')
-            if key == "wrappers":
-                fail_where(key, 'layers stand after bars: "CartPole-v1 n=4 | framestack:4"')
+            if key.partition(".")[0] == "wrappers":
+                fail_where(key, 'layers and their arguments stand after bars: "CartPole-v1 n=4 | framestack:4"')
             _set(data, key, scalar(text, source))
         if layers:
             data["wrappers"] = [layer.strip() for layer in layers]
