@@ -223,6 +223,23 @@ def test_what_yaml_has_no_word_for_is_written_as_what_it_has() -> None:
         PipelineSpec("CartPole-v1", env_kwargs={"a.b": {"c": 1}}).format()
 
 
+@pytest.mark.parametrize(
+    ("written", "target"),
+    [("shmem:workers=2,daemon=false", "shmem"), ("pkg.mod:Fast:workers=2,daemon=false", "pkg.mod:Fast")],
+)
+def test_a_backend_and_its_options_are_one_text_everywhere(written: str, target: str) -> None:
+    backend = BackendSpec(target, {"workers": 2, "daemon": False})
+    spec = PipelineSpec("CartPole-v1", backend=backend, eval={"backend": backend})
+    line = f"CartPole-v1 backend={written} eval.backend={written}"
+    assert PipelineSpec.parse(line) == PipelineSpec.parse(spec.format()) == spec
+    assert PipelineSpec.parse(f'CartPole-v1 backend="{written}"').backend == backend
+    assert PipelineSpec("CartPole-v1").override(**{"backend": written, "eval.backend": written}) == spec
+    with pytest.raises(SpecError, match="backend.workers: is given twice"):
+        PipelineSpec.parse(f"CartPole-v1 backend={written} backend.workers=3")
+    with pytest.raises(SpecError, match=r'eval.backend: expected options by name, got 3\. Write "shmem:workers=2"'):
+        PipelineSpec.parse("CartPole-v1 eval.backend=shmem:3,workers=2")
+
+
 def test_a_set_that_a_spec_was_given_is_its_own() -> None:
     names = {"a"}
     spec = PipelineSpec("CartPole-v1", env_kwargs={"names": names})

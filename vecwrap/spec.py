@@ -118,7 +118,8 @@ class PipelineSpec:
                 fail(source, f'expected key=value or a bar before a layer, got "{word}"')
             if key.partition(".")[0] == "wrappers":
                 fail_where(key, 'layers and their arguments stand after bars: "CartPole-v1 n=4 | framestack:4"')
-            _set(data, key, scalar(text, source))
+            for part, value in _parts(key, scalar(text, source)):
+                _set(data, part, value)
         if layers:
             data["wrappers"] = [layer.strip() for layer in layers]
         return cls.from_dict(data)
@@ -334,6 +335,14 @@ def _depth(key: str) -> int:
     """How deep inside a pipeline a key is; a backend's name brings its own options, and so is the whole backend."""
     whole = key.removesuffix(".name")
     return (whole if whole in _BACKENDS else key).count(".") + (key in BACKEND_OPTIONS)
+
+
+def _parts(key: str, value: Any) -> list[tuple[str, Any]]:
+    """Take a backend that is written with its options (``backend=shmem:workers=2``) apart."""
+    if key not in _BACKENDS or not isinstance(value, str) or "=" not in value:
+        return [(key, value)]
+    backend = BackendSpec.parse(value, Source(steps=tuple(key.split("."))))
+    return [(key, backend.target), *((f"{key}.{name}", option) for name, option in backend.options.items())]
 
 
 def _set(data: dict[str, Any], key: str, value: Any) -> None:

@@ -57,7 +57,8 @@ def test_a_file_is_a_file_and_all_else_a_line():
         ("env_kwargs.rate=1e-8", "env_kwargs.rate", 1e-8), ("env_kwargs.size=[3, 4]", "env_kwargs.size", [3, 4]),
         ("env_kwargs={a: {b: 1}}", "env_kwargs", {"a": {"b": 1}}), ("wrappers=flatten | monitor", "wrappers",
         "flatten | monitor"), ("wrappers=[flatten, {framestack: 2}]", "wrappers", ["flatten", {"framestack": 2}]),
-        ("eval.n=5", "eval.n", 5), ("workers=2", "workers", 2), ("env=Acrobot-v1", "env", "Acrobot-v1"),
+        ("eval.n=5", "eval.n", 5), ("workers=2", "workers", 2),
+        ("backend=shmem:workers=2", "backend", "shmem:workers=2"), ("env=Acrobot-v1", "env", "Acrobot-v1"),
     ],
 )  # fmt: skip
 def test_set_says_what_a_keyword_says(setting, key, value):
