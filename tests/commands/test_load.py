@@ -212,6 +212,17 @@ def test_a_newer_vecwrap_is_named_where_the_pipelines_differ(capsys):
 
 
 @pytest.mark.parametrize(
+    "options", [["--out", "zz"], ["--record"], ["--policy", "zeros"], ["--snapshot", "s.png"], ["--out", "zz", "--json"]]
+)
+def test_options_of_a_run_that_are_given_without_one_are_refused(capsys, options):
+    assert main(["load", "out", *options]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith(f"error: load: {options[0]}: expected --steps or --episodes with it")
+    assert said.out == ""
+    assert not Path("zz").exists()
+
+
+@pytest.mark.parametrize(
     ("path", "words"), [(".", "one without pipeline.yaml"), ("nowhere", "none, seen from"), ("walk.yaml", "a file")]
 )
 def test_what_is_no_run_is_refused(capsys, path, words):

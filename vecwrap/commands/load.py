@@ -49,11 +49,13 @@ def load_folder(
         The exit status: 1 where a finding of ``vecwrap check`` is an error, else 0, or that of the run.
 
     Raises:
-        VecwrapError: it cannot be rebuilt, or JSON is wanted of a run.
+        VecwrapError: it cannot be rebuilt, JSON is wanted of a run, or no run is where options of one are given.
     """
     again = chosen.steps is not None or chosen.episodes is not None
     if as_json and again:
         raise SpecError("load: --json prints what the folder holds; leave --steps and --episodes out, or --json.")
+    if not again and (idle := _for_a_run(chosen)):
+        raise SpecError(f"load: {', '.join(idle)}: expected --steps or --episodes with it, for nothing is run without.")
     run = read_run(folder)
     overrides = read_settings(settings)
     spec = run.pipeline("eval" if evaluation else "train", overrides, dict.fromkeys(overrides, Place("--set")))
@@ -65,6 +67,13 @@ def load_folder(
         return _status(findings)
     _show(run, facts, findings, console)
     return run_pipeline(spec, chosen, console, loaded=run) if again else _status(findings)
+
+
+def _for_a_run(chosen: RunSettings) -> list[str]:
+    """The options that were given and say how something is run."""
+    default = RunSettings()
+    names = ("policy", "out", "record", "snapshot")
+    return [f"--{name}" for name in names if getattr(chosen, name) != getattr(default, name)]
 
 
 def _status(findings: Sequence[Finding]) -> int:
