@@ -14,7 +14,7 @@ from vecwrap.errors import PlanError, SpecError
 from vecwrap.evaluation import in_mode
 from vecwrap.layer_plan import plan_layers, refuse_layers_of_sub_envs
 from vecwrap.layer_spec import read_layers
-from vecwrap.pipeline_file import SUFFIXES
+from vecwrap.pipeline_file import names_file
 from vecwrap.plan import Plan, plan
 from vecwrap.run_folder import Run, read_run
 from vecwrap.source import Source
@@ -307,7 +307,7 @@ def read(env: Any) -> PipelineSpec:
         return env
     if isinstance(env, Mapping):
         return PipelineSpec.from_dict(env)
-    if isinstance(env, Path) or (isinstance(env, str) and env.endswith(SUFFIXES) and "|" not in env):
+    if isinstance(env, Path) or (isinstance(env, str) and names_file(env)):
         return PipelineSpec.load(env)
     if isinstance(env, str) and ("|" in env or len(env.split()) > 1):
         return PipelineSpec.parse(env)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from vecwrap.source import Source, fail
 from vecwrap.values import shown
 from vecwrap.yaml_file import read_yaml
 
-__all__ = ["SUFFIXES", "is_file", "lineage", "read_file"]
+__all__ = ["SUFFIXES", "is_file", "lineage", "names_file", "read_file"]
 
 SUFFIXES = (".yaml", ".yml", ".json")
 MAX_FILES = 30
@@ -74,6 +75,15 @@ def lineage(data: Mapping[Any, Any], source: Source) -> list[tuple[Mapping[Any, 
 
 def _own(data: Mapping[Any, Any]) -> Mapping[Any, Any]:
     return {key: value for key, value in data.items() if key not in (_EXTENDS, _SCHEMA)}
+
+
+def names_file(text: str) -> bool:
+    """Whether a text is a pipeline file's name by its ending; a pipeline in one line may end so too.
+
+    >>> names_file("runs/pong.yaml"), names_file("CartPole-v1 n=1 | monitor:dir=runs/a.json")
+    (True, False)
+    """
+    return text.endswith(SUFFIXES) and not re.search(r"\||\s[\w.]+=", text)
 
 
 def is_file(path: Path) -> bool:

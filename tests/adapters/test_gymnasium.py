@@ -70,6 +70,11 @@ def test_a_line_a_dict_and_a_spec_can_be_registered(pipeline):
     env.close()
 
 
+def test_a_line_longer_than_a_files_name_can_be_registered():
+    vecwrap.register(ID, LINE + " | terminal_obs" * 30)
+    assert ID in gymnasium.registry
+
+
 def test_one_sub_environment_unless_told_otherwise_as_gymnasium_has_it():
     vecwrap.register(ID, f"{LINE}".replace("seed=3", "seed=3 n=8"))
     env = gymnasium.make_vec(ID)

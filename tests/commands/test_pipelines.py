@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from vecwrap.backend_spec import BackendSpec
+from vecwrap.build import read
 from vecwrap.cli import main
 from vecwrap.commands.pipelines import read_pipeline
 from vecwrap.errors import SpecError
@@ -46,6 +47,25 @@ def test_a_file_is_a_file_and_all_else_a_line():
     assert read_pipeline("CartPole-v1 n=3") == PipelineSpec("CartPole-v1", n=3)
     long = "CartPole-v1 | " + " | ".join(["framestack:2"] * 50)  # longer than a file's name may be
     assert len(read_pipeline(long).wrappers) == 50
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["CartPole-v1 n=1 env_kwargs.config=conf.yaml", "CartPole-v1 n=1 | monitor:dir=runs/a.json",
+     "CartPole-v1|monitor:runs/a.yml"],
+)  # fmt: skip
+def test_a_line_may_end_as_a_files_name_does(line, capsys):
+    assert read_pipeline(line) == read(line) == PipelineSpec.parse(line)
+    main(["check", line])
+    assert "no such file" not in capsys.readouterr().err
+    Path("a n=1 | b.yaml").write_text(CARTPOLE)
+    assert read_pipeline("a n=1 | b.yaml") == PipelineSpec.load("cartpole.yaml")
+
+
+@pytest.mark.parametrize("command", ["check", "explain"])
+def test_a_name_that_is_too_long_for_a_file_is_one_message(command, capsys):
+    assert main([command, "a" * 300 + ".yaml"]) == 2
+    assert capsys.readouterr().err.startswith("error: aaa")
 
 
 @pytest.mark.parametrize(

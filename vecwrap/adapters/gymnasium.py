@@ -12,6 +12,7 @@ from vecwrap.build import build_plan, read
 from vecwrap.contract import Autoreset
 from vecwrap.errors import SpecError
 from vecwrap.evaluation import in_mode
+from vecwrap.pipeline_file import is_file
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec
 from vecwrap.vec_env import VecEnv
@@ -56,7 +57,7 @@ def register(id: str, pipeline: str | Path | Mapping[str, Any] | PipelineSpec, *
         if name in settings:
             raise SpecError(f"register: {name}: gymnasium.make_vec says how many, with num_envs=; leave it out here.")
     read(pipeline)
-    if isinstance(pipeline, Path) or (isinstance(pipeline, str) and Path(pipeline).is_file()):
+    if isinstance(pipeline, Path) or (isinstance(pipeline, str) and is_file(Path(pipeline))):
         pipeline = str(Path(pipeline).absolute())
     gymnasium.register(id, vector_entry_point=_ENTRY_POINT, kwargs={"pipeline": pipeline, **settings})
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from vecwrap.commands.output import print_json
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.pipeline_file import SUFFIXES
+from vecwrap.pipeline_file import is_file, names_file
 from vecwrap.rules.check import check, refuse_unknown, rules
 from vecwrap.rules.finding import Finding
 from vecwrap.rules.refusals import not_read
@@ -56,7 +56,7 @@ def check_pipelines(
     """
     refuse_unknown(ignore, rules())
     for pipeline in pipelines:
-        if Path(pipeline).suffix in SUFFIXES and not Path(pipeline).is_file():
+        if names_file(pipeline) and not is_file(Path(pipeline)):
             raise SpecError(f"{pipeline}: there is no such file. Is the path right, seen from {Path.cwd()}?")
     results = [_Checked(pipeline, _findings(pipeline, read, strict, ignore)) for pipeline in pipelines]
     if as_json:

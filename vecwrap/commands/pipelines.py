@@ -12,7 +12,7 @@ from vecwrap.evaluation import in_mode
 from vecwrap.layer_plan import plan_layers
 from vecwrap.layer_spec import LayerSpec
 from vecwrap.no_imports import load_without_imports, refuse_imports
-from vecwrap.pipeline_file import SUFFIXES, is_file
+from vecwrap.pipeline_file import is_file, names_file
 from vecwrap.plan import plan
 from vecwrap.registry import wrappers
 from vecwrap.run_folder import VIDEOS, moved
@@ -45,7 +45,7 @@ def read_pipeline(
         SpecError: where it cannot be read.
     """
     path = Path(pipeline)
-    if path.suffix in SUFFIXES or is_file(path):
+    if names_file(pipeline) or is_file(path):
         spec = PipelineSpec.load(path) if imports else load_without_imports(path)
     else:
         spec = PipelineSpec.parse(pipeline)
