@@ -85,7 +85,8 @@ def _changed(layer: LayerSpec, step: Any, change: Any, source: Source) -> LayerS
     if _is_number(step):
         return LayerSpec.parse(whole, source)
     args, kwargs = read_arguments(whole, f'{source} "{layer.name}"')
-    return _placed(dataclasses.replace(layer, args=args, kwargs=kwargs), (), source)
+    replaced = Source(steps=layer.source.steps, otherwise=source.place)  # nothing of where it stood is true any more
+    return dataclasses.replace(layer, args=args, kwargs=kwargs, source=replaced)
 
 
 def with_argument(layer: LayerSpec, name: Any, change: Any, source: Source) -> LayerSpec:
