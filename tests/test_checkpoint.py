@@ -1,11 +1,13 @@
 """Saving and loading a chain: going on after a load equals never having stopped, bit for bit."""
 
+from collections import deque, namedtuple
 from pathlib import Path
 
 import ale_py
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.spaces import GraphInstance
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
@@ -159,6 +161,13 @@ def test_a_state_of_another_format_is_refused():
             env.load_state_dict({**env.state_dict(), "format": 2})
 
 
+def square(items):
+    array = np.empty((2, 2), dtype=object)
+    for i, item in enumerate(items):
+        array[divmod(i, 2)] = item
+    return array
+
+
 TREES = st.recursive(
     st.none()
     | st.booleans()
@@ -168,24 +177,36 @@ TREES = st.recursive(
     | st.binary(max_size=4)
     | npst.arrays(
         st.sampled_from([np.uint8, np.float32, np.int64, np.bool_]), npst.array_shapes(max_dims=2, max_side=3)
-    ),
+    )
+    | st.sampled_from([np.float32(0.5), np.float64(2), np.int64(3), np.bool_(True), np.str_("a"), np.array(4.0)])
+    | st.sampled_from([GraphInstance(np.ones((2, 2), np.float32), None, None)]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.tuples(inner, inner)
-        | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3)
+        | st.builds(deque, st.lists(inner, max_size=3), st.none() | st.integers(3, 4))
+        | st.dictionaries(st.text(max_size=3) | st.integers() | st.builds(np.int64, st.integers(0, 9)), inner, max_size=3)
+        | st.lists(inner, min_size=4, max_size=4).map(square)
     ),
     max_leaves=8,
 )
 
 
 def same(one, other):
+    if type(one) is not type(other):
+        return False
     if isinstance(one, np.ndarray):
-        return isinstance(other, np.ndarray) and one.dtype == other.dtype and one.tobytes() == other.tobytes()
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return False
+        return all(map(same, one.flat, other.flat)) if one.dtype == object else one.tobytes() == other.tobytes()
     if isinstance(one, dict):
-        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)):
-        return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
-    return type(one) is type(other) and one == other
+        return all(map(same, one, other)) and all(map(same, one.values(), other.values())) and len(one) == len(other)
+    if isinstance(one, (list, tuple, deque)):
+        return len(one) == len(other) and all(map(same, one, other)) and maxlen(one) == maxlen(other)
+    return one == other
+
+
+def maxlen(value):
+    return getattr(value, "maxlen", None)
 
 
 @given(st.dictionaries(st.text(max_size=3), TREES, max_size=3))
@@ -217,6 +238,21 @@ def test_what_cannot_be_kept_is_refused_with_its_place(tmp_path):
     with pytest.raises(CheckpointError, match=r"state\['a'\]\[1\]: expected arrays, .* got a object"):
         write_state(tmp_path / "state.npz", {"a": [1, object()]})
     assert not list(tmp_path.iterdir())
+
+
+def test_a_named_tuple_whose_class_a_file_cannot_name_is_refused(tmp_path):
+    point = namedtuple("Point", "x y")(1, 2)
+    with pytest.raises(CheckpointError, match=r"state\['a'\]: expected arrays, .* got a Point"):
+        write_state(tmp_path / "state.npz", {"a": point})
+
+
+def test_a_file_that_was_written_before_there_were_types_in_it_is_read(tmp_path):
+    path = tmp_path / "state.npz"
+    text = '{"dict": {"a": {"array": "array_0"}, "b": {"objects": [1, {"tuple": [2]}]}}}'
+    np.savez(path, structure=np.frombuffer(text.encode(), dtype=np.uint8), array_0=np.float32(0.5))
+    read = read_state(path)
+    assert read["a"] == 0.5
+    assert read["b"].tolist() == [1, (2,)]
 
 
 def test_a_crash_while_saving_leaves_the_old_file(tmp_path, monkeypatch):

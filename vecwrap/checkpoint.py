@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import os
 import zipfile
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
+from gymnasium.spaces import GraphInstance
 
 from vecwrap.errors import CheckpointError
 from vecwrap.running import RunningStatistics
@@ -201,12 +203,13 @@ def _split(value: Any, arrays: dict[str, np.ndarray[Any, Any]], path: str) -> An
     """Give JSON that names the arrays, and put those into ``arrays``."""
     if isinstance(value, np.ndarray):
         if value.dtype == object:
-            return {"objects": [_split(item, arrays, f"{path}[{i}]") for i, item in enumerate(value)]}
+            items = [_split(item, arrays, f"{path}[{i}]") for i, item in enumerate(value.flat)]
+            return {"objects": items, "shape": list(value.shape)}
         name = f"array_{len(arrays)}"
         arrays[name] = value
         return {"array": name}
     if isinstance(value, np.generic):
-        return _split(np.asarray(value), arrays, path)
+        return _split(np.asarray(value), arrays, path) | {"scalar": True}
     if isinstance(value, bytes):
         return _split(np.frombuffer(value, dtype=np.uint8), arrays, path) | {"bytes": True}
     if isinstance(value, dict):
@@ -217,10 +220,13 @@ def _split(value: Any, arrays: dict[str, np.ndarray[Any, Any]], path: str) -> An
             ]
             return {"pairs": pairs}
         return {"dict": {key: _split(item, arrays, f"{path}[{key!r}]") for key, item in value.items()}}
-    if isinstance(value, tuple):
-        return {"tuple": [_split(item, arrays, f"{path}[{i}]") for i, item in enumerate(value)]}
-    if isinstance(value, list):
-        return [_split(item, arrays, f"{path}[{i}]") for i, item in enumerate(value)]
+    if isinstance(value, (list, deque, GraphInstance)) or type(value) is tuple:
+        items = [_split(item, arrays, f"{path}[{i}]") for i, item in enumerate(value)]
+        if isinstance(value, deque):
+            return {"deque": items, "maxlen": value.maxlen}
+        if isinstance(value, GraphInstance):
+            return {"graph": items}
+        return {"tuple": items} if isinstance(value, tuple) else items
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise CheckpointError(f"{path}: expected arrays, numbers, text, lists and dicts, got a {type(value).__name__}")
@@ -233,12 +239,18 @@ def _join(value: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
         return value
     if "array" in value:
         array = arrays[value["array"]]
+        if value.get("scalar"):
+            return array[()]
         return array.tobytes() if value.get("bytes") else array
     if "objects" in value:
         out = np.empty(len(value["objects"]), dtype=object)
         for i, item in enumerate(value["objects"]):
             out[i] = _join(item, arrays)
-        return out
+        return out.reshape(value.get("shape", -1))
+    if "deque" in value:
+        return deque(_join(value["deque"], arrays), value["maxlen"])
+    if "graph" in value:
+        return GraphInstance(*_join(value["graph"], arrays))
     if "tuple" in value:
         return tuple(_join(item, arrays) for item in value["tuple"])
     if "pairs" in value:
