@@ -184,7 +184,9 @@ TREES = st.recursive(
         st.lists(inner, max_size=3)
         | st.tuples(inner, inner)
         | st.builds(deque, st.lists(inner, max_size=3), st.none() | st.integers(3, 4))
-        | st.dictionaries(st.text(max_size=3) | st.integers() | st.builds(np.int64, st.integers(0, 9)), inner, max_size=3)
+        | st.dictionaries(
+            st.text(max_size=3) | st.integers() | st.builds(np.int64, st.integers(0, 9)), inner, max_size=3
+        )
         | st.lists(inner, min_size=4, max_size=4).map(square)
     ),
     max_leaves=8,

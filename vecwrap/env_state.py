@@ -2,22 +2,41 @@
 
 A layer, or the environment itself, that offers ``state_dict`` and ``load_state_dict`` is asked. The Arcade Learning
 Environment gives its emulator's state. Of Gymnasium's and vecwrap's own wrappers the plain attributes are the state
-(counters, flags, arrays). The environment's ``np_random`` is part of it in any case.
+(counters, flags, arrays, queues of them), and Gymnasium's running statistics; an attribute of Gymnasium's that is
+neither these nor known to be no state is refused. The environment's ``np_random`` is part of it in any case.
 """
 
 from __future__ import annotations
 
+import inspect
+import time
 from collections.abc import Iterator
+from copy import deepcopy
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.wrappers.utils import RunningMeanStd
+
+from vecwrap.plain import is_plain
 
 __all__ = ["CannotSaveError", "env_state", "load_env_state"]
 
 Env = gymnasium.Env[Any, Any]
-_PLAIN = (int, float, str, bool, type(None), np.number, np.bool_)
-_OURS = ("gymnasium.", "vecwrap.")
+_GYMNASIUM = "gymnasium."
+_OURS = "vecwrap."
+_CLOCK = "episode_start_time"  # of RecordEpisodeStatistics: a time of this process's clock
+_NO_STATE = frozenset(
+    {
+        "_saved_kwargs",  # what a wrapper was made with
+        *("_action_space", "_observation_space", "_metadata", "_cached_spec"),
+        *("checked_reset", "checked_step", "checked_render", "checked_data_reuse", "_previous_data", "close_called"),
+        *("_env_device", "_target_device", "window", "clock"),
+    }
+)
+_NO_STATE_TYPES = (gymnasium.Env, gymnasium.Space, EnvSpec, FunctionType, MethodType, ModuleType, type)
 
 
 class CannotSaveError(Exception):
@@ -66,8 +85,8 @@ def _state_of(layer: Env) -> dict[str, Any]:
         serialized = layer.unwrapped.ale.cloneState(include_rng=True).__getstate__()  # type: ignore[attr-defined]
         data = serialized if isinstance(serialized, bytes) else serialized[0]
         state["ale"] = np.frombuffer(data, dtype=np.uint8).copy()
-    elif isinstance(layer, gymnasium.Wrapper) and type(layer).__module__.startswith(_OURS):
-        state["attributes"] = _plain_attributes(layer)
+    elif isinstance(layer, gymnasium.Wrapper) and type(layer).__module__.startswith((_GYMNASIUM, _OURS)):
+        state["attributes"] = _attributes(layer)
     else:
         kind = "wrapper" if isinstance(layer, gymnasium.Wrapper) else "environment"
         raise CannotSaveError(f"the {kind} {_name(layer)} offers no state_dict() and load_state_dict()")
@@ -87,8 +106,7 @@ def _load(layer: Env, state: dict[str, Any]) -> None:
         template = layer.unwrapped.ale.cloneState(include_rng=True).__getstate__()  # type: ignore[attr-defined]
         saved.__setstate__(data if isinstance(template, bytes) else (data,))
         layer.unwrapped.ale.restoreState(saved)  # type: ignore[attr-defined]
-    for name, value in state.get("attributes", {}).items():
-        setattr(layer, name, value.copy() if isinstance(value, np.ndarray) else value)
+    _load_attributes(layer, state.get("attributes", {}))
     if "np_random" in state:
         layer.np_random.bit_generator.state = state["np_random"]
 
@@ -101,9 +119,36 @@ def _is_ale(layer: Env) -> bool:
     return type(layer).__module__.startswith("ale_py.") and hasattr(layer, "ale")
 
 
-def _plain_attributes(layer: Env) -> dict[str, Any]:
-    return {
-        name: value.copy() if isinstance(value, np.ndarray) else value
-        for name, value in vars(layer).items()
-        if isinstance(value, _PLAIN) or (isinstance(value, np.ndarray) and value.dtype != object)
-    }
+def _attributes(layer: Env) -> dict[str, Any]:
+    given = inspect.signature(type(layer).__init__).parameters
+    state = {}
+    for name, value in vars(layer).items():
+        if name in _NO_STATE or name.lstrip("_") in given or _is_no_state(value):
+            continue
+        if isinstance(value, RunningMeanStd):
+            value = vars(value)
+        if name == _CLOCK:
+            state[name] = time.perf_counter() - value
+        elif is_plain(value):
+            state[name] = deepcopy(value)
+        elif type(layer).__module__.startswith(_GYMNASIUM):
+            raise CannotSaveError(
+                f"the wrapper {_name(layer)} may keep state that cannot be saved: its attribute {name} is of type "
+                f"{type(value).__name__}"
+            )
+    return state
+
+
+def _load_attributes(layer: Env, state: dict[str, Any]) -> None:
+    for name, value in state.items():
+        if name == _CLOCK:
+            setattr(layer, name, time.perf_counter() - value)
+        elif isinstance(statistics := getattr(layer, name, None), RunningMeanStd):
+            vars(statistics).update(deepcopy(value))
+        else:
+            setattr(layer, name, deepcopy(value))
+
+
+def _is_no_state(value: Any) -> bool:
+    """Whether it is what a layer works with and not what it remembers; functions that are objects may remember."""
+    return isinstance(value, _NO_STATE_TYPES) or (callable(value) and not getattr(value, "__dict__", None))

@@ -1,0 +1,27 @@
+"""Plain values: what can be copied, kept in a file and given back without running anything."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+__all__ = ["is_plain"]
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is a number, text, bytes, None, an array of such, or a list, tuple, dict or deque of plain ones.
+
+    >>> is_plain({"level": [1, 2.0, np.zeros(3)]}), is_plain([object()])
+    (True, False)
+    """
+    if isinstance(value, dict):
+        return all(is_plain(key) and is_plain(item) for key, item in value.items())
+    if isinstance(value, (list, tuple, deque)):
+        return all(map(is_plain, value))
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return all(map(is_plain, value.flat))
+    if isinstance(value, (np.ndarray, np.generic)):
+        return not value.dtype.hasobject
+    return value is None or isinstance(value, (bool, int, float, str, bytes))
