@@ -1,5 +1,6 @@
 """Saving and loading a chain: going on after a load equals never having stopped, bit for bit."""
 
+import os
 from collections import deque, namedtuple
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.checkpoint import read_state, write_state
-from vecwrap.errors import CheckpointError, ResetNeededError
+from vecwrap.errors import CheckpointError, ResetNeededError, SubEnvError
 from vecwrap.sub_env import SubEnvFactory
 from vecwrap.wrappers.atari import Atari
 from vecwrap.wrappers.framestack import FrameStack
@@ -48,6 +49,34 @@ class Walk(gymnasium.Env):
 
     def load_state_dict(self, state):
         self.place = state["place"]
+
+
+class Drawn(gymnasium.Env):
+    """Shows a number that each reset draws, and its steps; an action lets it raise."""
+
+    observation_space = gymnasium.spaces.Box(0, 1000, (2,), np.int64)
+    action_space = gymnasium.spaces.Discrete(4)
+    FAILS, DIES = 2, 3
+    state = (0, 0)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.state = (int(self.np_random.integers(1000)), 0)
+        return np.array(self.state), {}
+
+    def step(self, action):
+        if action == self.FAILS:
+            raise RuntimeError("boom")
+        if action == self.DIES:
+            os._exit(3)
+        self.state = (self.state[0], self.state[1] + 1)
+        return np.array(self.state), 1.0, False, self.state[1] == 5, {}
+
+    def state_dict(self):
+        return {"state": self.state}
+
+    def load_state_dict(self, state):
+        self.state = state["state"]
 
 
 def chain(backend, factory, mode, k=3):
@@ -106,6 +135,52 @@ def test_a_masked_reset_after_a_load_shows_what_was_last_shown(tmp_path):
         observations, _ = env.reset(options={"reset_mask": mask})
         np.testing.assert_array_equal(observations[[0, 2]], shown[[0, 2]])
         assert (observations[1] == 0).all()
+
+
+@pytest.mark.parametrize("first", [None, 7], ids=["used", "left"])
+def test_the_seed_of_build_is_used_once_over_all(first):
+    mask = {"reset_mask": np.array([False, True, False])}
+    with (
+        DummyBackend([Drawn] * 3, autoreset="disabled", seed=1) as env,
+        DummyBackend([Drawn] * 3, autoreset="disabled", seed=1 if first is None else None) as other,
+    ):
+        env.reset(seed=first)
+        other.load_state_dict(env.state_dict())
+        for _ in range(2):
+            np.testing.assert_array_equal(env.reset(options=mask)[0], other.reset(options=mask)[0])
+
+
+def test_a_seed_of_build_is_there_for_sub_environments_that_cannot_be_saved():
+    def cartpole():
+        return gymnasium.make("CartPole-v1")
+
+    with DummyBackend([cartpole], seed=1) as env, DummyBackend([cartpole], seed=1) as other:
+        first = env.reset()[0]
+        other.load_state_dict(env.state_dict())
+        np.testing.assert_array_equal(other.reset()[0], first)
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
+@pytest.mark.parametrize("backend", [DummyBackend, ShmemBackend])
+def test_a_row_that_failed_needs_a_reset_after_a_load_too(backend, mode):
+    with DummyBackend([Drawn] * 3, autoreset=mode) as env, backend([Drawn] * 3, autoreset=mode) as other:
+        env.reset(seed=1)
+        with pytest.raises(SubEnvError):
+            env.step([0, Drawn.FAILS, 0])
+        before = env.state_dict()
+        for one in (env, other):
+            if one is other:
+                one.load_state_dict(before)
+            with pytest.raises(ResetNeededError, match=r"sub-environments \[1\] have ended or failed"):
+                one.step([0, 0, 0])
+        mask = {"reset_mask": np.array([False, True, False])}
+        np.testing.assert_array_equal(env.reset(options=mask)[0], other.reset(options=mask)[0])
+        np.testing.assert_array_equal(env.step([0, 0, 0])[0], other.step([0, 0, 0])[0])
+        whole = env.state_dict()
+        with pytest.raises(SubEnvError):
+            other.step([Drawn.FAILS, 0, 0])
+        other.load_state_dict(whole)
+        np.testing.assert_array_equal(env.step([0, 0, 0])[0], other.step([0, 0, 0])[0])
 
 
 def test_where_sub_environments_offer_no_state_the_layers_go_on_and_a_reset_is_needed():

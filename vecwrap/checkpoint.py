@@ -43,6 +43,7 @@ def state_dict(env: VecEnv) -> dict[str, Any]:
         "sub_envs": sub_envs,
         "sub_envs_missing": reason,
         "shown": env._all_observations() if sub_envs is not None else None,
+        "build_seed": root._build_seed,
     }
 
 
@@ -82,7 +83,8 @@ def load_state_dict(env: VecEnv, state: dict[str, Any]) -> None:
         layer.load_layer_state(layer_state)
         layer.training = bool(training)
     root._load_sub_env_states(state["sub_envs"])
-    if state["shown"] is not None:
+    if state["sub_envs"] is not None:  # what has to be reset after a load has use for its own seed
+        root._build_seed = state.get("build_seed")
         env._show_again(state["shown"])
 
 

@@ -30,10 +30,10 @@ _OURS = "vecwrap."
 _CLOCK = "episode_start_time"  # of RecordEpisodeStatistics: a time of this process's clock
 _NO_STATE = frozenset(
     {
-        "_saved_kwargs",  # what a wrapper was made with
-        *("_action_space", "_observation_space", "_metadata", "_cached_spec"),
-        *("checked_reset", "checked_step", "checked_render", "checked_data_reuse", "_previous_data", "close_called"),
-        *("_env_device", "_target_device", "window", "clock"),
+        *("_saved_kwargs", "_action_space", "_observation_space", "_metadata", "_cached_spec"),
+        *("checked_reset", "checked_step", "checked_render", "checked_data_reuse", "close_called", "_previous_data"),
+        *("_env_device", "_target_device"),  # what arrays are converted for
+        *("window", "clock"),  # what a person looks at
     }
 )
 _NO_STATE_TYPES = (gymnasium.Env, gymnasium.Space, EnvSpec, FunctionType, MethodType, ModuleType, type)

@@ -597,9 +597,10 @@ class Backend(VecEnv):
         if self._any_ended and self._never_reset.any():
             return None, "it has not been reset yet"
         try:
-            return list(self._call_now("state", [()] * self.num_envs, self.all_ids.tolist())), None
+            states = self._call_now("state", [()] * self.num_envs, self.all_ids.tolist())
         except SubEnvError as error:
             return None, str(error)
+        return [{**state, "ended": ended} for state, ended in zip(states, self._ended.tolist(), strict=True)], None
 
     def _load_sub_env_states(self, states: Sequence[dict[str, Any]] | None) -> None:
         """Put each sub-environment where it was; without states, each needs a reset."""
@@ -610,7 +611,7 @@ class Backend(VecEnv):
         self._never_reset[:] = False
         for i, state in enumerate(states):
             self.slots.observations.put(i, state["observation"])
-            self._ended[i] = state["over"] and self.autoreset is Autoreset.DISABLED
+            self._ended[i] = state.get("ended", state["over"] and self.autoreset is Autoreset.DISABLED)
             if self._recovery is not None:
                 self._recovery.loaded(i, state, self.slots)
         self._any_ended = bool(self._ended.any())
