@@ -22,6 +22,7 @@ from vecwrap.sub_env import SubEnvFactory
 from vecwrap.wrappers.atari import Atari
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
+from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
 
 gymnasium.register_envs(ale_py)
 pytestmark = pytest.mark.usefixtures("quick_workers")
@@ -181,6 +182,86 @@ def test_a_row_that_failed_needs_a_reset_after_a_load_too(backend, mode):
             other.step([Drawn.FAILS, 0, 0])
         other.load_state_dict(whole)
         np.testing.assert_array_equal(env.step([0, 0, 0])[0], other.step([0, 0, 0])[0])
+
+
+def go_on(env, steps):
+    """Step, resetting what asks for it; give all that came."""
+    came = []
+    for actions in steps:
+        observations, rewards, terminations, truncations, infos = env.step(actions)
+        came.append((observations.tolist(), rewards.tolist(), terminations.tolist(), truncations.tolist(), str(infos)))
+        dones = terminations | truncations
+        if env.unwrapped.autoreset.value in ("disabled", "episodic") and dones.any():
+            came.append(env.reset(options={"reset_mask": dones})[0].tolist())
+    return came
+
+
+FAILS_ONCE = [[0, 0, 0], [0, 0, 0], [0, Drawn.FAILS, 0], *[[0, 0, 0]] * 9]
+
+
+@pytest.mark.parametrize("seeds", [None, [3, 5, 7, 9, 11]], ids=["", "scheduled"])
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
+@pytest.mark.parametrize("backend", [DummyBackend, ShmemBackend])
+def test_restarts_go_on_as_if_it_had_never_stopped(tmp_path, backend, mode, seeds):
+    def make(backend):
+        env = backend([Drawn] * 3, autoreset=mode, on_failure="restart")
+        return env if seeds is None else SeedEachEpisode(env, seeds)
+
+    with make(DummyBackend) as env, make(backend) as other:
+        env.reset(seed=1)
+        env.step([0, 0, 0])
+        env.step([0, Drawn.FAILS, 0])
+        env.save(tmp_path / "state.npz")
+        other.load(tmp_path / "state.npz")
+        if mode in ("disabled", "episodic"):
+            mask = {"reset_mask": np.array([False, True, False])}
+            np.testing.assert_array_equal(env.reset(options=mask)[0], other.reset(options=mask)[0])
+        assert go_on(other, FAILS_ONCE) == go_on(env, FAILS_ONCE)
+        assert other.health().restarts.tolist() == env.health().restarts.tolist() == [0, 2, 0]
+        assert other.health().lost_episodes.tolist() == env.health().lost_episodes.tolist()
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
+def test_a_loss_that_was_not_told_yet_is_told_after_a_load(mode):
+    def make():
+        return ShmemBackend([Drawn] * 3, workers=1, autoreset=mode, on_failure="restart")
+
+    with make() as env, make() as other, make() as third:
+        env.reset(seed=1)
+        env.step([0, 0, 0])
+        before = env.state_dict()
+        env.send([Drawn.DIES], [1])
+        env.recv()
+        other.load_state_dict(env.state_dict())
+        if mode in ("disabled", "episodic"):
+            for one in (env, other):
+                one.reset(options={"reset_mask": np.array([False, True, False])})
+        assert go_on(other, FAILS_ONCE) == go_on(env, FAILS_ONCE)
+        assert other.health().lost_episodes.tolist() == env.health().lost_episodes.tolist()
+
+        env.load_state_dict(before)
+        third.load_state_dict(before)
+        third.send([Drawn.DIES], [1])
+        third.recv()
+        third.load_state_dict(before)
+        assert go_on(third, FAILS_ONCE) == go_on(env, FAILS_ONCE), "what was lost before a load is not told after it"
+
+
+def test_a_state_saved_without_restarts_is_gone_on_from_with_them_and_the_other_way_round():
+    with (
+        DummyBackend([Drawn] * 3) as env,
+        DummyBackend([Drawn] * 3, on_failure="restart") as restarting,
+        DummyBackend([Drawn] * 3) as third,
+    ):
+        env.reset(seed=1)
+        env.step([0, 0, 0])
+        restarting.reset(seed=9)
+        restarting.step([0, Drawn.FAILS, 0])
+        restarting.load_state_dict(env.state_dict())
+        third.load_state_dict(restarting.state_dict())
+        steps = [[0, 0, 0]] * 9
+        assert go_on(env, steps) == go_on(restarting, steps) == go_on(third, steps)
+        assert restarting.health().restarts.tolist() == [0, 0, 0]
 
 
 def test_where_sub_environments_offer_no_state_the_layers_go_on_and_a_reset_is_needed():

@@ -341,6 +341,7 @@ class SubEnv:
             "env": env_state(self.env),
             "over": self._over,
             "seed": self._seed,
+            "seed_of_takeover": self._seed_of_takeover,
             "episode": self._episode,
             "steps": self._steps,
             "observation": row_of(slots.observations.batch(), row),
@@ -356,10 +357,11 @@ class SubEnv:
         load_env_state(self.env, state["env"])
         slots, row = self._slots, self._row
         self._over, self._seed = state["over"], state["seed"]
+        self._seed_of_takeover = state.get("seed_of_takeover")
         self._episode, self._steps = state["episode"], state["steps"]
         slots.observations.put(row, state["observation"])
         slots.terminations[row], slots.truncations[row] = state["terminated"], state["truncated"]
-        self._in_stride = False
+        self._autoresetting = self._in_stride = False
 
     def follow(self, schedule: bytes) -> None:
         """Let a schedule say what seedless resets get; pickled, so that no two sub-environments share what it holds."""

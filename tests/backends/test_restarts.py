@@ -70,6 +70,23 @@ def test_without_a_window_the_whole_run_counts():
     assert policy.limit_in_words() == "max_restarts=2 within the whole run"
 
 
+def test_what_was_used_up_before_a_save_is_used_up_after_the_load():
+    policy, clock = restarts(most=2, window=10.0)
+    policy.request([0], "a")
+    clock.now = 4.0
+    policy.request([0], "b")
+    state, other = policy.state(0), restarts(most=2, window=10.0)[0]
+    other.clock = clock
+    clock.now = 1000.0  # another process's clock
+    other.load(0, state)
+    assert other.counts.tolist() == [2, 0]
+    assert other.reasons == ["b", ""]
+    clock.now = 1006.0
+    assert other.request([0], "c") is None
+    clock.now = 1006.1
+    assert other.request([0], "c") == 1.0, "no step was taken in between"
+
+
 @given(st.lists(st.floats(0, 20), max_size=30), st.integers(1, 4), st.floats(1, 15))
 def test_it_allows_what_counting_allows(pauses, most, window):
     policy, clock = restarts(most=most, window=window)

@@ -597,10 +597,14 @@ class Backend(VecEnv):
         if self._any_ended and self._never_reset.any():
             return None, "it has not been reset yet"
         try:
-            states = self._call_now("state", [()] * self.num_envs, self.all_ids.tolist())
+            states = list(self._call_now("state", [()] * self.num_envs, self.all_ids.tolist()))
         except SubEnvError as error:
             return None, str(error)
-        return [{**state, "ended": ended} for state, ended in zip(states, self._ended.tolist(), strict=True)], None
+        for i, state in enumerate(states):
+            state["ended"] = bool(self._ended[i])
+            if self._recovery is not None:
+                state["recovery"] = self._recovery.state(i, self.slots)
+        return states, None
 
     def _load_sub_env_states(self, states: Sequence[dict[str, Any]] | None) -> None:
         """Put each sub-environment where it was; without states, each needs a reset."""

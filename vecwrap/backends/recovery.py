@@ -32,6 +32,13 @@ __all__ = ["Recovery", "Reset"]
 _log = logging.getLogger("vecwrap")
 
 
+_NOTHING_LOST: dict[str, Any] = {
+    "lost": False,
+    "lost_episodes": 0,
+    "restarts": {"count": 0, "reason": "", "ages": [], "in_vain": 0},
+}
+
+
 @dataclass(frozen=True)
 class Reset:
     """A reset that was asked for.
@@ -107,11 +114,32 @@ class Recovery:
             self._skipped[step.env_ids[step.first]] = 0
         self.restarts.stepped(step.env_ids, step.acted)
 
+    def state(self, i: int, slots: Slots) -> dict[str, Any]:
+        """Give what is known of a sub-environment, for ``loaded``; what ``set_attr`` has set is no part of it."""
+        return {
+            "observation": row(self._memory(slots), i),
+            "terminated": bool(self._flags[0, i]),
+            "truncated": bool(self._flags[1, i]),
+            "over": bool(self._over[i]),
+            "seed": self._seeds[i],
+            "lost": bool(self.lost[i]),
+            "lost_episodes": int(self.lost_episodes[i]),
+            "restarts": self.restarts.state(i),
+        }
+
     def loaded(self, i: int, state: dict[str, Any], slots: Slots) -> None:
-        """Take note that a sub-environment was put where another one was when it was saved."""
+        """Take note that a sub-environment was put where another one was when it was saved.
+
+        ``state`` is what ``SubEnv.state`` gave, and under ``recovery`` what was given here, where there was one.
+        """
+        known = {**state, **_NOTHING_LOST, **state.get("recovery", {})}
+        slots.observations.put(i, known["observation"])
         scatter(self._memory(slots), [i], take(slots.observations.batch(), [i]))
-        self._flags[:, i] = state["terminated"], state["truncated"]
-        self._over[i], self._seeds[i] = state["over"], state["seed"]
+        self._flags[:, i] = known["terminated"], known["truncated"]
+        self._over[i], self._seeds[i] = known["over"], known["seed"]
+        self.lost[i], self.lost_episodes[i] = known["lost"], known["lost_episodes"]
+        self._skipped[i] = 0
+        self.restarts.load(i, known["restarts"])
 
     def set_attribute(self, i: int, name: str, value: Any) -> None:
         """Take note of what ``set_attr`` has set."""

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -145,6 +146,23 @@ class Restarts:
         if self._any_in_vain:
             self._in_vain[env_ids[acted]] = 0
             self._any_in_vain = bool(self._in_vain.any())
+
+    def state(self, i: int) -> dict[str, Any]:
+        """Give what was counted of one; of times how long ago they were, for another process has another clock."""
+        now = self.clock()
+        return {
+            "count": int(self.counts[i]),
+            "reason": self.reasons[i],
+            "ages": [now - then for then in self._times[i]],
+            "in_vain": int(self._in_vain[i]),
+        }
+
+    def load(self, i: int, state: dict[str, Any]) -> None:
+        """Take in what ``state`` gave."""
+        now = self.clock()
+        self.counts[i], self.reasons[i], self._in_vain[i] = state["count"], state["reason"], state["in_vain"]
+        self._times[i] = deque((now - age for age in state["ages"]), maxlen=self._times[i].maxlen)
+        self._any_in_vain = bool(self._in_vain.any())
 
     def limit_in_words(self) -> str:
         """``max_restarts=3 within restart_window=60 s``."""
