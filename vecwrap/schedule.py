@@ -9,9 +9,11 @@ import operator
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any, TypeAlias
 
 from vecwrap.errors import ArgumentError
+from vecwrap.plain import is_plain
 
 __all__ = ["Dealt", "Reset", "Rule", "Schedule", "Told", "as_reset"]
 
@@ -57,6 +59,25 @@ class Told:
     def __call__(self, episode: int) -> Reset:
         """Ask the function."""
         return as_reset(self.function(episode, self.index))
+
+    def state(self) -> dict[str, Any]:
+        """Give what the function remembers: by its ``state_dict``, else its attributes that are plain values."""
+        owner = self._owner()
+        if _offers_state(owner):
+            return {"own": owner.state_dict()}
+        return {"attributes": {name: deepcopy(value) for name, value in _attributes(owner).items() if is_plain(value)}}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take in what ``state`` gave."""
+        owner = self._owner()
+        if "own" in state:
+            owner.load_state_dict(state["own"])
+        else:
+            _attributes(owner).update(deepcopy(state["attributes"]))
+
+    def _owner(self) -> Any:
+        """Who remembers: the object whose method it is, or the function itself."""
+        return self.function.__self__ if isinstance(self.function, MethodType) else self.function
 
 
 @dataclass(frozen=True)
@@ -106,3 +127,22 @@ class Schedule:
         if own is not None:
             options = {**deepcopy(own), **(options or {})}
         return scheduled, options
+
+    def state(self) -> dict[str, Any]:
+        """Give how far it is, and what its rule remembers."""
+        return {"episodes": self.episodes, "remembered": self.rule.state() if isinstance(self.rule, Told) else None}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take in what ``state`` gave."""
+        self.episodes = state["episodes"]
+        if isinstance(self.rule, Told) and state["remembered"] is not None:
+            self.rule.load(state["remembered"])
+
+
+def _offers_state(owner: Any) -> bool:
+    return hasattr(owner, "state_dict") and hasattr(owner, "load_state_dict")
+
+
+def _attributes(owner: Any) -> dict[str, Any]:
+    """The attributes themselves; none of a class, which all share."""
+    return {} if isinstance(owner, type) else getattr(owner, "__dict__", {})

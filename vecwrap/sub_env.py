@@ -367,15 +367,16 @@ class SubEnv:
         """Let a schedule say what seedless resets get; pickled, so that no two sub-environments share what it holds."""
         self._schedule = pickle.loads(schedule)
 
-    def scheduled(self) -> int:
-        """How many episodes the schedule has given."""
-        return 0 if self._schedule is None else self._schedule.episodes
-
-    def go_on_in_schedule(self, episodes: int) -> None:
-        """Say how many the schedule has given."""
+    def scheduled(self) -> dict[str, Any]:
+        """Give how far the schedule is, and what it remembers."""
         assert self._schedule is not None
-        self._schedule.episodes = episodes
-        self._slots.scheduled[self._row] = episodes
+        return self._schedule.state()
+
+    def go_on_in_schedule(self, state: dict[str, Any]) -> None:
+        """Take in what ``scheduled`` gave."""
+        assert self._schedule is not None
+        self._schedule.load(state)
+        self._slots.scheduled[self._row] = self._schedule.episodes
 
     def take_over(self, takeover: Takeover) -> None:
         """Go on in the place of a sub-environment that was lost."""
@@ -385,7 +386,7 @@ class SubEnv:
         self._seed_of_takeover = takeover.seed
         if takeover.schedule is not None:
             self.follow(takeover.schedule)
-            self.go_on_in_schedule(takeover.scheduled)
+            self.go_on_in_schedule({"episodes": takeover.scheduled, "remembered": None})
         if takeover.resting is not None:
             slots, row = self._slots, self._row
             observation, slots.terminations[row], slots.truncations[row] = takeover.resting

@@ -205,6 +205,53 @@ def test_state_goes_on_where_it_was():
         assert len(expected) == 3
 
 
+class Rising:
+    """Remembers in attributes; what no file can hold is left as it is made."""
+
+    def __init__(self):
+        self.level, self.given = 0, []
+        self.lock = None  # is no data in a sub-environment
+
+    def __call__(self, episode, index):
+        self.lock = self.lock or threading.Lock()
+        self.level += 10
+        self.given.append(self.level + index)
+        return sum(self.given)
+
+    def next(self, episode, index):
+        return self(episode, index)
+
+
+class Rolling:
+    """Remembers what is no data, and says itself what of it is to be kept."""
+
+    def __init__(self):
+        self.generator = np.random.default_rng(1)
+
+    def __call__(self, episode, index):
+        return int(self.generator.integers(1000))
+
+    def state_dict(self):
+        return {"generator": self.generator.bit_generator.state}
+
+    def load_state_dict(self, state):
+        self.generator.bit_generator.state = state["generator"]
+
+
+@pytest.mark.parametrize("backend", [DummyBackend, SubprocessBackend])
+@pytest.mark.parametrize("rule", [Rising(), Rising().next, Rolling()], ids=["attributes", "a method", "its own state"])
+def test_what_a_function_remembers_is_saved(tmp_path, rule, backend):
+    with SeedEachEpisode(DummyBackend(make()), rule) as env, SeedEachEpisode(backend(make()), rule) as other:
+        env.reset()
+        play(env)
+        env.save(tmp_path / "state.npz")
+        before = [len(given) for given in env.get_attr("given")]
+        expected = [seeds(given[k:]) for given, k in zip(play(env), before, strict=True)]
+        other.load(tmp_path / "state.npz")
+        other.reset()
+        assert [given[:3] for given in map(seeds, play(other))] == [given[:3] for given in expected]
+
+
 def test_a_function_that_raises_or_gives_nonsense_is_the_sub_environments_error():
     for function, message in ((lambda e, i: 1 / 0, "ZeroDivisionError"), (lambda e, i: "x", "expected a seed")):
         with (

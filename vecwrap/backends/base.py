@@ -583,14 +583,14 @@ class Backend(VecEnv):
         if self._recovery is not None:
             self._recovery.follow(schedules)
 
-    def _scheduled(self) -> tuple[int, ...]:
-        """How many episodes each sub-environment's schedule has given."""
+    def _scheduled(self) -> tuple[dict[str, Any], ...]:
+        """How far each sub-environment's schedule is, and what it remembers."""
         return self._call_now("scheduled", [()] * self.num_envs, self.all_ids.tolist())
 
-    def _go_on_in_schedule(self, episodes: Sequence[int]) -> None:
-        self._call_now("go_on_in_schedule", [(count,) for count in episodes], self.all_ids.tolist())
+    def _go_on_in_schedule(self, states: Sequence[dict[str, Any]]) -> None:
+        self._call_now("go_on_in_schedule", [(state,) for state in states], self.all_ids.tolist())
         if self._recovery is not None:
-            self._recovery.go_on_in_schedule(episodes)
+            self._recovery.go_on_in_schedule([state["episodes"] for state in states])
 
     def _sub_env_states(self) -> tuple[list[dict[str, Any]] | None, str | None]:
         """Give the state of each sub-environment, or None and why not."""

@@ -30,7 +30,10 @@ class SeedEachEpisode(VecEnvWrapper):
 
     A function takes the number of the episode (from 0, of that sub-environment) and ``start_index + i``, the same
     index that seeds are counted by. Each sub-environment has a copy of it: what a copy remembers, no other sees, so the
-    stream is the same on every backend. Its exceptions are the sub-environment's (``SubEnvError``).
+    stream is the same on every backend. Its exceptions are the sub-environment's (``SubEnvError``). What it remembers
+    is saved by its ``state_dict`` and ``load_state_dict`` where it is an object, or a method of one, that has them;
+    else its attributes that are numbers, text, arrays, or lists, tuples and dicts of these. Anything else is not
+    saved: generators among its attributes, what it closes over. A sub-environment that is made anew has a fresh copy.
 
     ``infos["episode_seed"]``, with its mask, tells the seed of each episode that begins, where it has one.
 
@@ -94,12 +97,15 @@ class SeedEachEpisode(VecEnvWrapper):
         self._root._follow(schedules)
 
     def layer_state(self) -> dict[str, Any]:
-        """How far each sub-environment is in its schedule."""
-        return {"episodes": list(self._root._scheduled())}
+        """How far each sub-environment is in its schedule, and what its function remembers."""
+        states = self._root._scheduled()
+        return {key: [state[key] for state in states] for key in ("episodes", "remembered")}
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Go on there."""
-        self._root._go_on_in_schedule(state["episodes"])
+        remembered = state.get("remembered", [None] * self.num_envs)
+        both = zip(state["episodes"], remembered, strict=True)
+        self._root._go_on_in_schedule([{"episodes": k, "remembered": memory} for k, memory in both])
 
     def _rules(self, seeds: Any) -> list[Rule]:
         if isinstance(seeds, str):
