@@ -93,3 +93,33 @@ def test_statistics_that_do_not_fit_are_refused(training, env, layers, words):
 def test_a_file_that_holds_no_state_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match="no such file"):
         vecwrap.build("Pendulum-v1", n=1, wrappers=["normalize"], stats=tmp_path / "none.npz")
+
+
+def test_a_load_into_an_evaluation_copy_leaves_training_alone_and_one_into_training_is_shared(training):
+    evaluation = vecwrap.build("Pendulum-v1", n=3, wrappers=LAYERS, backend="dummy", stats=training)
+    before = training.state_dict()
+    at = numbers(training)
+    run(training, 10)
+    training.load_state_dict(before)
+    assert numbers(evaluation) == numbers(training) == at
+    training.reset()
+    run(training, 10)
+    later = numbers(training)
+    assert numbers(evaluation) == later != at
+    evaluation.load_state_dict(before)
+    assert numbers(evaluation) == at
+    assert numbers(training) == later
+    evaluation.close()
+
+
+def test_a_load_into_a_copy_of_both_halves_leaves_training_alone():
+    training = vecwrap.build("Pendulum-v1", n=2, wrappers=["normalize"], backend="dummy", seed=1)
+    evaluation = vecwrap.build("Pendulum-v1", n=2, wrappers=["normalize"], backend="dummy", stats=training)
+    training.reset()
+    state, at = training.state_dict(), numbers(training)
+    run(training, 10)
+    later = numbers(training)
+    evaluation.load_state_dict(state)
+    assert numbers(evaluation) == at != later == numbers(training)
+    training.close()
+    evaluation.close()

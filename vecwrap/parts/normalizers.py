@@ -70,6 +70,7 @@ class ObservationNormalizer:
         self._shown = {key: LastRows(box, num_envs) for key, box in scaled.items()}
         self._original = LastRows(space, num_envs)
         self.final: Batch | None = None
+        self._borrowed = False  # whether the statistics are another layer's, which a load is not to change
         self._begun = self._has_shown = False
 
     def on_step(self, step: StepResult, training: bool) -> None:
@@ -110,6 +111,7 @@ class ObservationNormalizer:
     def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
         """Go on with these objects, named as ``layer_statistics`` names them."""
         self.statistics = {key: statistics[members.name_of(key)] for key in self.statistics}
+        self._borrowed = True
 
     def state(self) -> dict[str, Any]:
         """Give all of it, in fresh arrays; ``statistics`` is what an evaluation copy needs."""
@@ -129,6 +131,9 @@ class ObservationNormalizer:
         expected, got = ({_text(key) for key in self.statistics}, set(state["statistics"]))
         if expected != got:
             raise CheckpointError(f"{self._layer}: expected statistics of {sorted(expected)}, got {sorted(got)}")
+        if self._borrowed:
+            self.statistics = {key: RunningStatistics(old.mean.shape) for key, old in self.statistics.items()}
+            self._borrowed = False
         for key, statistics in self.statistics.items():
             where = f"{self._layer}: {members.name_of(key)}"
             statistics.load(state["statistics"][_text(key)], where)
@@ -189,6 +194,7 @@ class RewardNormalizer:
         self.returns = np.zeros(num_envs)
         self._original = np.zeros(num_envs)
         self._shown = np.zeros(num_envs)
+        self._borrowed = False  # whether the statistics are another layer's, which a load is not to change
         self._begun = self._has_shown = False
 
     def on_step(self, step: StepResult, training: bool) -> None:
@@ -226,6 +232,7 @@ class RewardNormalizer:
     def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
         """Go on with this object."""
         self.statistics = statistics["returns"]
+        self._borrowed = True
 
     def state(self) -> dict[str, Any]:
         """Give all of it, in fresh arrays; ``statistics`` is what an evaluation copy needs."""
@@ -247,6 +254,8 @@ class RewardNormalizer:
                 f"{self._layer}: expected returns of {len(self.returns)} sub-environments, "
                 f"got shape {np.shape(state['returns'])}"
             )
+        if self._borrowed:
+            self.statistics, self._borrowed = RunningStatistics(), False
         self.statistics.load(state["statistics"], f"{self._layer}: rewards")
         self.returns = np.array(state["returns"], dtype=np.float64)
         self._original = np.array(state["original"], dtype=np.float64)
