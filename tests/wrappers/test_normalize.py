@@ -9,7 +9,7 @@ from gymnasium import spaces
 from tests.calls import MODES, OPERATIONS, calls_of
 from tests.streams import ToyEnv, assert_same
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.errors import PlanError
+from vecwrap.errors import NotFiniteError, PlanError
 from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.normalize import Normalize
 from vecwrap.wrappers.normalize_obs import NormalizeObs
@@ -78,6 +78,25 @@ def test_evaluation_freezes_both_halves():
         after = env.layer_state()
         for half in ("observations", "rewards"):
             assert str(after[half]["statistics"]) == str(before[half]["statistics"])
+
+
+@pytest.mark.parametrize("half", ["observations", "rewards"])
+def test_what_is_not_finite_in_one_half_keeps_the_other_from_being_counted(half):
+    class Spoilt(ToyEnv):
+        def step(self, action):
+            observation, reward, *rest = super().step(action)
+            if action == 2 and half == "observations":
+                observation = {**observation, "a": np.full(2, np.nan)}
+            return observation, np.inf if action == 2 and half == "rewards" else reward, *rest
+
+    make = [lambda i=i: Spoilt(index=i, observation_space=TREE) for i in range(2)]
+    with Normalize(DummyBackend(make), keys=("a",)) as env:
+        env.reset()
+        env.step([0, 0])
+        before = str(env.layer_state())
+        with pytest.raises(NotFiniteError, match="nothing was counted"):
+            env.step([0, 2])
+        assert str(env.layer_state()) == before
 
 
 def test_going_on_after_a_load_equals_never_having_stopped():

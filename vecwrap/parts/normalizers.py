@@ -14,7 +14,7 @@ from vecwrap.errors import CheckpointError, NotFiniteError, PlanError, ResetNeed
 from vecwrap.parts import members
 from vecwrap.parts.last_rows import LastRows
 from vecwrap.parts.members import Key
-from vecwrap.running import RunningStatistics, moments
+from vecwrap.running import Moments, RunningStatistics, moments
 
 __all__ = ["ObservationNormalizer", "RewardNormalizer"]
 
@@ -73,10 +73,31 @@ class ObservationNormalizer:
         self._borrowed = False  # whether the statistics are another layer's, which a load is not to change
         self._begun = self._has_shown = False
 
-    def on_step(self, step: StepResult, training: bool) -> None:
-        """Count what counts where ``training``; then normalise both observations with the statistics as they are."""
-        if training:
-            self._count(step)
+    def to_count(self, step: StepResult, training: bool) -> dict[Key, Moments]:
+        """Sum up what counts where ``training``: the observations that open an episode, and those that end none.
+
+        Raises:
+            NotFiniteError: one of them is not finite.
+        """
+        if not training:
+            return {}
+        counted = step.first | (step.acted & ~step.dones)
+        number = np.count_nonzero(counted)
+        if not number:
+            return {}
+        batches = {}
+        for key in self.statistics:
+            values = members.of(step.observations, key)
+            try:
+                batches[key] = moments(values if number == len(counted) else values[counted])
+            except FloatingPointError:
+                raise _not_finite(self._layer, members.name_of(key), values, counted, step) from None
+        return batches
+
+    def on_step(self, step: StepResult, counted: dict[Key, Moments]) -> None:
+        """Count what ``to_count`` gave; then normalise both observations with the statistics as they are."""
+        for key, batch in counted.items():
+            self.statistics[key].merge(batch)
         self._original.put(step.rows, step.observations)
         self.final = step.final_obs
         self._begun = self._has_shown = True
@@ -141,22 +162,6 @@ class ObservationNormalizer:
         self._original.load(state["original"], f"{self._layer}: original observations")
         self._begun, self._has_shown = bool(state["begun"]), False
 
-    def _count(self, step: StepResult) -> None:
-        """Every observation that an episode goes on from: those that open one, and those that end none."""
-        counted = step.first | (step.acted & ~step.dones)
-        number = np.count_nonzero(counted)
-        if not number:
-            return
-        batches = {}
-        for key in self.statistics:
-            values = members.of(step.observations, key)
-            try:
-                batches[key] = moments(values if number == len(counted) else values[counted])
-            except FloatingPointError:
-                raise _not_finite(self._layer, members.name_of(key), values, counted, step) from None
-        for key, statistics in self.statistics.items():
-            statistics.merge(batches[key])
-
     def _normalised(self, observations: Batch) -> Batch:
         new = {}
         for key, statistics in self.statistics.items():
@@ -197,18 +202,29 @@ class RewardNormalizer:
         self._borrowed = False  # whether the statistics are another layer's, which a load is not to change
         self._begun = self._has_shown = False
 
-    def on_step(self, step: StepResult, training: bool) -> None:
-        """Count the returns of rows that acted where ``training``, normalise, begin anew where an episode ended."""
+    def to_count(self, step: StepResult, training: bool) -> tuple[FloatArray, Moments | None]:
+        """Give the running returns after this step, and what is to be counted of them.
+
+        Raises:
+            NotFiniteError: the reward of a row that acted is not finite.
+        """
         returns = self.returns[step.rows]
-        if training:
-            acted = step.acted
-            discounted = returns * self._gamma + step.rewards
-            if np.count_nonzero(acted) == len(acted):
-                returns = discounted
-                self._count(returns, step)
-            elif np.count_nonzero(acted):
-                returns = np.where(acted, discounted, returns)
-                self._count(returns[acted], step)
+        if not training:
+            return returns, None
+        acted = step.acted
+        discounted = returns * self._gamma + step.rewards
+        if np.count_nonzero(acted) == len(acted):
+            return discounted, self._moments(discounted, step)
+        if not np.count_nonzero(acted):
+            return returns, None
+        returns = np.where(acted, discounted, returns)
+        return returns, self._moments(returns[acted], step)
+
+    def on_step(self, step: StepResult, counted: tuple[FloatArray, Moments | None]) -> None:
+        """Count what ``to_count`` gave, normalise, begin anew where an episode ended."""
+        returns, batch = counted
+        if batch is not None:
+            self.statistics.merge(batch)
         over = step.first | step.dones
         self.returns[step.rows] = np.where(over, 0.0, returns) if np.count_nonzero(over) else returns
         self._original[step.rows] = step.rewards
@@ -261,12 +277,11 @@ class RewardNormalizer:
         self._original = np.array(state["original"], dtype=np.float64)
         self._begun, self._has_shown = bool(state["begun"]), False
 
-    def _count(self, returns: FloatArray, step: StepResult) -> None:
+    def _moments(self, returns: FloatArray, step: StepResult) -> Moments:
         try:
-            batch = moments(returns)
+            return moments(returns)
         except FloatingPointError:
             raise _not_finite(self._layer, "rewards", step.rewards, step.acted, step) from None
-        self.statistics.merge(batch)
 
     def _normalised(self, rewards: Array) -> Array:
         scaled = np.asarray(rewards / self.statistics.scale(self._epsilon))

@@ -76,9 +76,11 @@ class Normalize(VecEnvWrapper):
         self._set_observation_space(self.observations.space)
 
     def on_step(self, step: StepResult) -> None:
-        """Count, then normalise, both."""
-        self.observations.on_step(step, self.training)
-        self.rewards.on_step(step, self.training)
+        """Count, then normalise, both; what cannot be counted of the one keeps the other from being counted."""
+        observations = self.observations.to_count(step, self.training)
+        rewards = self.rewards.to_count(step, self.training)
+        self.observations.on_step(step, observations)
+        self.rewards.on_step(step, rewards)
 
     def layer_statistics(self) -> dict[str, RunningStatistics]:
         """The statistics of both halves themselves."""

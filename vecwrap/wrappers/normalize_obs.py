@@ -80,7 +80,7 @@ class NormalizeObs(VecEnvWrapper):
 
     def on_step(self, step: StepResult) -> None:
         """Count, then normalise."""
-        self.normalizer.on_step(step, self.training)
+        self.normalizer.on_step(step, self.normalizer.to_count(step, self.training))
 
     def layer_statistics(self) -> dict[str, RunningStatistics]:
         """The statistics themselves."""

@@ -61,7 +61,7 @@ class NormalizeReward(VecEnvWrapper):
 
     def on_step(self, step: StepResult) -> None:
         """Count, normalise, begin anew where an episode ended."""
-        self.normalizer.on_step(step, self.training)
+        self.normalizer.on_step(step, self.normalizer.to_count(step, self.training))
 
     def layer_statistics(self) -> dict[str, RunningStatistics]:
         """The statistics themselves."""
