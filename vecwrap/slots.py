@@ -60,10 +60,13 @@ class Column(Protocol):
     def rides_the_pipe(self) -> bool: ...
 
     def put(self, i: int, value: Any) -> None:
-        """Copy one value into row i; cast within a kind, refuse another shape or kind."""
+        """Copy one value into row i; cast within a kind, refuse another shape or kind and leave the row as it is."""
 
     def putter(self, i: int) -> Callable[[Any], None]:
         """Give ``put`` for row i, as fast as it can be."""
+
+    def conform(self, value: Any) -> Any:
+        """Give one value in a form that ``put`` takes, or refuse it as ``put`` does."""
 
     def fill(self, rows: Any, batch: Batch) -> None:
         """Copy a batch of values, already in this column's form, into rows."""
@@ -96,15 +99,12 @@ class ArrayColumn:
         self._warned = False
 
     def put(self, i: int, value: Any) -> None:
-        if type(value) is np.ndarray and value.dtype is self._dtype and value.shape == self._shape:
-            self._array[i] = value
-        else:
-            self._array[i] = self._conform(value)
+        self._array[i] = self.conform(value)
 
     def putter(self, i: int) -> Callable[[Any], None]:
         if len(self._shape) != 1 or not self._dtype.isnative or self._dtype.kind not in "iuf":
             return partial(self.put, i)
-        row, conform = self._array[i], self._conform
+        row, conform = self._array[i], self.conform
         cells = row.data
 
         def put(value: Any) -> None:
@@ -117,7 +117,9 @@ class ArrayColumn:
 
         return put
 
-    def _conform(self, value: Any) -> Any:
+    def conform(self, value: Any) -> Any:
+        if type(value) is np.ndarray and value.dtype is self._dtype and value.shape == self._shape:
+            return value
         try:
             array = np.asarray(value)
         except ValueError:  # a ragged list
@@ -173,15 +175,19 @@ class TextColumn:
         self._path = path
 
     def put(self, i: int, value: Any) -> None:
-        if not isinstance(value, str):
-            raise TypeError(f"{self._path}: expected a str, got {type(value).__name__}")
-        if len(value) > self._max_length:
-            raise ValueError(f"{self._path}: expected at most {self._max_length} characters, got {len(value)}")
+        value = self.conform(value)
         self._points[i, : len(value)] = [ord(character) for character in value]
         self._lengths[i] = len(value)
 
     def putter(self, i: int) -> Callable[[Any], None]:
         return partial(self.put, i)
+
+    def conform(self, value: Any) -> Any:
+        if not isinstance(value, str):
+            raise TypeError(f"{self._path}: expected a str, got {type(value).__name__}")
+        if len(value) > self._max_length:
+            raise ValueError(f"{self._path}: expected at most {self._max_length} characters, got {len(value)}")
+        return value
 
     def fill(self, rows: Any, batch: Batch) -> None:
         for row, value in zip(range(len(batch)) if isinstance(rows, slice) else rows, batch, strict=True):
@@ -218,6 +224,9 @@ class ObjectColumn:
     def putter(self, i: int) -> Callable[[Any], None]:
         return partial(self.put, i)
 
+    def conform(self, value: Any) -> Any:
+        return value
+
     def fill(self, rows: Any, batch: Batch) -> None:
         self._objects[rows] = batch
 
@@ -243,14 +252,23 @@ class DictColumn:
         self._path = path
 
     def put(self, i: int, value: Any) -> None:
-        if not isinstance(value, Mapping) or any(key not in value for key in self._members):
-            got = list(value) if isinstance(value, Mapping) else type(value).__name__
-            raise ValueError(f"{self._path}: expected a dict with keys {list(self._members)}, got {got}")
-        for key, column in self._members.items():
-            column.put(i, value[key])
+        self.putter(i)(value)
 
     def putter(self, i: int) -> Callable[[Any], None]:
-        return partial(self.put, i)
+        conform = self.conform
+        putters = {key: column.putter(i) for key, column in self._members.items()}
+
+        def put(value: Any) -> None:
+            for key, part in conform(value).items():  # all of it before any of it is written
+                putters[key](part)
+
+        return put
+
+    def conform(self, value: Any) -> Any:
+        if not isinstance(value, Mapping) or not value.keys() >= self._members.keys():
+            got = list(value) if isinstance(value, Mapping) else type(value).__name__
+            raise ValueError(f"{self._path}: expected a dict with keys {list(self._members)}, got {got}")
+        return {key: column.conform(value[key]) for key, column in self._members.items()}
 
     def fill(self, rows: Any, batch: Batch) -> None:
         for key, column in self._members.items():
@@ -281,14 +299,23 @@ class TupleColumn:
         self._path = path
 
     def put(self, i: int, value: Any) -> None:
+        self.putter(i)(value)
+
+    def putter(self, i: int) -> Callable[[Any], None]:
+        conform = self.conform
+        putters = [column.putter(i) for column in self._members]
+
+        def put(value: Any) -> None:
+            for put_member, part in zip(putters, conform(value), strict=True):  # likewise
+                put_member(part)
+
+        return put
+
+    def conform(self, value: Any) -> Any:
         if not isinstance(value, (tuple, list)) or len(value) != len(self._members):
             got = f"{len(value)} members" if isinstance(value, (tuple, list)) else type(value).__name__
             raise ValueError(f"{self._path}: expected a tuple of {len(self._members)} members, got {got}")
-        for column, part in zip(self._members, value, strict=True):
-            column.put(i, part)
-
-    def putter(self, i: int) -> Callable[[Any], None]:
-        return partial(self.put, i)
+        return tuple([column.conform(part) for column, part in zip(self._members, value, strict=True)])
 
     def fill(self, rows: Any, batch: Batch) -> None:
         for column, part in zip(self._members, batch, strict=True):

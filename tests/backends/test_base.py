@@ -239,6 +239,28 @@ def test_a_wrong_shape_or_kind_is_an_error_that_shows_both(make, observation, wo
         env.step([0, 0])
 
 
+@pytest.mark.parametrize("kind", ["dict", "tuple", "dict in a tuple"])
+def test_a_refused_observation_leaves_the_row_as_it_was(make, kind):
+    box = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    words = gymnasium.spaces.Text(5)
+    forms = {
+        "dict": (gymnasium.spaces.Dict, lambda *members: dict(zip("abc", members, strict=True))),
+        "tuple": (lambda **members: gymnasium.spaces.Tuple(members.values()), lambda *members: members),
+        "dict in a tuple": (
+            lambda a, b, c: gymnasium.spaces.Tuple([a, gymnasium.spaces.Dict(b=b, c=c)]),
+            lambda a, b, c: (a, {"b": b, "c": c}),
+        ),
+    }
+    space, observation = forms[kind]
+    zeros, ones = np.zeros(2, np.float32), np.ones(2, np.float32)
+    env = make([told(observation_space=space(a=box, b=words, c=box), observation=observation(zeros, "old", zeros))] * 2)
+    before, _ = env.reset()
+    env.set_attr("observation", [observation(zeros, "old", zeros), observation(ones, "new", np.ones(3, np.float32))])
+    with pytest.raises(SubEnvError, match=r"expected shape \(2,\), got shape \(3,\)"):
+        env.step([0, 0])
+    assert_same(before, env.reset(options={"reset_mask": np.array([True, False])})[0])
+
+
 # -- what is refused at the start --------------------------------------------------------------------------------------
 
 
