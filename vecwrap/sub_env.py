@@ -457,8 +457,8 @@ class SubEnv:
 
     def _write(self, observation: Any, info: dict[str, Any]) -> None:
         slots = self._slots
-        if self._debug and not self.env.observation_space.contains(observation):
-            raise ValueError(f"observation: expected an element of {self.env.observation_space}, got {observation!r}")
+        if self._debug:
+            self._refuse_foreign(observation)
         self._put(observation)
         if info or slots.infos:
             slots.put_info(self._row, info)
@@ -467,9 +467,16 @@ class SubEnv:
         elif slots.frames:
             slots.frames.pop(self._row, None)
 
+    def _refuse_foreign(self, observation: Any) -> None:
+        """Refuse an observation that the space does not contain."""
+        if not self.env.observation_space.contains(observation):
+            raise ValueError(f"observation: expected an element of {self.env.observation_space}, got {observation!r}")
+
     def _end_and_begin(self, observation: Any, info: dict[str, Any]) -> None:
         """Same-step mode: keep all that belongs to the ended episode, then reset; a fresh row follows."""
         slots, row = self._slots, self._row
+        if self._debug:
+            self._refuse_foreign(observation)
         slots.final_observations.put(row, observation)
         slots.put_final_info(row, info)
         if self._frames is Frames.ALL:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 
-from tests.toys import counter, told
+from tests.toys import Counter, counter, told
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
@@ -300,6 +300,24 @@ def test_debug_checks_observations(make):
     env = make([told(observation_space=space, observation=array([5])[0])] * 2, debug=True)
     with pytest.raises(SubEnvError, match="observation: expected an element of Box"):
         env.reset()
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
+def test_debug_checks_terminal_observations(make, mode):
+    env = make([partial(FarAway, 2)] * 2, debug=True, autoreset=mode)
+    env.reset()
+    env.step([0, 0])
+    with pytest.raises(SubEnvError, match="observation: expected an element of Box"):
+        env.step([0, 0])
+
+
+class FarAway(Counter):
+    """Leaves its space with the last observation of an episode."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (2,), np.float32)
+
+    def _observation(self):
+        return np.array([0, self.step_number], np.float32)
 
 
 # -- attributes --------------------------------------------------------------------------------------------------------
