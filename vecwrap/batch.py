@@ -36,10 +36,14 @@ def tree_map(function: Callable[..., Any], batch: Batch, *others: Batch) -> Batc
 
 
 def copy(batch: Batch) -> Batch:
-    """Give a batch of fresh arrays with the same values."""
-    if isinstance(batch, np.ndarray):
-        return batch.copy()
-    return tree_map(np.copy, batch)
+    """Give a batch of fresh arrays with the same values; objects are copied too."""
+    return _own(batch) if isinstance(batch, np.ndarray) else tree_map(_own, batch)
+
+
+def _own(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if array.dtype.hasobject:
+        return object_array([deepcopy(value) for value in array])
+    return array.copy()
 
 
 def take(batch: Batch, index: Any) -> Batch:
@@ -73,15 +77,15 @@ def where(mask: np.ndarray[Any, Any], yes: Batch, no: Batch) -> Batch:
 
 
 def scatter(target: Batch, index: Any, source: Batch) -> None:
-    """Write the rows of ``source`` into ``target`` at ``index``, in place."""
-    if isinstance(target, np.ndarray):
-        target[index] = source
-        return
+    """Write the rows of ``source`` into ``target`` at ``index``, in place; objects as copies."""
 
     def put(to: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> None:
-        to[index] = values
+        to[index] = _own(values) if values.dtype.hasobject else values
 
-    tree_map(put, target, source)
+    if isinstance(target, np.ndarray):
+        put(target, source)
+    else:
+        tree_map(put, target, source)
 
 
 def empty_like(batch: Batch, num_rows: int) -> Batch:

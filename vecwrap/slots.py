@@ -72,7 +72,7 @@ class Column(Protocol):
         """Copy a batch of values, already in this column's form, into rows."""
 
     def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
-        """Give the value of each of these rows as a fresh copy."""
+        """Give the value of each of these rows, for the caller to write into."""
 
     def batch(self) -> Batch:
         """All rows, as a batch; for arrays these are the rows themselves, not a copy."""
@@ -228,10 +228,10 @@ class ObjectColumn:
         return value
 
     def fill(self, rows: Any, batch: Batch) -> None:
-        self._objects[rows] = batch
+        scatter(self._objects, rows, batch)
 
     def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
-        return [deepcopy(self._objects[i]) for i in rows]
+        return [self._objects[i] for i in rows]  # they were copied when they came, and are nobody else's
 
     def batch(self) -> Batch:
         return self._objects
@@ -591,6 +591,8 @@ class Slots:
         observations = take(self.observations.batch(), rows)
         if whole and copy:
             numbers, flags, observations = numbers.copy(), flags.copy(), copy_batch(observations)
+        elif copy and self.rides_the_pipe:  # the arrays are fresh, the objects in them are not
+            observations = copy_batch(observations)
         acted, terminations, truncations, first, raw_dones, raw_first, lost = flags
         indices: Sequence[int] = range(self.num_rows) if whole else env_ids.tolist()
         final_obs = final_infos = frames = final_frames = None

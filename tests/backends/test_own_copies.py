@@ -1,6 +1,7 @@
 """What is given to a sub-environment is its own: neither the caller's object nor another sub-environment's."""
 
 import gymnasium
+import numpy as np
 import pytest
 
 from vecwrap.backends.dummy import DummyBackend
@@ -83,3 +84,60 @@ def test_sending_to_nobody_is_refused(backend):
         with pytest.raises(ArgumentError, match="env_ids: expected at least one sub-environment, got none"):
             env.send([], env_ids=[])
         env.step([0, 1])
+
+
+GRAPH = gymnasium.spaces.Graph(gymnasium.spaces.Box(-9, 9, (1,), np.float32), None)
+
+
+def graph(value):
+    return gymnasium.spaces.GraphInstance(np.full((2, 1), value, np.float32), None, None)
+
+
+class Graphs(gymnasium.Env):
+    """Shows the graph that it was last given as an action; fails on a negative one."""
+
+    observation_space = action_space = GRAPH
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return graph(1), {}
+
+    def step(self, action):
+        shown = graph(action.nodes.max())
+        assert shown.nodes.max() >= 0
+        action.nodes[:] = 5
+        return shown, 0.0, False, False, {}
+
+
+def nodes(observations):
+    return [float(observation.nodes.max()) for observation in observations]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_is_written_into_an_observation_without_an_array_form_is_seen_by_nobody_else(backend):
+    first = np.array([True, False])
+    with backend([Graphs] * 2, on_failure="restart") as env:
+        observations, _ = env.reset()
+        for observation in observations:
+            observation.nodes[:] = 0
+        observations, _ = env.reset(options={"reset_mask": first})
+        assert nodes(observations) == [1, 1]
+        for observation in observations:
+            observation.nodes[:] = 0
+        env.send((graph(2),), [0])
+        observations, *_ = env.recv()
+        observations[0].nodes[:] = 0
+        assert nodes(env.reset(options={"reset_mask": ~first})[0]) == [2, 1]
+        infos = env.step((graph(3), graph(-1)))[4]
+        assert nodes(infos["final_obs"][1:]) == [1]  # of the row that was lost, what was delivered last
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_action_without_an_array_form_is_taken_when_it_is_given(backend):
+    with backend([Graphs] * 2) as env:
+        env.reset()
+        action = graph(2)
+        env.step_async((action, action))
+        action.nodes[:] = 3
+        assert nodes(env.step_wait()[0]) == [2, 2]
+        assert nodes([action]) == [3]

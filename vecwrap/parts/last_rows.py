@@ -45,7 +45,7 @@ class LastRows:
 
     def state(self) -> list[Any]:
         """Give the leaves, as fresh arrays, or lists where they hold objects."""
-        return [array.tolist() if array.dtype == object else array.copy() for array in _leaves(self._batch)]
+        return [array.tolist() if array.dtype == object else array for array in _leaves(self.all())]
 
     def load(self, state: list[Any], where: str) -> None:
         """Take in what ``state`` gave; ``where`` is how an error begins.
@@ -61,7 +61,7 @@ class LastRows:
                 f"{where}: expected arrays of shapes {expected}, got {got}; they are of another chain"
             )
         for leaf, value in zip(leaves, values, strict=True):
-            leaf[...] = value
+            scatter(leaf, ..., value)
 
 
 def _leaves(batch: Batch) -> list[np.ndarray[Any, Any]]:

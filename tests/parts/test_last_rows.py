@@ -1,0 +1,32 @@
+"""Nothing is shared with what was put in or is given out, whatever form it has."""
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from vecwrap.batch import object_array
+from vecwrap.parts.last_rows import LastRows
+
+BOX = spaces.Box(-9, 9, (1,), np.float64)
+
+
+@pytest.mark.parametrize("space", [BOX, spaces.Sequence(BOX)], ids=["array", "object"])
+def test_nothing_is_shared(space):
+    def rows(value):
+        return np.full((2, 1), value) if space is BOX else object_array([np.full(1, value) for _ in range(2)])
+
+    def overwrite(array):
+        for value in array:
+            value[:] = 0
+
+    last = LastRows(space, 2)
+    given = rows(1.0)
+    last.put(slice(None), given)
+    for shared in (given, last.all(), last.state()[0]):
+        overwrite(shared)
+    assert [value[0] for value in last.all()] == [1, 1]
+    state = last.state()
+    other = LastRows(space, 2)
+    other.load(state, "here")
+    overwrite(state[0])
+    assert [value[0] for value in other.all()] == [1, 1]
