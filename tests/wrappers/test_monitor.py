@@ -529,6 +529,28 @@ def test_monitor_csv_marks_a_lost_episode_whose_score_is_reported_nowhere_else(t
     assert (row["r"], row["l"], row["env"], row["lost"]) == ("1.25", "1", "1", "1")
 
 
+@pytest.mark.parametrize(("rewards", "lost"), [("seen", False), ("raw", True)])
+def test_a_sub_environment_lost_in_the_reset_after_a_lost_life(rewards, lost, tmp_path):
+    """The agent's episode had ended by then; the game had not."""
+    told = []
+
+    class Fails(Lives):
+        def reset(self, **arguments):
+            if self.game_goes_on and not told:
+                told.append(True)
+                raise RuntimeError("no way on")
+            return super().reset(**arguments)
+
+    backend = DummyBackend(factories((9,), (Fails,), count=1), on_failure="restart")
+    with Monitor(backend, str(tmp_path), rewards=rewards) as env:
+        env.reset()
+        env.step([0])
+        *_, infos = env.step([0])
+        assert ("episode" in infos, env.num_episodes) == (not lost, int(not lost))
+    _, (row,) = read(tmp_path / "monitor.csv")
+    assert (row["l"], row["lost"]) == ("2", str(int(lost)))
+
+
 def test_files_are_closed_though_the_backend_was_closed_before(tmp_path):
     env = Monitor(DummyBackend(factories()), str(tmp_path))
     env.reset()

@@ -155,7 +155,7 @@ class Monitor(VecEnvWrapper):
         rows = step.rows
         lost = step.lost  # most often of no row
         if np.count_nonzero(lost):
-            lost = lost & self._running[rows]
+            lost = lost & self._running[rows] if self.rewards == "raw" else step.cut_off
         if self.rewards == "raw":
             paid, over, opens = step.raw_rewards, step.raw_dones, step.raw_first
         else:
