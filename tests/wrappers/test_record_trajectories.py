@@ -82,7 +82,7 @@ def check(folder, streams, max_steps):
                 part = steps[first : first + max_steps]
                 header, arrays = next(files)
                 over = part[-1].terminated or part[-1].truncated
-                goes_on = first + max_steps < len(steps) or (len(part) == max_steps and not over)
+                goes_on = first + max_steps < len(steps)
                 broken = "closed" if number == len(episodes_of(events)) - 1 else "reset"
                 reason = "terminated" if part[-1].terminated else "truncated" if over else broken
                 assert header["ended"] == (None if goes_on else reason)
@@ -222,6 +222,19 @@ def test_an_episode_that_a_reset_breaks_off_has_no_step_into_the_next(mode, tmp_
         play(env, 1)
     told = [[(header["ended"], len(arrays["actions"])) for header, arrays in files_of(tmp_path, i)] for i in (0, 1)]
     assert told == [[("reset", 2), ("closed", 1)], [("closed", 3)]]
+
+
+@pytest.mark.parametrize("max_steps", [1, 2, 4])
+def test_what_is_broken_off_exactly_at_a_parts_end_says_how_it_ended(max_steps, tmp_path):
+    with RecordTrajectories(DummyBackend(make(lengths=(9,), n=1)), tmp_path, max_steps=max_steps) as env:
+        for _ in range(2):
+            env.reset()
+            for _ in range(4):
+                env.step([0])
+    told = [(header["episode"], header["ended"]) for header, _ in files_of(tmp_path, 0)]
+    parts = 4 // max_steps - 1
+    assert told == [(0, None)] * parts + [(0, "reset")] + [(1, None)] * parts + [(1, "closed")]
+    assert all(len(arrays["actions"]) == max_steps for _, arrays in files_of(tmp_path, 0))
 
 
 def test_some_sub_environments_alone(tmp_path):

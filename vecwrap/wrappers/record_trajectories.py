@@ -191,16 +191,16 @@ class RecordTrajectories(VecEnvWrapper):
         running[mine] = self._open[places[mine]]
         acted = step.acted & running
         if acted.any():
-            self._add(step, acted, places[acted])
+            going_on = places[acted]
+            for place in going_on[self._trajectories.full(going_on)].tolist():  # not sooner: it may have ended there
+                self._write(place, None)
+            self._add(step, acted, going_on)
         ended = (step.dones | step.lost) & running
         for k in np.flatnonzero(ended | (step.first & running)).tolist():
             self._write(int(places[k]), _reason(step, k) if ended[k] else "reset")
         opened = step.first & mine
         if opened.any():
             self._begin(step, opened, places[opened])
-        going_on = places[acted & ~ended]
-        for place in going_on[self._trajectories.full(going_on)].tolist():
-            self._write(place, None)
 
     def _add(self, step: StepResult, which: BoolArray, places: IntArray) -> None:
         env_ids = step.env_ids[which]
