@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vecwrap.infos import columns, scatter_columns, snapshot
+from vecwrap.infos import columns, row_of, scatter_columns, snapshot
 
 VALUES = st.one_of(
     st.integers(-(2**40), 2**40), st.floats(allow_nan=False), st.booleans(), st.text(max_size=3), st.none()
@@ -20,20 +20,17 @@ INFOS = st.recursive(
 )
 
 
-def row_of(infos, i):
-    """Undo ``columns`` for one row, by the masks alone."""
-    row = {}
-    for key, value in infos.items():
-        if not key.startswith("_") and infos[f"_{key}"][i]:
-            row[key] = row_of(value, i) if isinstance(value, dict) else value[i]
-    return row
-
-
 @given(st.lists(INFOS, min_size=1, max_size=5))
 def test_the_masks_give_every_row_back(rows):
     infos = columns(rows)
     for i, row in enumerate(rows):
         assert row_of(infos, i) == row
+
+
+def test_a_column_without_a_mask_is_of_all_rows():
+    infos = {"lives": np.array([3, 2]), "_lives": np.array([True, False]), "name": "engine", "time": np.array([7, 8])}
+    assert row_of(infos, 0) == {"lives": 3, "name": "engine", "time": 7}
+    assert row_of(infos, 1) == {"name": "engine", "time": 8}
 
 
 def test_infos_with_mixed_types_are_promoted_over_the_batch():

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from vecwrap.batch import object_array
+from vecwrap.batch import object_array, row
 
-__all__ = ["columns", "own_copy", "scatter_columns", "snapshot"]
+__all__ = ["columns", "own_copy", "row_of", "scatter_columns", "snapshot"]
 
 _ATOMS = frozenset(
     {int, float, bool, str, bytes, complex, type(None), np.float64, np.float32, np.int64, np.int32, np.bool_}
@@ -94,6 +94,32 @@ def _common_form(values: list[Any]) -> tuple[np.dtype[Any] | None, tuple[int, ..
     if len(shapes) != 1:
         return None, ()
     return np.result_type(*dtypes), shapes.pop()
+
+
+def row_of(infos: dict[str, Any], i: int) -> dict[str, Any]:
+    """Take one row out of columns, as the sub-environment gave it; fresh. A column without a mask is of all rows.
+
+    >>> row_of(columns([{"lives": 3, "at": {"x": 1}}, {"lives": 2}]), 0)
+    {'lives': 3, 'at': {'x': 1}}
+    """
+    masks = {f"_{key}" for key in infos}
+    out = {}
+    for key, column in infos.items():
+        mask = infos.get(f"_{key}")
+        if mask is None and key in masks:
+            continue
+        if mask is None or mask[i]:
+            out[key] = _value(column, i)
+    return out
+
+
+def _value(column: Any, i: int) -> Any:
+    if isinstance(column, dict):
+        return row_of(column, i)
+    if not isinstance(column, np.ndarray) or not column.ndim:
+        return column  # an engine's, of all
+    value = row(column, i)
+    return value.item() if isinstance(value, (np.float64, np.int64, np.bool_)) else value
 
 
 def scatter_columns(infos: dict[str, Any], env_ids: np.ndarray[Any, Any], num_envs: int) -> dict[str, Any]:

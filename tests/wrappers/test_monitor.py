@@ -1,5 +1,6 @@
 """Scores and lengths of finished games, held against the environments' own books, Gymnasium's and SB3's."""
 
+import ast
 import csv
 import json
 import signal
@@ -13,12 +14,14 @@ from types import SimpleNamespace
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.wrappers import RecordEpisodeStatistics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.streams import Driver, Lives, Skip, ToyEnv, replay
 from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.native import NativeBackend
 from vecwrap.errors import PlanError
 from vecwrap.sub_env import SubEnvFactory
 from vecwrap.wrappers import monitor as monitor_module
@@ -281,6 +284,34 @@ def test_the_ended_steps_info_is_what_the_file_says(mode, tmp_path):
         assert row["step"] == row["l"]  # the reset's info says 0
         assert (3, 5, 2)[int(row["episode_number"]) % 3] == int(row["l"])
         assert (row["last"], row["never"]) == ("True", "")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_ended_steps_columns_of_inner_layers_are_what_the_file_says(mode, tmp_path):
+    inner = Monitor(DummyBackend(factories(), autoreset=mode), stats_key="inner")
+    with Monitor(inner, str(tmp_path), info_keys=("inner",)) as env:
+        Driver(env).play([*STEPS[:12], ("reset", (1, 1, 1)), *STEPS[:12]])
+    _, rows = read(tmp_path / "monitor.csv")
+    assert len(rows) >= 6
+    for row in rows:
+        told = ast.literal_eval(row["inner"])
+        assert (told["r"], told["l"]) == (float(row["r"]), int(row["l"]))
+
+
+def test_the_ended_steps_columns_without_a_mask_are_of_all_rows(tmp_path):
+    class Engine(CartPoleVectorEnv):
+        """Gives infos as EnvPool does."""
+
+        def step(self, actions):
+            *result, infos = super().step(actions)
+            return *result, {**infos, "elapsed_step": self.steps.astype(np.int32), "nested": {"x": self.steps + 0.5}}
+
+    engine = Engine(num_envs=2, max_episode_steps=5)
+    with Monitor(NativeBackend(engine), str(tmp_path), info_keys=("elapsed_step", "nested", "never")) as env:
+        play(env, 5)
+    _, rows = read(tmp_path / "monitor.csv")
+    assert [row["elapsed_step"] for row in rows] == ["5", "5"]
+    assert [(row["nested"], row["never"]) for row in rows] == [("{'x': 5.5}", "")] * 2
 
 
 # -- monitor.csv ------------------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from vecwrap import batch as batches
 from vecwrap.contract import BoolArray, FloatArray, Infos, IntArray, StepResult
 from vecwrap.errors import PlanError, VecwrapError, did_you_mean
+from vecwrap.infos import row_of
 from vecwrap.parts.above import gymnasium_wrappers_above
 from vecwrap.parts.monitor_file import MonitorFile, move_aside
 from vecwrap.vec_env import VecEnv
@@ -70,7 +70,8 @@ class Monitor(VecEnvWrapper):
     Args:
         env: what it wraps.
         dir: the folder for the files, made where missing; None for no files.
-        info_keys: columns of ``infos`` to write beside each game, from its last step; empty where absent.
+        info_keys: columns of ``infos`` to write beside each game, from its last step, those of inner layers too; empty
+            where absent.
         per_env: one file a sub-environment, ``0.monitor.csv`` and so on, instead of one for all.
         rewards: ``"raw"``: what the environment paid, until its own episode ends. ``"seen"``: the rewards as they are
             at this place in the chain, until the agent's episode ends.
@@ -248,8 +249,7 @@ class Monitor(VecEnvWrapper):
                 self.num_episodes += 1
                 self.recent.append(episode)
             if self._files:
-                infos = step.final_infos if step.first[i] and step.dones[i] else step.infos
-                self._write(episode, bool(lost[i]), [_cell(infos or {}, key, i) for key in self.info_keys])
+                self._write(episode, bool(lost[i]), [_cell(step, key, i) for key in self.info_keys])
 
     def _warn_of_another(self, infos: Infos) -> None:
         if self.stats_key in infos and not self._warned:
@@ -331,10 +331,9 @@ class Monitor(VecEnvWrapper):
         self._files = []
 
 
-def _cell(infos: Infos, key: str, i: int) -> Any:
-    """Give one row's value of an infos column, as it is written; empty where the row has none."""
-    mask = infos.get(f"_{key}")
-    if mask is None or not mask[i]:
-        return ""
-    value = batches.row(infos[key], i)
+def _cell(step: StepResult, key: str, i: int) -> Any:
+    """Give one row's value of an infos column, of the step that ended; empty where the row has none."""
+    of_reset = step.first[i] and step.dones[i] and key not in step.added
+    infos = (step.final_infos if of_reset else step.infos) or {}
+    value = row_of({name: infos[name] for name in (key, f"_{key}") if name in infos}, i).get(key, "")
     return value.item() if isinstance(value, np.generic) else value
