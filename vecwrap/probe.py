@@ -142,7 +142,8 @@ class OneForAll(Backend):
 
     def _ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         self._asked_for = list(env_ids)
-        self._one._ask(method, [0], arguments[:1])
+        ids = self._one.all_ids.tolist()  # an engine may answer for all or for none
+        self._one._ask(method, ids, [arguments[0]] * len(ids))
 
     def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
         values, failures = self._one._answers(deadline)

@@ -320,6 +320,10 @@ class SubEnv:
                 return
         setattr(self.env.unwrapped, name, own_copy(value))
 
+    def has_attr(self, name: str) -> bool:
+        """Whether a layer, or the environment itself, has an attribute; the attribute stays where it is."""
+        return bool(self.env.has_wrapper_attr(name))
+
     def is_wrapped(self, module: str, qualname: str) -> bool:
         """Whether a layer is of a class, or of one derived from it; by name, so that nothing is imported for it."""
         kinds = (kind for layer in _chain(self.env) for kind in type(layer).__mro__)

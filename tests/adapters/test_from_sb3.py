@@ -15,7 +15,7 @@ from tests.adapters.test_to_sb3 import assert_same, play
 from tests.adapters.worlds import DICT, factories
 from tests.streams import assert_same as assert_same_bits
 from tests.streams import info_row
-from vecwrap.errors import ArgumentError, PlanError
+from vecwrap.errors import ArgumentError, PlanError, SubEnvError
 
 
 def rows(env, steps, seed=3):
@@ -123,6 +123,19 @@ def test_attributes_and_methods_reach_the_sub_environments():
     env.set_attr("level", 9, indices=[1])
     assert env.call("add", 1, indices=[2, 1]) == (7, 10)
     assert env.get_attr("index", indices=2) == (2,)
+    env.close()
+
+
+def test_what_a_sub_environment_raises_is_told_and_leaves_it_usable():
+    env = of_sb3(factories())
+    env.reset(seed=4)
+    for ask, index, seed in ((env.call, 1, 5), (env.get_attr, 2, 6)):
+        with pytest.raises(SubEnvError, match="raised AttributeError in") as caught:
+            ask("nothing", indices=[index])
+        assert (caught.value.index, caught.value.seed) == (index, seed)
+    with pytest.raises(SubEnvError, match=r"DummyVecEnv does not say which of \[0, 1, 2\] it was"):
+        env.call("nothing")
+    env.step(np.zeros(3, int))
     env.close()
 
 

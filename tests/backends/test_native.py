@@ -1,5 +1,7 @@
 """Engines with a vector implementation of their own under our layers, compared with our own backend where possible."""
 
+from functools import partial
+
 import ale_py
 import gymnasium
 import numpy as np
@@ -7,10 +9,12 @@ import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
+from tests.toys import Counter, counter
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.native import NativeBackend
-from vecwrap.errors import ArgumentError, PlanError
+from vecwrap.errors import ArgumentError, PlanError, SubEnvError
 from vecwrap.wrappers.framestack import FrameStack
+from vecwrap.wrappers.monitor import Monitor
 
 gymnasium.register_envs(ale_py)
 
@@ -112,3 +116,117 @@ def test_rows_go_out_together_or_not_at_all():
         env.send([0, 1, 0])
         assert env.recv()[4]["env_id"].tolist() == [0, 1, 2]
         assert env.get_attr("spec")[0].id == "CartPole-v1"
+
+
+# -- calls -------------------------------------------------------------------------------------------------------------
+
+
+class Friendly(Counter):
+    bonus = 0.0
+
+    def greet(self, name):
+        return f"hello {name} {self.step_number}"
+
+
+def friendly(engine, n=3):
+    return NativeBackend(engine([Friendly] * n))
+
+
+def test_a_call_that_the_engine_cannot_answer_leaves_it_usable():
+    with NativeBackend(CartPoleVectorEnv(2)) as env:
+        env.reset(seed=0)
+        with pytest.raises(ArgumentError, match="CartPoleVectorEnv has no call"):
+            env.call("anything")
+        env.step([0, 1])
+
+
+def test_what_a_sub_environment_of_sync_raises_is_told_as_everywhere():
+    with friendly(SyncVectorEnv) as env:
+        env.reset(seed=5)
+        with pytest.raises(SubEnvError, match=r"sub-environment 0 \(seed 5\) raised AttributeError in call") as caught:
+            env.call("no_such_method")
+        assert [(error.index, error.seed) for error in caught.value.failures] == [(0, 5), (1, 6), (2, 7)]
+        with pytest.raises(SubEnvError, match="raised AttributeError in get_attr"):
+            env.get_attr("no_such_attribute", indices=[2])
+        with pytest.raises(SubEnvError, match="raised TypeError in call"):
+            env.call("greet")
+        env.step([0, 1, 0])
+
+
+def test_asking_async_for_what_is_missing_ends_no_worker():
+    with friendly(AsyncVectorEnv) as env:
+        env.reset(seed=5)
+        for ask in (env.call, env.get_attr):
+            with pytest.raises(SubEnvError, match=r"\[0, 1, 2\] have no attribute 'nothing'") as caught:
+                ask("nothing")
+            assert isinstance(caught.value.__cause__, AttributeError)
+        assert env.call("greet", "you") == ("hello you 0",) * 3
+        env.step([0, 1, 0])
+
+
+@pytest.mark.filterwarnings("ignore:.*(Received the following error|Traceback|Raising the last)")  # Gymnasium's log
+def test_an_engine_that_raises_does_not_say_which_sub_environment_it_was():
+    with friendly(AsyncVectorEnv, n=2) as env:
+        env.reset(seed=5)
+        expected = r"raised TypeError in call: .*\nAsyncVectorEnv does not say which of \[0, 1\] it was"
+        with pytest.raises(SubEnvError, match=expected):
+            env.call("greet")
+
+
+def test_chosen_sub_environments_of_sync_and_no_others():
+    with friendly(SyncVectorEnv) as env:
+        env.reset(seed=1)
+        env.call("set_wrapper_attr", "bonus", 5.0, indices=[2, 0])
+        assert env.get_attr("bonus") == (5.0, 0.0, 5.0)
+        env.set_attr("bonus", [1.0, 2.0], indices=[1, 0])
+        assert env.get_attr("bonus", indices=[1, 0]) == (1.0, 2.0)
+        assert env.get_attr("greet")[0].__name__ == "greet"  # an attribute, and not what it would return
+        assert env.call("greet", "you", indices=[]) == ()
+
+
+def test_async_asks_all_sub_environments_so_chosen_ones_are_refused():
+    with friendly(AsyncVectorEnv) as env:
+        env.reset(seed=1)
+        for ask in (
+            lambda: env.call("set_wrapper_attr", "bonus", 5.0, indices=[0]),
+            lambda: env.set_attr("bonus", [5.0], indices=[0]),
+        ):
+            with pytest.raises(ArgumentError, match=r"takes all sub-environments, got \[0\]; a backend of"):
+                ask()
+        assert env.get_attr("bonus", indices=[1]) == (0.0,)
+        env.set_attr("bonus", [1.0, 2.0, 3.0], indices=[2, 0, 1])
+        assert env.get_attr("bonus") == (2.0, 3.0, 1.0)
+        assert env.call("greet", "you", indices=[2, 1, 0]) == ("hello you 0",) * 3
+
+
+# -- the rest ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("shared_memory", [True, False])
+def test_a_reset_that_overtakes_an_autoreset_is_booked_as_the_engine_does_it(shared_memory, masked):
+    """Gymnasium's Async without shared memory resets a second time, in the step that follows."""
+    make = partial(counter, length=3)
+    with Monitor(NativeBackend(AsyncVectorEnv([make()] * 2, shared_memory=shared_memory))) as env:
+        env.reset(seed=1)
+        for _ in range(3):
+            env.step([0, 0])  # the last one ends both
+        env.reset(options={"reset_mask": np.array([True, False])} if masked else None)
+        lengths = []
+        for _ in range(6):
+            infos = env.step([0, 0])[4]
+            if "episode" in infos:
+                lengths += infos["episode"]["l"][infos["_episode"]].tolist()
+        assert lengths == [3, 3]
+
+
+class Closed(AsyncVectorEnv):
+    def close(self, **arguments):
+        self.closed_with = arguments
+        super().close(**arguments)
+
+
+def test_close_tells_async_whether_to_ask():
+    engine = Closed([cartpole])
+    NativeBackend(engine).close(timeout=3, terminate=True)
+    assert engine.closed_with == {"timeout": 3, "terminate": True}

@@ -12,7 +12,6 @@ from vecwrap.batch import object_array
 from vecwrap.contract import Autoreset, BoolArray, Infos
 from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.infos import columns, snapshot
-from vecwrap.sub_env import Failure
 
 __all__ = ["Sb3Backend"]
 
@@ -30,22 +29,24 @@ class Sb3Backend(NativeBackend):
         self.venv = venv
         super().__init__(_FiveTuples(venv), autoreset=Autoreset.SAME_STEP, masked_resets=False)
 
-    def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
-        method, ids, arguments = self._question
+    def _ask_engine(self, method: str, ids: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
         name = arguments[0][0]
+        values: Sequence[Any]
         if method == "set_attr":
             for i, (_, value) in zip(ids, arguments, strict=True):
                 self.venv.set_attr(name, value, i)
-            return dict.fromkeys(ids), []
-        if method == "get_attr":
+            values = [None] * len(ids)
+        elif method == "get_attr":
             values = self.venv.get_attr(name, ids)
+        elif method == "has_attr":
+            values = [self.venv.has_attr(name)] * len(ids)
         elif name == "render" and self.venv.render_mode == "rgb_array":
             images = self.venv.get_images()
             values = [images[i] for i in ids]
         else:
             _, args, kwargs = arguments[0]
             values = self.venv.env_method(name, *args, indices=ids, **kwargs)
-        return dict(zip(ids, values, strict=True)), []
+        return values
 
 
 class _FiveTuples:

@@ -218,6 +218,10 @@ class Backend(VecEnv):
     def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
         """Wait for what ``_ask`` asked for: values by index, and failures."""
 
+    def _answers_owed(self) -> bool:
+        """Whether answers are still to come, so that a wait for them that was interrupted can be taken up again."""
+        return False
+
     @abstractmethod
     def _stop(self, timeout: float, terminate: bool) -> None:
         """Close all that was opened, whatever state it is in."""
@@ -535,7 +539,12 @@ class Backend(VecEnv):
         self._refuse_closed("call_wait")
         if self._pending != "call":
             raise NoAsyncCallError("Calling `call_wait` without any prior call to `call_async`.", "call")
-        values, failures = self._answers(None if timeout is None else time.monotonic() + timeout)
+        try:
+            values, failures = self._answers(None if timeout is None else time.monotonic() + timeout)
+        except BaseException as error:
+            if not isinstance(error, TimeoutError) and (isinstance(error, Exception) or not self._answers_owed()):
+                self._pending = None
+            raise
         self._pending = None
         _raise_first(failures)
         return tuple(values[i] for i in self._asked)

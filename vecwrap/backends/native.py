@@ -7,6 +7,8 @@ whatever steps n sub-environments at once and declares what it does after an epi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import gymnasium
@@ -16,10 +18,11 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from vecwrap import batch as batches
 from vecwrap.backends.base import Backend, Description, Factory
+from vecwrap.backends.local import LocalRows
 from vecwrap.batch import Batch, object_array
 from vecwrap.contract import Autoreset, BoolArray, Frames, Infos, IntArray, StepResult
-from vecwrap.errors import ArgumentError, PlanError
-from vecwrap.sub_env import Failure
+from vecwrap.errors import ArgumentError, PlanError, VecwrapError
+from vecwrap.sub_env import Failure, make_failure
 from vecwrap.vec_env import VecEnv
 
 __all__ = ["NativeBackend"]
@@ -30,7 +33,8 @@ _FINAL = ("final_obs", "_final_obs", "final_info", "_final_info", "final_observa
 class NativeBackend(Backend):
     """A vector environment of somebody else's, taken as the innermost one.
 
-    All rows step together (``send`` takes all or none), and stepping happens in ``step_wait`` or ``recv``.
+    All rows step together (``send`` takes all or none), and stepping happens in ``step_wait`` or ``recv``. These, and
+    ``call_wait``, look at no timeout: Gymnasium's Async loses the step whose wait it gave up, and other engines know none.
 
     Args:
         vector_env: what is taken; closing this closes it.
@@ -55,13 +59,22 @@ class NativeBackend(Backend):
         known = isinstance(vector_env, (SyncVectorEnv, AsyncVectorEnv))
         self._masked_resets = known if masked_resets is None else masked_resets
         self._request: tuple[str, Any, IntArray] | None = None
+        self._seed_of: list[int | None] = [None] * vector_env.num_envs
+        self._local: LocalRows | None = None  # of Gymnasium's Sync, whose sub-environments are here
         self._over: BoolArray = np.zeros(vector_env.num_envs, dtype=np.bool_)
         mode = _mode_of(vector_env, autoreset)
+        # Gymnasium's Async forgets to take back an autoreset that a reset has overtaken, unless it shares memory.
+        self._resets_again = (
+            isinstance(vector_env, AsyncVectorEnv) and not vector_env.shared_memory and mode is Autoreset.NEXT_STEP
+        )
         factories: list[Factory] = [_made_already] * vector_env.num_envs
         super().__init__(factories, autoreset=mode, seed=seed)
 
     def _start(self, factories: Sequence[Factory]) -> Description:
         env = self.vector_env
+        if isinstance(env, SyncVectorEnv):
+            self._local = LocalRows(range(self.num_envs), [partial(_itself, one) for one in env.envs])
+            self._local.make(self.autoreset, debug=False)
         single_observation_space = getattr(env, "single_observation_space", None) or env.observation_space
         single_action_space = getattr(env, "single_action_space", None) or env.action_space
         name = type(getattr(env, "unwrapped", env)).__name__
@@ -87,6 +100,8 @@ class NativeBackend(Backend):
         self._request = ("step", batches.copy(actions), env_ids)  # the caller's own may change before the engine steps
 
     def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        for i, seed in zip(env_ids.tolist(), seeds, strict=True):
+            self._seed_of[i] = self._seed_of[i] if seed is None else seed
         arguments: dict[str, Any] = {}
         if any(seed is not None for seed in seeds):
             arguments["seed"] = _one_seed(seeds) if len(env_ids) == self.num_envs else list(seeds)
@@ -120,7 +135,8 @@ class NativeBackend(Backend):
         observations, infos = self.vector_env.reset(**arguments)
         whole = len(env_ids) == self.num_envs
         rows: Any = slice(None) if whole else env_ids
-        self._over[env_ids] = False
+        if not self._resets_again:
+            self._over[env_ids] = False
         no, yes = np.zeros(len(env_ids), dtype=np.bool_), np.ones(len(env_ids), dtype=np.bool_)
         rewards = np.zeros(len(env_ids))
         return StepResult(
@@ -223,30 +239,73 @@ class NativeBackend(Backend):
 
     def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
         method, ids, arguments = self._question
-        name = arguments[0][0]
+        if self._local is not None:
+            self._local.ask(method, ids, arguments)
+            values, failures = self._local.answers()
+            return values, [replace(failure, seed=self._seed_of[failure.index]) for failure in failures]
+        if not ids:
+            return {}, []
+        try:
+            return dict(zip(ids, self._ask_engine(method, ids, arguments), strict=True)), []
+        except VecwrapError:
+            raise
+        except Exception as error:
+            note = "" if len(ids) == 1 else f"\n{self.env_name} does not say which of {ids} it was."
+            failure = make_failure(ids[0], error)
+            return {}, [replace(failure, during=method, seed=self._seed_of[ids[0]], note=note)]
+
+    def _ask_engine(self, method: str, ids: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
+        """Ask an engine, which asks all its sub-environments; gives a value for each of ``ids``.
+
+        Raises:
+            ArgumentError: it cannot ask for that, or would ask more than these.
+            Exception: what a sub-environment raised.
+        """
+        engine, name, everyone = self.vector_env, arguments[0][0], range(self.num_envs)
         if method == "call" and name == "render":
-            values = self.vector_env.render()
+            frames = engine.render()
+            return [frames[i] for i in ids]
+        function = getattr(engine, "set_attr" if method == "set_attr" else "call", None)
+        if function is None or method not in ("call", "get_attr", "set_attr", "has_attr"):
+            raise ArgumentError(f"{self.env_name} has no {method}; its sub-environments cannot be reached one by one")
+        if method in ("call", "set_attr") and set(ids) != set(everyone):
+            raise ArgumentError(
+                f"{self.env_name}: {method} takes all sub-environments, got {ids}; a backend of vecwrap's own (dummy, "
+                "subprocess, shmem) takes some"
+            )
+        if method == "set_attr":
+            values = {i: value for i, (_, value) in zip(ids, arguments, strict=True)}
+            function(name, [values[i] for i in everyone])
+            return [None] * len(ids)
+        if method == "has_attr":
+            name, args, kwargs = "has_wrapper_attr", (name,), {}
         else:
-            function = getattr(self.vector_env, "call" if method == "get_attr" else method, None)
-            if function is None:
-                raise ArgumentError(
-                    f"{self.env_name} has no {method}; its sub-environments cannot be reached one by one"
-                )
-            if method == "set_attr":
-                if len(ids) != self.num_envs:
-                    raise ArgumentError(f"{self.env_name}: set_attr takes all sub-environments, got {ids}")
-                function(name, [value for _, value in arguments])
-                return dict.fromkeys(ids), []
+            if isinstance(engine, AsyncVectorEnv):
+                _refuse_missing(engine, name)
             _, args, kwargs = arguments[0] if method == "call" else (name, (), {})
-            values = function(name, *args, **kwargs)
-        return {i: values[i] for i in ids}, []
+        answers = function(name, *args, **kwargs)
+        return [answers[i] for i in ids]
 
     def _stop(self, timeout: float, terminate: bool) -> None:
-        self.vector_env.close()
+        if isinstance(self.vector_env, AsyncVectorEnv):
+            self.vector_env.close(timeout=timeout, terminate=terminate)
+        else:
+            self.vector_env.close()
 
 
 def _made_already() -> gymnasium.Env[Any, Any]:
     raise AssertionError("a native engine makes its own sub-environments")
+
+
+def _itself(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    return env
+
+
+def _refuse_missing(engine: AsyncVectorEnv, name: str) -> None:
+    """Raise AttributeError here, for Gymnasium ends the worker of a sub-environment that raises."""
+    lacking = [i for i, has in enumerate(engine.call("has_wrapper_attr", name)) if not has]
+    if lacking:
+        raise AttributeError(f"sub-environments {lacking} have no attribute {name!r}")
 
 
 def _mode_of(vector_env: Any, given: Autoreset | AutoresetMode | str | None) -> Autoreset:
