@@ -332,8 +332,13 @@ def test_nothing_is_printed_where_it_is_none(capfd):
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ({"env": gymnasium.vector.SyncVectorEnv([Lottery])}, TypeError, "vecwrap.wrap.env. makes one"),
-        ({"episodes": 0}, ArgumentError, "episodes: expected 1 or more, got 0"),
+        (
+            {"env": gymnasium.vector.SyncVectorEnv([Lottery])},
+            TypeError,
+            "vecwrap.wrap one of any gymnasium.vector.V",
+        ),
+        ({"episodes": 0}, ArgumentError, "episodes: expected an int of 1 or more, got 0"),
+        ({"episodes": 1e1}, ArgumentError, r"episodes: expected an int of 1 or more, got 10\.0"),
         ({"policy": "random"}, TypeError, "expected a callable from batched observations to actions, .*got str"),
     ],
 )
@@ -342,3 +347,20 @@ def test_what_cannot_be_evaluated_is_refused(arguments, error, words):
     with pytest.raises(error, match=words):
         evaluate(**{"env": env, "policy": always_0, **arguments})
     env.close()
+
+
+def test_what_is_no_whole_number_of_episodes_is_refused_before_any_is_played():
+    played = []
+    with vecwrap.build(Lottery, n=1, backend="dummy") as env:
+        with pytest.raises(ArgumentError, match="expected an int"):
+            evaluate(env, played.append, 2.5)
+        assert not played
+        assert len(evaluate(env, always_0, np.int64(2)).returns) == 2
+
+
+def test_what_to_sb3_gives_is_told_where_the_environment_is():
+    pytest.importorskip("stable_baselines3")
+    venv = vecwrap.to_sb3(vecwrap.build(Lottery, n=1, backend="dummy"))
+    with pytest.raises(TypeError, match="has the environment itself as its vecwrap_env"):
+        evaluate(venv, always_0)
+    venv.close()

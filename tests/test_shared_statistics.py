@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import vecwrap
-from vecwrap.errors import CheckpointError
+from vecwrap.errors import ArgumentError, CheckpointError
 
 LAYERS = ["monitor", "normalize_obs", "normalize_reward"]
 
@@ -123,3 +123,9 @@ def test_a_load_into_a_copy_of_both_halves_leaves_training_alone():
     assert numbers(evaluation) == at != later == numbers(training)
     training.close()
     evaluation.close()
+def test_what_has_no_statistics_to_share_is_refused_with_what_has(training):
+    pytest.importorskip("stable_baselines3")
+    with pytest.raises(ArgumentError, match=r"stats: .* NormalizedVecEnv; what to_sb3 gives has .* its vecwrap_env"):
+        vecwrap.build("Pendulum-v1", n=1, wrappers=LAYERS, backend="dummy", stats=vecwrap.to_sb3(training))
+    with pytest.raises(ArgumentError, match="stats: expected an environment of vecwrap's, or a file .* got int"):
+        training.share_statistics(3)

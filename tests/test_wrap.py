@@ -82,3 +82,35 @@ def test_envpools_gymnasium_interface():
                 np.testing.assert_array_equal(infos["episode"]["r"][over], returns[over])
         assert episodes > 5
     plain.close()
+
+
+@pytest.mark.parametrize(
+    ("what", "got"),
+    [
+        (lambda: gymnasium.make("CartPole-v1"), "got TimeLimit; vecwrap.build makes"),
+        (lambda: "CartPole-v1", 'got "CartPole-v1"; vecwrap.build makes'),
+        (lambda: None, "got NoneType; vecwrap.build makes"),
+    ],
+)
+def test_what_is_no_vector_environment_is_refused_with_what_makes_one(what, got):
+    with pytest.raises(PlanError, match=f"wrap: expected a gymnasium.vector.VectorEnv, {got}"):
+        vecwrap.wrap(what(), ["monitor"])
+
+
+def test_the_seed_of_an_environment_of_our_own_is_used():
+    first = []
+    for _ in range(2):
+        with vecwrap.wrap(vecwrap.build("CartPole-v1", n=2, backend="dummy"), ["monitor"], seed=3) as env:
+            first.append(env.reset()[0])
+    with vecwrap.build("CartPole-v1", n=2, backend="dummy") as env:
+        np.testing.assert_array_equal(env.reset(seed=3)[0], first[0])
+    np.testing.assert_array_equal(first[0], first[1])
+
+
+def test_what_an_environment_of_our_own_would_ignore_is_refused():
+    with vecwrap.build("CartPole-v1", n=2, backend="dummy", autoreset="episodic") as env:
+        with pytest.raises(PlanError, match="declares episodic, and autoreset='disabled' was asked for; leave it out"):
+            vecwrap.wrap(env, autoreset="disabled")
+        with pytest.raises(PlanError, match="masked_resets=True was given; leave it out"):
+            vecwrap.wrap(env, masked_resets=True)
+        assert vecwrap.wrap(env, autoreset="episodic").unwrapped is env

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from gymnasium.vector import AutoresetMode
 
-from vecwrap.backends.native import NativeBackend
+from vecwrap.backends.native import NativeBackend, refuse_other_mode
 from vecwrap.contract import Autoreset
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.evaluation import in_mode
@@ -217,6 +217,7 @@ def wrap(
         wrappers: layers of the vector, inner first, in any form that ``build`` takes.
         autoreset: what it does after an episode's end, where its metadata does not say it.
         masked_resets: whether it honours ``options["reset_mask"]``; None: refuse them where that is not known.
+            Not for an environment of vecwrap's, which knows.
         seed: used by the first reset that is given none.
 
     Returns:
@@ -224,7 +225,8 @@ def wrap(
 
     Raises:
         SpecError: a layer is unknown or its arguments do not fit.
-        PlanError: the mode is not known, or a layer belongs into the sub-environments.
+        PlanError: it is no vector environment, its mode is not known or another one, or a layer belongs into the
+            sub-environments.
 
     >>> import gymnasium
     >>> cartpoles = gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="vector_entry_point")
@@ -241,12 +243,31 @@ def wrap(
             f"wrap: expected a gymnasium.vector.VectorEnv, got {type(env).__name__} of Stable-Baselines3's kind; "
             "vecwrap.wrap(vecwrap.from_sb3(venv), [...]) puts layers around it"
         )
-    if not isinstance(env, VecEnv):
+    if isinstance(env, VecEnv):
+        _take_settings(env, autoreset, masked_resets, seed)
+    elif hasattr(env, "num_envs"):
         env = NativeBackend(vector_env, autoreset=autoreset, masked_resets=masked_resets, seed=seed)
+    else:
+        got = f'"{env}"' if isinstance(env, str) else type(env).__name__
+        raise PlanError(
+            f"wrap: expected a gymnasium.vector.VectorEnv, got {got}; vecwrap.build makes a vector environment of an "
+            "id, or of a callable that makes single environments"
+        )
     for layer in layers:
         env = layer.around_vector(env)
     wrapped: VecEnv = env
     return wrapped
+
+
+def _take_settings(
+    env: VecEnv, autoreset: Autoreset | AutoresetMode | str | None, masked_resets: bool | None, seed: int | None
+) -> None:
+    """Take in what ``wrap`` was told of an environment of vecwrap's; refuse what would be ignored."""
+    refuse_other_mode(repr(env), env._root.autoreset, autoreset)
+    if masked_resets is not None:
+        raise PlanError(f"wrap: {env!r} knows masked resets, and masked_resets={masked_resets} was given; leave it out")
+    if seed is not None:
+        env._root._build_seed = seed
 
 
 def build_plan(checked: Plan, stats: VecEnv | str | Path | None = None) -> VecEnv:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from gymnasium.vector import AutoresetMode
 
 from vecwrap.contract import Autoreset, BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.errors import ArgumentError
-from vecwrap.vec_env import VecEnv
+from vecwrap.vec_env import VecEnv, what_came
 from vecwrap.wrappers.monitor import Monitor
 
 __all__ = ["Evaluation", "evaluate"]
@@ -95,7 +96,7 @@ def evaluate(
 
     Raises:
         TypeError: not an environment of vecwrap's, or not a policy.
-        ArgumentError: fewer than one episode.
+        ArgumentError: fewer than one episode, or no whole number of them.
         VecwrapError: as ``env.step``.
 
     >>> from vecwrap.build import build
@@ -107,12 +108,8 @@ def evaluate(
     >>> env.close()
     """
     if not isinstance(env, VecEnv):
-        raise TypeError(
-            f"evaluate: env: expected a vecwrap.VecEnv, got {type(env).__name__}; vecwrap.wrap(env) makes one of any "
-            "gymnasium.vector.VectorEnv"
-        )
-    if episodes < 1:
-        raise ArgumentError(f"evaluate: episodes: expected 1 or more, got {episodes}")
+        raise TypeError(f"evaluate: env: expected a vecwrap.VecEnv, got {what_came(env)}")
+    episodes = _whole(episodes)
     quotas = (episodes + np.arange(env.num_envs)) // env.num_envs
     monitors = [layer for layer in env.layers if isinstance(layer, Monitor)]
     games = any(monitor.rewards == "raw" for monitor in monitors)
@@ -127,6 +124,17 @@ def evaluate(
                 observations, _ = counting.reset(options={"reset_mask": again})
             show(counting.number)
     return counting.result()
+
+
+def _whole(episodes: Any) -> int:
+    """Read how many episodes, before any is played."""
+    try:
+        number = operator.index(episodes)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise ArgumentError(f"evaluate: episodes: expected an int of 1 or more, got {episodes!r}")
+    return number
 
 
 class _Quota(Monitor):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from vecwrap.backends.base import Backend
     from vecwrap.backends.restarts import Health
 
-__all__ = ["FiveTuple", "VecEnv"]
+__all__ = ["FiveTuple", "VecEnv", "what_came"]
 
 FiveTuple = tuple[Any, FloatArray, BoolArray, BoolArray, dict[str, Any]]
 Layer = TypeVar("Layer")
@@ -615,7 +615,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Raises:
             CheckpointError: the source lacks a layer, or has one of other observations.
+            ArgumentError: it is neither an environment of vecwrap's nor a path.
         """
+        if not isinstance(source, (VecEnv, str, PathLike)):
+            raise ArgumentError(
+                f"stats: expected an environment of vecwrap's, or a file that its save wrote, got {what_came(source)}"
+            )
         checkpoint.share_statistics(self, source)
         return self.eval()
 
@@ -753,6 +758,14 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         workers = f", {root.workers} worker{'s' * (root.workers != 1)}" if root.workers else ""
         chain = f", layers {' > '.join(layers)}" if layers else ""
         return f"<VecEnv {name}, n={self.num_envs}, {root.name}{workers}, {root.autoreset.value}{chain}>"
+
+
+def what_came(env: Any) -> str:
+    """Say, in an error, what came in the place of an environment of vecwrap's, and what to do."""
+    name = type(env).__name__
+    if hasattr(env, "vecwrap_env"):
+        return f"{name}; what to_sb3 gives has the environment itself as its vecwrap_env"
+    return f"{name}; vecwrap.build makes one, and vecwrap.wrap one of any gymnasium.vector.VectorEnv"
 
 
 def _split_mask(options: dict[str, Any] | None, root: Backend) -> tuple[IntArray, dict[str, Any] | None]:

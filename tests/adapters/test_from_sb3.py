@@ -154,7 +154,7 @@ def test_seeds_and_masks_that_sb3_has_not_are_refused():
     with pytest.raises(ArgumentError, match=r"expected one seed.*got \[3, 9, 1\]"):
         env.reset(seed=[3, 9, 1])
     env.reset(seed=[3, 4, 5])
-    with pytest.raises(ArgumentError, match="masked resets are refused"):
+    with pytest.raises(ArgumentError, match="masked resets are refused, for a VecEnv .* resets all .*; vecwrap.build"):
         env.reset(options={"reset_mask": np.array([True, False, False])})
     env.close()
 
@@ -188,3 +188,8 @@ def test_what_is_no_vec_env_is_refused():
 def test_wrap_leads_here(settings):
     with pytest.raises(PlanError, match=r"got DummyVecEnv of .*vecwrap.wrap\(vecwrap.from_sb3\(venv\), \[...\]\)"):
         vecwrap.wrap(DummyVecEnv(factories(1)), ["monitor"], **settings)
+
+
+def test_wrap_takes_a_seed_for_it():
+    first = [vecwrap.wrap(of_sb3(factories()), ["monitor"], seed=5).reset()[1]["seed"].tolist() for _ in range(2)]
+    assert first == [[5, 6, 7]] * 2

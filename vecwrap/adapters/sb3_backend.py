@@ -24,6 +24,10 @@ class Sb3Backend(NativeBackend):
     """
 
     name: ClassVar[str] = "sb3"
+    _why_no_masked_resets: ClassVar[str] = (
+        "a VecEnv of Stable-Baselines3's resets all its sub-environments together; vecwrap.build makes environments "
+        "whose backends (dummy, subprocess, shmem) reset some"
+    )
 
     def __init__(self, venv: Any) -> None:
         self.venv = venv

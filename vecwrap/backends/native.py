@@ -25,7 +25,7 @@ from vecwrap.errors import ArgumentError, PlanError, VecwrapError
 from vecwrap.sub_env import Failure, make_failure
 from vecwrap.vec_env import VecEnv
 
-__all__ = ["NativeBackend"]
+__all__ = ["NativeBackend", "refuse_other_mode"]
 
 _FINAL = ("final_obs", "_final_obs", "final_info", "_final_info", "final_observation", "_final_observation")
 
@@ -34,7 +34,7 @@ class NativeBackend(Backend):
     """A vector environment of somebody else's, taken as the innermost one.
 
     All rows step together (``send`` takes all or none), and stepping happens in ``step_wait`` or ``recv``. These, and
-    ``call_wait``, look at no timeout: Gymnasium's Async loses the step whose wait it gave up, and other engines know none.
+    ``call_wait``, look at no timeout: Gymnasium's Async loses a step whose wait it gave up, the others know none.
 
     Args:
         vector_env: what is taken; closing this closes it.
@@ -45,6 +45,10 @@ class NativeBackend(Backend):
     """
 
     name: ClassVar[str] = "native"
+    _why_no_masked_resets: ClassVar[str] = (
+        'this engine is not known to honour options["reset_mask"] (one that ignores it resets every row); if it does, '
+        "say masked_resets=True"
+    )
 
     def __init__(
         self,
@@ -107,10 +111,7 @@ class NativeBackend(Backend):
             arguments["seed"] = _one_seed(seeds) if len(env_ids) == self.num_envs else list(seeds)
         if len(env_ids) != self.num_envs:
             if not self._masked_resets:
-                raise ArgumentError(
-                    f"{self.env_name}: masked resets are refused, for this engine is not known to honour "
-                    'options["reset_mask"] (one that ignores it resets every row); if it does, say masked_resets=True'
-                )
+                raise ArgumentError(f"{self.env_name}: masked resets are refused, for {self._why_no_masked_resets}")
             mask = np.zeros(self.num_envs, dtype=np.bool_)
             mask[env_ids] = True
             if "seed" in arguments:
@@ -319,9 +320,14 @@ def _mode_of(vector_env: Any, given: Autoreset | AutoresetMode | str | None) -> 
             )
         return Autoreset.parse(given)
     mode = Autoreset.parse(declared)
+    refuse_other_mode(name, mode, given)
+    return mode
+
+
+def refuse_other_mode(name: str, mode: Autoreset, given: Autoreset | AutoresetMode | str | None) -> None:
+    """Raise PlanError where another mode is asked for than the one that something has."""
     if given is not None and Autoreset.parse(given) is not mode:
         raise PlanError(f"{name} declares {mode.value}, and autoreset={given!r} was asked for; leave it out")
-    return mode
 
 
 def _one_seed(seeds: Sequence[int | None]) -> Any:
