@@ -144,6 +144,7 @@ class SubEnvError(VecwrapError, RuntimeError):
         step: how many agent steps of the present episode it had done.
         action: the action that led there, or None.
         during: what was asked of it: ``"step"``, ``"reset"``, ``"render"``, ``"call"``, ``"set_attr"`` or ``"make"``.
+        kind: the name of the exception's class, ``"ValueError"`` for instance.
         others: what the healthy rows gave in the same call, the five-tuple of ``recv`` (with ``infos["env_id"]``) or
             None where there is nothing: the call raises, but their transitions are not lost.
         failures: every sub-environment that failed in this call, this one first.
@@ -174,6 +175,7 @@ class SubEnvError(VecwrapError, RuntimeError):
         step: int = 0,
         action: Any = None,
         during: str = "step",
+        kind: str = "",
     ) -> None:
         super().__init__(message)
         self.index = index
@@ -182,6 +184,7 @@ class SubEnvError(VecwrapError, RuntimeError):
         self.step = step
         self.action = action
         self.during = during
+        self.kind = kind
         self.others: tuple[Any, ...] | None = None
         self.failures: tuple[SubEnvError, ...] = (self,)
 

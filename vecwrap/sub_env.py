@@ -156,6 +156,7 @@ class Failure:
             step=self.step,
             action=self.action,
             during=self.during,
+            kind=self.kind,
         )
         error.__cause__ = self.cause or RemoteTraceback(self.traceback)
         return error

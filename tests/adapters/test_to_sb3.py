@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium import wrappers as gw
-from stable_baselines3 import SAC
+from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecMonitor, VecNormalize
 
 import vecwrap
-from tests.adapters.worlds import DICT, Mine, Talking, breaking, factories, short_cartpole, talking
+from tests.adapters.worlds import DICT, Mine, Talking, breaking, factories, locked, short_cartpole, talking
 from tests.streams import Lives, ToyEnv
-from vecwrap.errors import ArgumentError, PlanError
+from vecwrap.errors import ArgumentError, PlanError, RemoteTraceback, SubEnvError
 
 pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = pytest.mark.parametrize("backend", ["dummy", "subprocess", "shmem"])
@@ -175,6 +175,58 @@ def test_attributes_and_methods_of_chosen_sub_environments(backend):
     venvs[1].close()
 
 
+ENGINES = {
+    "sync": partial(gymnasium.vector.SyncVectorEnv, autoreset_mode="SameStep"),
+    "async": partial(gymnasium.vector.AsyncVectorEnv, autoreset_mode="SameStep"),
+    "from_sb3": DummyVecEnv,
+}
+
+
+def locked_in(kind):
+    makers = [partial(locked, i) for i in range(2)]
+    if kind == "from_sb3":
+        return vecwrap.to_sb3(vecwrap.from_sb3(DummyVecEnv(makers)))
+    return vecwrap.to_sb3(vecwrap.wrap(ENGINES[kind](makers))) if kind in ENGINES else adapted(makers, backend=kind)
+
+
+@pytest.mark.parametrize("kind", ["dummy", "subprocess", "shmem", *ENGINES])
+def test_has_attr_asks_where_the_attribute_lives(kind):
+    venv = locked_in(kind)
+    venv.reset()
+    assert venv.has_attr("action_masks")
+    assert venv.has_attr("lock")
+    assert not venv.has_attr("nothing")
+    assert [mask.tolist() for mask in venv.env_method("action_masks")] == [[True, False]] * 2
+    venv.step(np.zeros(2, int))
+    venv.close()
+
+
+@pytest.mark.parametrize("kind", ["dummy", "shmem", *ENGINES])
+def test_what_is_missing_is_an_attribute_error_and_nothing_else_is(kind):
+    venv = locked_in(kind)
+    for ask in (venv.get_attr, venv.env_method):
+        with pytest.raises(AttributeError, match="nothing"):
+            ask("nothing")
+    with pytest.raises(ArgumentError, match="indices: expected indices from 0 to 1"):
+        venv.get_attr("gravity", 2)
+    if kind != "async":  # it ends the worker
+        with pytest.raises(SubEnvError, match="raised ValueError in call") as caught:
+            venv.env_method("fail", ValueError)
+        assert caught.value.kind == "ValueError"
+        assert isinstance(caught.value.__cause__, RemoteTraceback if kind == "shmem" else ValueError)
+    venv.close()
+
+
+def test_negative_indices_count_from_the_end():
+    for venv in (DummyVecEnv(factories()), adapted(factories(), backend="dummy")):
+        assert venv.get_attr("index", -1) == [2]
+        assert venv.get_attr("index", [-3, 1, -1]) == [0, 1, 2]
+        venv.set_attr("level", 8, indices=-2)
+        assert venv.get_attr("level") == [3, 8, 3]
+        assert venv.env_method("add", 1, indices=[-2]) == [9]
+        venv.close()
+
+
 @BACKENDS
 def test_env_is_wrapped_tells_classes_and_their_parents(backend):
     makers = [partial(gymnasium.make, "CartPole-v1"), short_cartpole]
@@ -237,6 +289,19 @@ def test_a_lost_life_ends_an_episode_but_is_no_episode_of_the_monitor():
     lives = [row[3][0] for row in rows if row[2][0]]
     games = [info for info in lives if "episode" in info]
     assert 0 < len(games) < len(lives)
+
+
+class Odd(gymnasium.Wrapper):
+    def step(self, action):
+        *row, info = self.env.step(action)
+        return *row, {**info, 3: "a key", "_own": 1}
+
+
+def test_keys_of_infos_that_are_no_strings_have_no_masks_among_the_infos():
+    venv = adapted([lambda: Odd(gymnasium.make("CartPole-v1"))], backend="dummy")
+    venv.reset()
+    assert venv.step(np.zeros(1, int))[3] == [{3: "a key", "_own": 1, "TimeLimit.truncated": False}]
+    venv.close()
 
 
 # -- what stands around it ---------------------------------------------------------------------------------------------
@@ -366,6 +431,31 @@ def test_a_missing_extra_names_its_line(monkeypatch):
         for call in (vecwrap.to_sb3, vecwrap.from_sb3):
             with pytest.raises(PlanError, match=r'needs Stable-Baselines3 .*pip install "vecwrap\[sb3\]"'):
                 call(env)
+
+
+def test_sb3_is_shown_the_bounds_that_clip_action_clips_to():
+    learnt = []
+    for layers in (["mujoco"], ["normalize"]):
+        venv = adapted("Pendulum-v1", layers, n=2, backend="dummy")
+        assert venv.action_space == spaces.Box(-2, 2, (1,))
+        model = PPO("MlpPolicy", venv, n_steps=32, batch_size=32, n_epochs=2, seed=1, device="cpu").learn(128)
+        learnt.append({name: values.numpy() for name, values in model.policy.state_dict().items()})
+        venv.close()
+    assert_same(*learnt)
+
+
+class Halved(vecwrap.VecEnvWrapper):
+    """Has actions of its own."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self._set_action_space(spaces.Box(-9, 9, (1,)))
+
+
+def test_actions_of_a_layer_outside_of_clip_action_are_its_own():
+    venv = adapted("Pendulum-v1", ["clip_action", Halved], n=1, backend="dummy")
+    assert venv.action_space == spaces.Box(-9, 9, (1,))
+    venv.close()
 
 
 def test_what_an_algorithm_cannot_use_gets_sb3s_own_error():

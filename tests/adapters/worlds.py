@@ -1,6 +1,7 @@
 """Environments for the tests of adapters, apart from them: a worker that makes one need not import torch."""
 
 import sys
+import threading
 from functools import partial
 
 import gymnasium
@@ -74,6 +75,24 @@ class Breaking(gymnasium.Wrapper):
 
 def breaking(index):
     return Breaking(ToyEnv(lengths=(9,), index=index))
+
+
+class Locked(gymnasium.Wrapper):
+    """Holds what cannot be sent to another process, and a method that a policy asks for, as sb3-contrib's do."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.lock = threading.Lock()
+
+    def action_masks(self):
+        return np.array([True, False])
+
+    def fail(self, kind):
+        raise kind("raised AttributeError in get_attr")
+
+
+def locked(index):
+    return Locked(gymnasium.make("CartPole-v1"))
 
 
 class Noted(gymnasium.Wrapper):

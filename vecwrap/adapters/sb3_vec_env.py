@@ -5,9 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
+from gymnasium import spaces
 from stable_baselines3.common.monitor import Monitor as Sb3Monitor
 from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
 
@@ -17,6 +18,7 @@ from vecwrap.backends.native import NativeBackend
 from vecwrap.contract import Infos, StepResult
 from vecwrap.errors import ArgumentError, SubEnvError
 from vecwrap.vec_env import VecEnv
+from vecwrap.wrappers.clip_action import ClipAction
 from vecwrap.wrappers.monitor import Monitor
 
 __all__ = ["AdaptedVecEnv"]
@@ -41,7 +43,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         self.vecwrap_env = env
         self._monitored = any(isinstance(layer, Monitor) and layer.stats_key == "episode" for layer in env.layers)
         # SB3's VecNormalize writes into the spaces of what it wraps.
-        super().__init__(env.num_envs, deepcopy(env.single_observation_space), deepcopy(env.single_action_space))
+        super().__init__(env.num_envs, deepcopy(env.single_observation_space), deepcopy(_action_space(env)))
         self.metadata = {key: value for key, value in env.metadata.items() if key != "autoreset_mode"}
 
     @property
@@ -140,13 +142,20 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         try:
             return list(env.get_attr(attr_name, ids)) if ids else []
         except SubEnvError as error:
-            if " raised AttributeError in get_attr" in str(error):
-                raise AttributeError(str(error)) from error
-            raise
+            _raise_as_sb3_does(error)
         except ArgumentError as error:  # an engine whose sub-environments cannot be reached
             if attr_name not in _OF_ALL:
                 raise AttributeError(str(error)) from error
             return [getattr(env, attr_name)] * len(ids)
+
+    def has_attr(self, attr_name: str) -> bool:
+        """Say whether every sub-environment has an attribute; it is asked where they live, and not fetched."""
+        root = self.vecwrap_env._root
+        root._refuse_pending("has_attr")
+        try:
+            return all(root._call_now("has_attr", [(attr_name,)] * self.num_envs, range(self.num_envs)))
+        except ArgumentError:  # an engine whose sub-environments cannot be reached
+            return attr_name in _OF_ALL
 
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
         """Set an attribute of each sub-environment to one value, where it lives."""
@@ -156,12 +165,19 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def env_method(
         self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Call a method of each sub-environment."""
+        """Call a method of each sub-environment.
+
+        Raises:
+            AttributeError: one has no such method.
+        """
         ids = self._ids(indices)
         if not ids:
             return []
         self.vecwrap_env._root._call_async(method_name, method_args, method_kwargs, ids)
-        return list(self.vecwrap_env.call_wait())
+        try:
+            return list(self.vecwrap_env.call_wait())
+        except SubEnvError as error:
+            _raise_as_sb3_does(error)
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: Indices = None) -> list[bool]:
         """Say whether each sub-environment is wrapped in a class; the layer ``monitor`` counts as SB3's ``Monitor``."""
@@ -174,7 +190,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         names = (wrapper_class.__module__, wrapper_class.__qualname__)
         try:
             return list(root._call_now("is_wrapped", [names] * len(ids), ids)) if ids else []
-        except ArgumentError:  # an engine: it holds no gymnasium.Wrapper
+        except ArgumentError:  # an engine whose sub-environments cannot be reached
             return [False] * len(ids)
 
     def get_images(self) -> Sequence[Array | None]:
@@ -188,19 +204,42 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         return self.vecwrap_env.get_images()
 
     def _ids(self, indices: Indices) -> list[int]:
-        return [int(i) for i in self._get_indices(indices)]
+        """Read indices as SB3 does: -1 is the last one."""
+        ids = [i + self.num_envs if -self.num_envs <= i < 0 else int(i) for i in self._get_indices(indices)]
+        checked: list[int] = self.vecwrap_env._root._indices(ids, "indices").tolist()
+        return checked
 
     def __repr__(self) -> str:
         return f"<to_sb3 of {self.vecwrap_env!r}>"
 
 
+def _raise_as_sb3_does(error: SubEnvError) -> NoReturn:
+    """Raise an AttributeError where a sub-environment raised one, for SB3 and its users look for it."""
+    if error.kind == "AttributeError":
+        raise AttributeError(str(error)) from error
+    raise error
+
+
+def _action_space(env: VecEnv) -> spaces.Space[Any]:
+    """Give the actions that SB3 is shown.
+
+    Its algorithms take no space without bounds, and clip to those that it has; so where ``clip_action`` has taken them
+    away, and no layer outside of it has actions of its own, these are the bounds that it clips to.
+    """
+    for layer in env.layers:
+        if isinstance(layer, ClipAction) and layer.single_action_space is env.single_action_space:
+            return layer.env.single_action_space
+    return env.single_action_space
+
+
 def _info(infos: Infos, i: int) -> dict[str, Any]:
     """One row of a dict of columns, as the sub-environment gave it; fresh."""
     row = {}
+    masks = {f"_{key}" for key in infos}
     for key, column in infos.items():
         mask = infos.get(f"_{key}")
-        if mask is None and key.startswith("_") and key[1:] in infos:
-            continue  # itself a mask
+        if mask is None and key in masks:
+            continue
         if mask is None or mask[i]:
             row[key] = _value(column, i)
     return row
