@@ -308,6 +308,22 @@ def test_without_norm_reward_rewards_are_those_that_came():
         without.norm_reward = True
 
 
+def test_settings_of_the_layers_are_told_and_cannot_be_set_to_others():
+    venv = adapted(Cliff, 1, ["normalize:gamma=0.9,clip_obs=5.0,clip_reward=3.0,epsilon=1e-4"])
+    expected = {"norm_obs": True, "clip_obs": 5.0, "clip_reward": 3.0, "epsilon": 1e-4, "gamma": 0.9}
+    for name, value in {**expected, "norm_obs_keys": None}.items():
+        assert getattr(venv, name) == value
+        setattr(venv, name, value)
+    for name, other in {"norm_obs": False, "clip_obs": 10, "clip_reward": 10, "epsilon": 1e-8, "gamma": 0.99}.items():
+        with pytest.raises(ArgumentError, match=f"^{name}: expected {expected[name]}, as the layers .*, got {other}"):
+            setattr(venv, name, other)
+    rewards = adapted(Cliff, 1, ["normalize_reward"])
+    assert not rewards.norm_obs
+    assert rewards.clip_obs is None
+    for env in (venv, rewards):
+        env.close()
+
+
 def test_norm_reward_does_not_undo_what_other_layers_did():
     venv = adapted(Cliff, 2, ["normalize_reward", "clip_reward"])
     venv.norm_reward = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -21,6 +22,19 @@ __all__ = ["NormalizedVecEnv"]
 Array = np.ndarray[Any, Any]
 
 
+def _as_built(name: str, read: Callable[[Any], Any]) -> property:
+    """Give an attribute of ``VecNormalize`` that is a setting of the layers, and theirs alone."""
+
+    def refuse_another(own: Any, value: Any) -> None:
+        if value != read(own):
+            raise ArgumentError(
+                f"{name}: expected {read(own)!r}, as the layers that normalise were built, got {value!r}; build the "
+                "environment with other layers (training and norm_reward can be set here)"
+            )
+
+    return property(read, refuse_another)
+
+
 class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read by mypy, for it would read torch
     """A ``VecNormalize`` that does nothing to a step, for the chain has normalised it, and answers for the chain.
 
@@ -37,7 +51,18 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
 
     Attributes:
         norm_obs: whether observations are normalised.
+        norm_obs_keys: which members of a Dict are; None for other observations.
+        clip_obs, clip_reward: the largest absolute values; None where these are not normalised.
+        epsilon: what is added to variances; that of the rewards where two layers have two.
+        gamma: the discount of the running return; None where rewards are not normalised.
     """
+
+    norm_obs = _as_built("norm_obs", lambda own: own._observations is not None)
+    norm_obs_keys = _as_built("norm_obs_keys", lambda own: own._keys())
+    clip_obs = _as_built("clip_obs", lambda own: own._observations and own._observations._clip)
+    clip_reward = _as_built("clip_reward", lambda own: own._rewards and own._rewards._clip)
+    epsilon = _as_built("epsilon", lambda own: (own._rewards or own._observations)._epsilon)
+    gamma = _as_built("gamma", lambda own: own._rewards and own._rewards._gamma)
 
     def __init__(
         self, venv: AdaptedVecEnv, observations: ObservationNormalizer | None, rewards: RewardNormalizer | None
@@ -49,14 +74,6 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         self._stepped = False
         self._shown: Any = None
         self._ends: list[tuple[Any, Any]] = []  # of the last step: terminal observations as shown, and as they came
-        self.norm_obs = observations is not None
-        self.norm_obs_keys = None
-        if observations is not None:
-            self.clip_obs, self.epsilon = observations._clip, observations._epsilon
-            if isinstance(self.observation_space, spaces.Dict):
-                self.norm_obs_keys = [str(key) for key in observations.statistics]
-        if rewards is not None:
-            self.clip_reward, self.epsilon, self.gamma = rewards._clip, rewards._epsilon, rewards._gamma
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -195,6 +212,11 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         if yes and self._rewards is None:
             raise ArgumentError("norm_reward: no layer normalises rewards here; add normalize_reward to the pipeline")
         self._norm_reward = bool(yes)
+
+    def _keys(self) -> list[str] | None:
+        if self._observations is None or not isinstance(self.observation_space, spaces.Dict):
+            return None
+        return [str(key) for key in self._observations.statistics]
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
