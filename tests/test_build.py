@@ -201,6 +201,16 @@ def test_a_layer_that_fails_leaves_nothing_open(backend: str, wrappers: list[Any
         assert Small.closed == [3, 3]
 
 
+@pytest.mark.parametrize("wrapper", [Refuses, vars])
+def test_a_refusal_is_told_though_closing_fails_too(wrapper: Any) -> None:
+    class Stays(Small):
+        def close(self) -> None:
+            raise RuntimeError("stays")
+
+    with pytest.raises(PlanError, match=r"wrappers\[0\]"):
+        vecwrap.build(Stays, n=2, wrappers=[wrapper], backend="dummy")
+
+
 def test_an_interrupt_while_building_leaves_nothing_open() -> None:
     class Interrupts(VecEnvWrapper):
         def __init__(self, env: VecEnv) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -301,7 +302,8 @@ def build_plan(checked: Plan, stats: VecEnv | str | Path | None = None) -> VecEn
             _refuse_nothing_learnt(env, checked.pipeline)
             env.eval()
     except BaseException:
-        env.close(terminate=True)
+        with contextlib.suppress(Exception, SystemExit):  # the reason is what is raised, not how closing went
+            env.close(terminate=True)
         raise
     return env
 

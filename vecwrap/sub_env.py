@@ -59,7 +59,8 @@ class SubEnvFactory:
                     raise TypeError(f"the layer {layer!r} gave {type(wrapped).__name__}, expected a gymnasium.Env")
                 env = wrapped
         except BaseException:
-            env.close()
+            with contextlib.suppress(Exception, SystemExit):  # the reason is what is raised, not how closing went
+                env.close()
             raise
         return env
 

@@ -1,5 +1,6 @@
 """What a user sees of episodes and numbers, the same on every backend; one test for each row of docs/semantics.md."""
 
+import contextlib
 import warnings
 from functools import partial
 
@@ -9,6 +10,7 @@ import pytest
 from gymnasium.error import NoAsyncCallError, ResetNeeded
 
 from tests.toys import Counter, counter, told
+from tests.toys import Told, counter, told
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
@@ -318,6 +320,47 @@ class FarAway(Counter):
 
     def _observation(self):
         return np.array([0, self.step_number], np.float32)
+# -- what goes wrong at the start and at the end -----------------------------------------------------------------------
+
+
+class Closing(Told):
+    """Says in a file that it is closed, or fails at that."""
+
+    def __init__(self, file, fails=False):
+        super().__init__()
+        self.file, self.fails = file, fails
+
+    def close(self):
+        if self.fails:
+            raise ValueError(f"closing {self.file.name}")
+        self.file.touch()
+
+
+def fails_to_make():
+    raise RuntimeError("making it")
+
+
+def leaves():
+    raise SystemExit(3)
+
+
+def test_one_that_fails_to_close_leaves_no_other_open(make, tmp_path):
+    env = make([partial(Closing, tmp_path / str(i), fails=i in (0, 2)) for i in range(4)])
+    env.reset()
+    told_here = pytest.raises(ValueError, match="closing 0") if env.backend == "dummy" else contextlib.nullcontext()
+    with told_here:  # a worker says it on stderr
+        env.close()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["1", "3"]
+    assert env.closed
+
+
+@pytest.mark.parametrize("last", [fails_to_make, leaves])
+def test_what_failed_at_the_start_is_told_and_not_what_failed_at_closing(last, tmp_path):
+    first = [partial(Closing, tmp_path / str(i), fails=i == 0) for i in range(2)]
+    with pytest.raises(SubEnvError, match=r"sub-environment 2 .* in make") as caught:
+        DummyBackend([*first, last])
+    assert caught.value.index == 2
+    assert [file.name for file in tmp_path.iterdir()] == ["1"]
 
 
 # -- attributes --------------------------------------------------------------------------------------------------------

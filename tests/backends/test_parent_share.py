@@ -84,6 +84,10 @@ class Moody(gymnasium.Env):
             signal.raise_signal(signal.SIGINT)
         return np.full(2, self.steps / 10, np.float32), 1.0, False, False, {"steps": self.steps}
 
+    def close(self):
+        if self.mood == "stay":
+            raise RuntimeError("stays")
+
 
 def vector(*moods):
     return ShmemBackend([lambda mood=mood: Moody(mood) for mood in moods], workers=1, parent_share=True)
@@ -116,6 +120,16 @@ def test_ctrl_c_in_a_row_of_this_process_takes_that_row_alone():
         assert caught.value.others[4]["env_id"].tolist() == [0, 1, 3]
         env.reset(options={"reset_mask": np.array([False, False, True, False])})
         assert env.step([0] * 4)[4]["steps"].tolist() == [4, 4, 1, 4]
+
+
+def test_one_that_fails_to_close_here_leaves_no_memory_and_no_descriptor():
+    before = Holdings.now()
+    env = vector("", "", "stay", "")
+    env.reset(seed=1)
+    during = Holdings.now()
+    with pytest.raises(RuntimeError, match="stays"):
+        env.close()
+    assert_nothing_left(before, during)
 
 
 def test_its_attributes_are_read_set_and_called_like_the_workers():

@@ -185,7 +185,8 @@ class Backend(VecEnv):
             if hasattr(self, "slots"):
                 self.slots.recycle()
         except BaseException:
-            self.close(terminate=True)
+            with contextlib.suppress(Exception, SystemExit):  # the reason is what is raised, not how closing went
+                self.close(terminate=True)
             raise
 
     def rows(self, env_ids: IntArray) -> slice | IntArray:

@@ -56,7 +56,7 @@ class LocalRows:
         for i, factory in self._factories.items():
             try:
                 env = factory()
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise make_failure(i, error).error() from error
             self._sub_envs[i] = SubEnv(i, env, mode, debug=debug)
         return {i: sub_env.env for i, sub_env in self._sub_envs.items()}
@@ -165,7 +165,13 @@ class LocalRows:
         return values, failures
 
     def close(self) -> None:
-        """Close them all."""
+        """Close them all, whatever they say; then raise the first error."""
         self._jobs.clear()
+        first: list[BaseException] = []
         for sub_env in self._sub_envs.values():
-            sub_env.close()
+            try:
+                sub_env.close()
+            except (Exception, SystemExit) as error:
+                first = first or [error]
+        if first:
+            raise first.pop()  # and no frame holds it: it would keep the memory that its sub-environment looks into

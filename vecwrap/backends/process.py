@@ -595,17 +595,20 @@ class ProcessBackend(WorkerBackend[Link]):
             if self.own is not None:
                 own, self.own = self.own, None
                 own.close()
-            self._links = {}
-            self._poller = select.poll()
-            if self._block is not None:
-                self._block.close_descriptor()
-                self._block = None
-            if hasattr(self, "slots"):
-                del self.slots  # the mapping goes with the last array over it
-                self._latest = None
-        finally:
+        finally:  # also where one of those in this process raises
+            self._give_memory_back()
             if locked:
                 self._lock.release()
+
+    def _give_memory_back(self) -> None:
+        self._links = {}
+        self._poller = select.poll()
+        if self._block is not None:
+            self._block.close_descriptor()
+            self._block = None
+        if hasattr(self, "slots"):
+            del self.slots  # the mapping goes with the last array over it
+            self._latest = None
 
 
 def _refuse_unsendable(method: str, arguments: Sequence[tuple[Any, ...]]) -> None:
