@@ -1,5 +1,6 @@
 """What a worker writes to stderr: shown here, kept for the error, and never in the way of the worker."""
 
+import io
 import os
 import subprocess
 import sys
@@ -35,6 +36,44 @@ def test_a_flood_takes_no_memory_for_long(monkeypatch, capsys):
     write(words, "the end")
     words.close()
     assert words.lines()[-1] == "the end"
+
+
+def test_a_writer_that_is_never_behind_holds_nobody_up(monkeypatch):
+    """Each write to the parent's stderr gives the worker time for more."""
+
+    class Slow(io.StringIO):
+        writes = 0
+
+        def write(self, text):
+            self.writes += 1
+            if self.writes < 100:
+                os.write(words.descriptor, b"more\n")
+            return super().write(text)
+
+    words = LastWords()
+    monkeypatch.setattr(sys, "stderr", Slow())
+    write(words, "first\n")
+    words.show()
+    assert (sys.stderr.writes, sys.stderr.getvalue()) == (1, "first\n")
+    words.show()
+    assert (sys.stderr.writes, sys.stderr.getvalue()) == (2, "first\nmore\n")
+    sys.stderr.writes = 100
+    words.close()
+
+
+def test_of_what_nobody_could_show_in_time_the_tail_is_shown_and_the_rest_counted(monkeypatch, capsys):
+    monkeypatch.setattr(last_words, "_LARGEST", 10_000)
+    monkeypatch.setattr(last_words, "_KEPT", 10)
+    words = LastWords()
+    write(words, "x" * 49_989 + "\nthe tail.\n")
+    words.show()
+    left_out, tail = capsys.readouterr().err.strip().split("\n\n")
+    assert left_out.startswith("(49,990 bytes of a worker's stderr are left out")
+    assert tail == "the tail."
+    assert os.fstat(words.descriptor).st_size == 0
+    write(words, "and on\n")
+    words.close()
+    assert capsys.readouterr().err == "and on\n"
 
 
 def test_no_stderr_is_no_harm(monkeypatch):

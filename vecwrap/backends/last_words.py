@@ -29,19 +29,25 @@ class LastWords:
         self._tail = b""
 
     def show(self) -> None:
-        """Write what is new to this process's ``sys.stderr``."""
+        """Write what is new to this process's ``sys.stderr``; of more than can be shown in time the tail."""
         if self.descriptor < 0:
             return
-        while (size := os.fstat(self.descriptor).st_size) > self._shown:
-            new = os.pread(self.descriptor, min(size - self._shown, 1 << 16), self._shown)
-            self._shown += len(new)
-            self._tail = (self._tail + new)[-_KEPT:]
-            with contextlib.suppress(Exception):  # no stderr, a closed one, a full disk behind it
-                sys.stderr.write(new.decode(errors="replace"))
-                sys.stderr.flush()
-        if self._shown > _LARGEST:
+        new = os.fstat(self.descriptor).st_size - self._shown  # what comes from now on is shown the next time
+        if new <= 0:
+            return
+        left_out = new - _KEPT if new > _LARGEST else 0
+        said = os.pread(self.descriptor, new - left_out, self._shown + left_out)
+        self._shown += new
+        if self._shown > _LARGEST:  # before it is shown, which may take a while
             os.ftruncate(self.descriptor, 0)
             self._shown = 0
+        self._tail = (self._tail + said)[-_KEPT:]
+        text = said.decode(errors="replace")
+        if left_out:
+            text = f"\n({left_out:,} bytes of a worker's stderr are left out, for they came too fast)\n\n{text}"
+        with contextlib.suppress(Exception):  # no stderr, a closed one, a full disk behind it
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
     def lines(self, most: int = 20) -> list[str]:
         """Give the last lines that are not empty."""
