@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,18 +23,15 @@ def write_whole(path: Path, write: Callable[[Any], None], *, to_disk: bool = Fal
     Raises:
         OSError: it cannot be written; nothing of it is left.
     """
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    growing = path.parent / f".{secrets.token_hex(8)}.tmp"  # short, however long the file's own name is
     try:
-        with os.fdopen(handle, "wb") as file:
+        with growing.open("xb") as file:
             write(file)
             if to_disk:
                 file.flush()
                 os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(name).chmod(0o666 & ~mask)  # as an ordinary new file
-        Path(name).replace(path)
+        growing.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
-            Path(name).unlink()
+            growing.unlink()
         raise

@@ -59,6 +59,19 @@ def test_others_may_read_it_as_far_as_any_new_file(tmp_path):
     assert (tmp_path / "whole").stat().st_mode == (tmp_path / "ordinary").stat().st_mode
 
 
+def test_the_longest_name_that_there_may_be(tmp_path):
+    path = tmp_path / ("a" * 255)
+    write_whole(path, lambda file: file.write(b"whole"))
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [(path.name, b"whole")]
+
+
+def test_the_permissions_of_what_others_write_meanwhile_are_left_alone(tmp_path, monkeypatch):
+    """The mask for new files is the whole process's, other threads' too."""
+    monkeypatch.setattr(os, "umask", None)
+    write_whole(tmp_path / "whole", lambda file: file.write(b"whole"))
+    assert (tmp_path / "whole").read_bytes() == b"whole"
+
+
 class FullDisk:
     """Takes half of what it is given."""
 
