@@ -1,10 +1,12 @@
 """Sharing sub-environments out among workers, and starting them."""
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vecwrap.backends.launch import check_start_method, worker_environment
+from vecwrap.backends.launch import ONE_THREAD, check_start_method, worker_environment, worker_variables
 from vecwrap.backends.workers import share_out
 from vecwrap.errors import PlanError
 
@@ -43,3 +45,25 @@ def test_a_worker_has_no_mpi_variables_and_one_thread_a_library_unless_the_user_
     assert variables["MKL_NUM_THREADS"] == "1"
     assert variables["HOME"] == "/h"
     assert not [name for name in variables if name.startswith(("OMPI", "PMI"))]
+
+
+def test_only_the_variables_that_differ_are_changed_for_a_start_that_inherits_them(monkeypatch):
+    """Other threads look at them meanwhile, and what is interrupted must not lose them."""
+    for name in ONE_THREAD:
+        monkeypatch.setenv(name, "7")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "3")
+    monkeypatch.delenv("MKL_NUM_THREADS")
+    before, changed = dict(os.environ), []
+    for function in ("putenv", "unsetenv"):
+        real = getattr(os, function)
+
+        def noted(name, *value, real=real):
+            changed.append(os.fsdecode(name))
+            real(name, *value)
+
+        monkeypatch.setattr(os, function, noted)
+    with pytest.raises(RuntimeError), worker_variables():
+        assert dict(os.environ) == worker_environment(before)
+        raise RuntimeError
+    assert dict(os.environ) == before
+    assert sorted(changed) == ["MKL_NUM_THREADS"] * 2 + ["OMPI_COMM_WORLD_RANK"] * 2

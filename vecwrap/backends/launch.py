@@ -207,7 +207,7 @@ def _spawn(method: str, worker_end: socket.socket, daemon: bool) -> WorkerProces
     connection = Connection(os.dup(worker_end.fileno()))
     spawned = context.Process(target=_serve, args=(connection, os.getpid()), daemon=daemon)
     try:
-        with _worker_variables():
+        with worker_variables():
             spawned.start()
     finally:
         connection.close()
@@ -215,17 +215,25 @@ def _spawn(method: str, worker_end: socket.socket, daemon: bool) -> WorkerProces
 
 
 @contextlib.contextmanager
-def _worker_variables() -> Iterator[None]:
-    """Set a worker's environment variables in this process, for start methods that inherit them."""
+def worker_variables() -> Iterator[None]:
+    """Set a worker's environment variables in this process, for start methods that inherit them; others stay."""
     with _environment_lock:
         before = dict(os.environ)
+        within = worker_environment(before)
+        differ = [name for name in {**before, **within} if before.get(name) != within.get(name)]
         try:
-            os.environ.clear()
-            os.environ.update(worker_environment(before))
+            _set_variables({name: within.get(name) for name in differ})
             yield
         finally:
-            os.environ.clear()
-            os.environ.update(before)
+            _set_variables({name: before.get(name) for name in differ})
+
+
+def _set_variables(values: dict[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def _serve(connection: Connection, parent: int) -> None:
