@@ -51,6 +51,8 @@ class Viewer(VecEnvWrapper):
         PlanError: no frames to show, or no display to show them on; says what to use instead.
     """
 
+    _window: Window | None = None
+
     def __init__(self, env: VecEnv, *, size: tuple[int, int] = (1280, 800), fps: float | None = None) -> None:
         super().__init__(env)
         modes = env.metadata.get("render_modes")
@@ -67,7 +69,6 @@ class Viewer(VecEnvWrapper):
         self._size = size
         self._labels = Labels(env.num_envs)
         self._frames: list[NDArray[np.uint8] | None] = [None] * env.num_envs
-        self._window: Window | None = None
         self._due = 0.0  # when the next picture may be shown, by time.monotonic
         self._watched = True
         self.request_frames(range(env.num_envs))  # refused here where an engine cannot do it
@@ -119,6 +120,9 @@ class Viewer(VecEnvWrapper):
     def on_close(self) -> None:
         """Close the window."""
         self._unwatch(tell=False)
+
+    def __del__(self) -> None:
+        self._close_layer()
 
     def render(self) -> Any:
         """Give None: every result is shown as it comes."""

@@ -6,6 +6,7 @@ autoreset mode, because each of them brings a StepResult; per-sub-environment st
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
@@ -78,6 +79,8 @@ class VecEnvWrapper(VecEnv):
     closed after 2 actions
     """
 
+    _on_close_called = True  # until there is something to close
+
     def __init__(self, env: VecEnv) -> None:
         if not isinstance(env, VecEnv):
             raise TypeError(
@@ -93,6 +96,7 @@ class VecEnvWrapper(VecEnv):
         self.metadata = dict(env.metadata)
         self.render_mode = env.render_mode
         self._root = env._root
+        self._owner = os.getpid()
         self._on_close_called = False
         self._object_leaves = env._object_leaves
 
@@ -118,7 +122,7 @@ class VecEnvWrapper(VecEnv):
         """
 
     def on_close(self) -> None:
-        """Close what this layer opened; called once, before what it wraps is closed."""
+        """Close what this layer opened; called once, before what it wraps is closed, and never in a forked copy."""
 
     def layer_state(self) -> dict[str, Any]:
         """Give all that this layer would need to go on as if it had never stopped.
@@ -168,11 +172,15 @@ class VecEnvWrapper(VecEnv):
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
         """Close this layer, then what it wraps; may be called again."""
         try:
-            if not self._on_close_called:  # also where the backend is closed already: it may have failed
-                self._on_close_called = True
-                self.on_close()
+            self._close_layer()
         finally:
             self.env.close(timeout=timeout, terminate=terminate)
+
+    def _close_layer(self) -> None:
+        """Call ``on_close``: once, and in no forked copy. Layers with files do so also when they are forgotten."""
+        if not self._on_close_called and os.getpid() == self._owner:
+            self._on_close_called = True  # also where the backend is closed already: it may have failed
+            self.on_close()
 
     def render(self) -> Any:
         """What the layer below renders."""

@@ -1,5 +1,6 @@
 """Disks that fill or vanish under a run: it goes on, with one warning, and what was written stays."""
 
+import json
 import os
 import shutil
 import signal
@@ -15,9 +16,11 @@ import pytest
 
 import vecwrap
 from tests.faults.faulty import Faulty
+from tests.faults.test_forks import in_child
 from tests.waiting import until
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.wrappers.monitor import Monitor
+from vecwrap.wrappers.video import Video
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,6 +59,32 @@ def test_a_folder_that_vanishes(layer, tmp_path):
             env.step([0, 1])
         env.close()
     assert len([one for one in told if issubclass(one.category, RuntimeWarning)]) <= 1
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("backend", ["dummy", "subprocess"])
+def test_a_forked_copy_leaves_its_parents_files_alone(backend, tmp_path):
+    """Closed or forgotten there, it would finish the video and write the episodes that run here."""
+    layers = [
+        {"video": {"dir": str(tmp_path / "videos"), "every": 1, "length": 9}},
+        {"record_trajectories": {"dir": str(tmp_path / "episodes")}},
+        {"monitor": {"dir": str(tmp_path)}},
+    ]
+    with vecwrap.build([partial(Drawn, end=0.0)] * 2, backend=backend, wrappers=layers) as env:
+        env.reset(seed=1)
+        for _ in range(4):
+            env.step([0, 1])
+        before = sorted(tmp_path.rglob("*"))
+        layers = env.find(Monitor), env.find(Video)
+        assert in_child(env.close) == "None"
+        assert in_child(lambda: [layer.__del__() for layer in layers]) == "[None, None]"
+        assert sorted(tmp_path.rglob("*")) == before
+        for _ in range(4):
+            env.step([0, 1])
+        facts = json.loads((tmp_path / "videos" / "video-episode-000000.json").read_text())
+        assert (facts["frames"], facts["ended"]) == (9, "length")
+    names = [f"env-{i:03d}-episode-000000.npz" for i in range(2)]
+    assert sorted(path.name for path in (tmp_path / "episodes").iterdir()) == names
 
 
 def test_save_goes_on_where_it_once_worked(tmp_path):

@@ -99,10 +99,6 @@ class Window:
         self._end()
         self._said.close()
 
-    def __del__(self) -> None:
-        if hasattr(self, "_process"):
-            self.close()
-
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:

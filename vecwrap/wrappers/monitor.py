@@ -200,7 +200,7 @@ class Monitor(VecEnvWrapper):
         self._close_files()
 
     def __del__(self) -> None:
-        self._close_files()
+        self._close_layer()
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 

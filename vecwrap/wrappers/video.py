@@ -164,7 +164,7 @@ class Video(VecEnvWrapper):
         self._finish("closed")
 
     def __del__(self) -> None:
-        self._finish("closed")
+        self._close_layer()
 
     def layer_state(self) -> dict[str, Any]:
         """How many steps and episodes there have been; a recording that is running is not part of it."""
