@@ -134,6 +134,8 @@ def test_a_preset_of_atari_plays_whole_games_and_pays_raw_rewards() -> None:
     pytest.importorskip("ale_py")
     inner, _ = plan(evaluation(PipelineSpec("PongNoFrameskip-v4", wrappers=[pong]))).layers
     assert (inner.bound.kwargs["terminal_on_life_loss"], inner.bound.kwargs["clip_reward"]) == (False, False)
+
+
 def test_null_takes_the_default_back_and_statistics_stand_still_by_default() -> None:
     line = "CartPole-v1 n=4 start_index=9 autoreset=disabled copy=false debug=true training=false backend=ray"
     section = dict.fromkeys(["start_index", "autoreset", "copy", "debug", "training", "backend", "drop", "add"])

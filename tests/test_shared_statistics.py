@@ -123,6 +123,8 @@ def test_a_load_into_a_copy_of_both_halves_leaves_training_alone():
     assert numbers(evaluation) == at != later == numbers(training)
     training.close()
     evaluation.close()
+
+
 def test_what_has_no_statistics_to_share_is_refused_with_what_has(training):
     pytest.importorskip("stable_baselines3")
     with pytest.raises(ArgumentError, match=r"stats: .* NormalizedVecEnv; what to_sb3 gives has .* its vecwrap_env"):

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.error import NoAsyncCallError, ResetNeeded
 
-from tests.toys import Counter, counter, told
-from tests.toys import Told, counter, told
+from tests.toys import Counter, Told, counter, told
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
@@ -320,6 +319,8 @@ class FarAway(Counter):
 
     def _observation(self):
         return np.array([0, self.step_number], np.float32)
+
+
 # -- what goes wrong at the start and at the end -----------------------------------------------------------------------
 
 

@@ -212,7 +212,8 @@ def test_a_newer_vecwrap_is_named_where_the_pipelines_differ(capsys):
 
 
 @pytest.mark.parametrize(
-    "options", [["--out", "zz"], ["--record"], ["--policy", "zeros"], ["--snapshot", "s.png"], ["--out", "zz", "--json"]]
+    "options",
+    [["--out", "zz"], ["--record"], ["--policy", "zeros"], ["--snapshot", "s.png"], ["--out", "zz", "--json"]],
 )
 def test_options_of_a_run_that_are_given_without_one_are_refused(capsys, options):
     assert main(["load", "out", *options]) == 2

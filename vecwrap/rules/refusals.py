@@ -42,7 +42,7 @@ REFUSALS: tuple[Callable[..., Finding], ...] = (unreadable, refused, unmakeable)
 
 
 def not_read(error: VecwrapError, pipeline: str) -> Finding:
-    """Tell what was raised before there was a pipeline: ``refused`` where it is a layer of the evaluation that cannot be.
+    """Tell what was raised before there was a pipeline: ``refused`` where a layer of the evaluation cannot be one.
 
     Args:
         error: as it was raised.
