@@ -248,6 +248,31 @@ def test_a_reader_that_stops_reading_is_no_error(here):
     assert result.stderr == ""
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    "arguments", [["explain", "cartpole.yaml"], ["explain", "cartpole.yaml", "--json"], ["schema"]]
+)
+def test_a_full_disk_under_the_output_is_one_message(here, arguments):
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "vecwrap", *arguments]
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    assert result.returncode == 1
+    assert result.stderr == "error: writing failed: No space left on device; free some, or write elsewhere\n"
+
+
+def test_characters_that_the_output_lacks_are_written_as_escapes(here):
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    result = vecwrap_process("explain", "cartpole.yaml", env=ascii_only)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "\\u2192" in result.stdout
+    for arguments in (["explain", "cartpole.yaml"], ["check", "CartPole-v1 | ±"], ["check", "\udcffabc"]):
+        result = vecwrap_process(*arguments, "--json", env=ascii_only)
+        assert result.stderr == ""
+        data = json.loads(result.stdout)
+    assert data[0]["pipeline"] == "\udcffabc"
+    assert "\\udcffabc" in vecwrap_process("check", "\udcffabc").stdout
+
+
 def test_ctrl_c_while_python_still_imports_is_no_traceback(here):
     program = (
         "import sys\n"

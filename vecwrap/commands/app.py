@@ -1,8 +1,8 @@
 """The commands and their options; what they do stands in the modules beside this one."""
 
 import contextlib
+import errno
 import functools
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from rich.text import Text
 
 import vecwrap
 from vecwrap.commands import completion
-from vecwrap.commands.output import Terminal
+from vecwrap.commands.output import Terminal, discard_output, escape_what_cannot_be_shown, flush_output
 from vecwrap.errors import ClipError, PlanError, PlotError, SpecError, VecwrapError
 
 __all__ = ["app", "run_app"]
@@ -394,8 +394,21 @@ def _console() -> Terminal:
 def run_app(arguments: list[str]) -> int:
     """Run a command; give the exit status."""
     debug = "--debug" in arguments
+    escape_what_cannot_be_shown()
     with _modules_of_this_folder():
-        return _run(arguments, debug)
+        try:
+            status = _run(arguments, debug)
+            flush_output()
+        except BrokenPipeError:  # `vecwrap list | head`
+            discard_output()
+            return 1
+        except OSError as error:
+            if debug or error.errno != errno.ENOSPC:
+                raise
+            discard_output()
+            _say(f"writing failed: {error.strerror}; free some, or write elsewhere")
+            return 1
+    return status
 
 
 @contextlib.contextmanager
@@ -423,11 +436,10 @@ def _run(arguments: list[str], debug: bool) -> int:
     except VecwrapError as error:
         if debug:
             raise
-        Console(stderr=True, highlight=False, soft_wrap=True).print(
-            Text("error: ", style="bold red") + Text(str(error))
-        )
+        _say(str(error))
         return 2 if isinstance(error, (SpecError, PlanError, PlotError, ClipError)) else 1
-    except BrokenPipeError:  # `vecwrap list | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     return 0
+
+
+def _say(error: str) -> None:
+    Console(stderr=True, highlight=False, soft_wrap=True).print(Text("error: ", style="bold red") + Text(error))

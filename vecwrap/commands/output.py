@@ -1,5 +1,8 @@
 """How the commands print: for machines, and names beside values."""
 
+import io
+import json
+import math
 import os
 import sys
 from collections.abc import Iterable
@@ -10,7 +13,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Terminal", "name_table", "print_json"]
+__all__ = ["Terminal", "discard_output", "escape_what_cannot_be_shown", "flush_output", "name_table", "print_json"]
 
 
 class Terminal(Console):
@@ -23,17 +26,42 @@ class Terminal(Console):
             BrokenPipeError: always.
         """
         self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         raise BrokenPipeError
 
 
 def print_json(data: Any, console: Console) -> None:
     """Print plain data as JSON, in colours on a terminal; what is infinite or no number is null, as JSON has it."""
-    text = msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
+    text = json.dumps(_finite(msgspec.to_builtins(data)), indent=2)  # in ASCII, which every terminal can show
     if console.is_terminal:
         console.print_json(text)
     else:
         print(text)  # noqa: T201
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
+
+
+def escape_what_cannot_be_shown() -> None:
+    """Let characters that the output's encoding lacks be written as escapes, instead of ending the command."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def flush_output() -> None:
+    """Write what was printed; else Python would at its exit, and say in its own words what keeps it from that."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def discard_output() -> None:
+    """Let what is still to be written, now or at Python's exit, go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def name_table(lines: Iterable[tuple[str, RenderableType]]) -> Table:
