@@ -202,7 +202,7 @@ def _read_facts(path: Path) -> Mapping[str, Any]:
         return {}
     try:
         facts = json.loads(read_text(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SpecError(f"{path}: this is not JSON: {error}.") from None
     if not isinstance(facts, dict) or not isinstance(facts.get("versions", {}), dict):
         fail_where(str(path), "expected what `vecwrap run` writes, a mapping with the key versions")
@@ -216,7 +216,7 @@ def _monitors(folder: Path) -> Iterable[tuple[str, Any]]:
             first = file.readline(100_000)
         try:
             header = json.loads(first.removeprefix(b"#"))
-        except ValueError:  # killed within the first line, or no file of ours
+        except (ValueError, RecursionError):  # killed within the first line, or no file of ours
             continue
         if isinstance(header, dict):
             yield path.name, header.get("pipeline")

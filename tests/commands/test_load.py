@@ -95,7 +95,7 @@ SB3 = "time/fps,rollout/ep_rew_mean,time/total_timesteps\n900,21.5,2048\n"  # wh
 OURS = "time,steps,steps_per_second,episodes,score_mean,score_std,restarts"
 
 
-@pytest.mark.parametrize("text", [SB3, "", OURS.rpartition(",")[0] + "\n1,2,3,4,5,6\n", "\x00"])
+@pytest.mark.parametrize("text", [SB3, "", OURS.rpartition(",")[0] + "\n1,2,3,4,5,6\n", "\x00", "x" * 200_000])
 def test_progress_that_another_program_wrote_is_left_alone(capsys, text):
     Path("out/progress.csv").write_text(text)
     assert main(["load", "out"]) == 0
@@ -181,6 +181,7 @@ def test_the_evaluation_goes_along_into_the_new_folder(again):
         ("pipeline.yaml", "gamma: 0.99", "gamma: 0.9", "out/run.json: expected a file of pipeline "),
         ("pipeline.yaml", "normalize", "normalise", 'unknown layer. Did you mean "normalize"?'),
         ("run.json", "{", "{{", "out/run.json: this is not JSON"),
+        ("run.json", "{", "[" * 100_000, "out/run.json: this is not JSON"),
         ("run.json", '"versions": {', '"versions": 1, "then": {', "out/run.json: expected what `vecwrap run` writes"),
     ],
 )

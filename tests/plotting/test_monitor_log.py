@@ -146,6 +146,17 @@ def test_lines_that_are_no_episode_are_counted_and_cost_no_other(tmp_path):
     assert (log.scores.tolist(), log.lengths.tolist(), log.unreadable) == ([1, 2, 5], [10, 20, 50], 4)
 
 
+@pytest.mark.parametrize("row", ["4,1e30,4.0,0,0", "4,40,4.0,99999999999999999999,0", "4,40,4.0,0,1e400"])
+def test_numbers_beyond_counting_are_no_episode(tmp_path, row):
+    path = write_file(tmp_path / "monitor.csv", [(1, 10, 1.0, 0, 0)], columns=["r", "l", "t", "env", "lost"])
+    path.write_text(f"{path.read_text()}{row}\n5,50,5.0,0,0\n")
+    log = read_monitor_file(path)
+    assert (log.scores.tolist(), log.lengths.tolist(), log.unreadable) == ([1, 5], [10, 50], 1)
+    old = tmp_path / "old.monitor.json"
+    old.write_text('{"t_start": 5.0}\n' + "[" * 100_000 + '\n{"r": 1, "l": 2, "t": 3.0}\n')
+    assert (read_monitor_file(old).scores.tolist(), read_monitor_file(old).unreadable) == ([1], 1)
+
+
 def test_scores_that_are_no_numbers_and_lost_episodes_are_told(tmp_path):
     log = read_monitor_file(write_file(tmp_path / "monitor.csv", [("nan", 10, 1.0, 0, 0), (2, 20, 2.0, 1, 1)]))
     assert np.isnan(log.scores[0])
@@ -166,6 +177,9 @@ def test_text_of_info_keys_may_hold_commas_quotes_and_lines(tmp_path):
         ("#[1]\nr,l,t\n", "t_start"),
         ('#{"t_start": "noon"}\nr,l,t\n', "t_start"),
         ("# a comment\nr,l,t\n", "'# a comment'"),
+        ('#{"t_start": ' + "[" * 100_000 + "\nr,l,t\n", "t_start"),
+        ('#{"t_start": 1' + "0" * 400 + "}\nr,l,t\n", "t_start"),
+        (HEAD + f"r,l,t,{'x' * 200_000}\n", "expected rows of CSV"),
         (HEAD + "r,l\n1,2\n", "expected the columns r, l and t in its second line"),
         (HEAD + "step,loss\n1,2\n", "missing: r, l, t"),
     ],

@@ -101,7 +101,10 @@ def _last_row(path: Path) -> dict[str, float | None] | None:
     if not path.is_file():
         return None
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        header, *rows = list(csv.reader(file)) or [[]]
+        try:
+            header, *rows = list(csv.reader(file)) or [[]]
+        except csv.Error:
+            return None
     whole = [row for row in rows if len(row) == len(header)]
     if tuple(header[: len(COLUMNS)]) != COLUMNS or not whole:
         return None

@@ -18,6 +18,8 @@ from vecwrap.errors import PlotError
 
 __all__ = ["MonitorLog", "read_monitor_file"]
 
+_MOST = 2**53  # steps of an episode, or sub-environments: more is no count, and does not fit into int64
+
 
 @dataclass(frozen=True)
 class MonitorLog:
@@ -96,7 +98,7 @@ def _read_header(line: str, path: Path) -> dict[str, Any]:
         header = json.loads(line.removeprefix("#"))
         if not math.isfinite(header["t_start"]):
             raise ValueError
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise _no_monitor_file(path, line) from None
     return dict(header)
 
@@ -110,7 +112,7 @@ def _no_monitor_file(path: Path, text: str) -> PlotError:
 
 def _csv_cells(text: str, path: Path) -> Iterator[Mapping[str, Any]]:
     """Give the rows below the header; none where the names of the columns were not written any more."""
-    lines = csv.reader(io.StringIO(text, newline=""))
+    lines = _csv_lines(text, path)
     columns = next(lines, None)
     if columns is None:
         return
@@ -119,9 +121,13 @@ def _csv_cells(text: str, path: Path) -> Iterator[Mapping[str, Any]]:
             f'{path}: expected the columns r, l and t in its second line, got "{",".join(columns)[:60]}"; '
             f"missing: {', '.join(missing)}"
         )
+    for line in lines:
+        yield dict(zip(columns, line, strict=True)) if len(line) == len(columns) else {}
+
+
+def _csv_lines(text: str, path: Path) -> Iterator[list[str]]:
     try:
-        for line in lines:
-            yield dict(zip(columns, line, strict=True)) if len(line) == len(columns) else {}
+        yield from csv.reader(io.StringIO(text, newline=""))
     except csv.Error as error:
         raise PlotError(f"{path}: expected rows of CSV, got something else: {error}") from error
 
@@ -130,7 +136,7 @@ def _json_cells(text: str) -> Iterable[Mapping[str, Any]]:
     for line in text.splitlines():
         try:
             cells = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             cells = {}
         yield cells if isinstance(cells, dict) else {}
 
@@ -147,4 +153,4 @@ def _read_row(cells: Mapping[str, Any]) -> _Row | None:
         )
     except (KeyError, ValueError, TypeError, OverflowError):
         return None
-    return row if row.length >= 0 and math.isfinite(row.end) else None
+    return row if 0 <= row.length < _MOST and abs(row.env) < _MOST and math.isfinite(row.end) else None
