@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -131,7 +132,7 @@ def refuse_taken(folder: Path, remedy: str = "Give another folder, or delete thi
     if files:
         raise SpecError(
             f"{folder}: there is a run already ({', '.join(files)}), and it stays as it is. {remedy} To go on with "
-            f"its statistics: vecwrap load {folder} --steps 20000 --out ANOTHER."
+            f"its statistics: vecwrap load {shlex.quote(str(folder))} --steps 20000 --out ANOTHER."
         )
 
 

@@ -442,6 +442,13 @@ def test_brackets_are_no_markup(capsys):
     assert "runs/[b]1[/b], finished" in capsys.readouterr().out
 
 
+def test_the_command_that_rebuilds_a_run_can_be_pasted(capsys):
+    assert run("toys_of_cli:Toy n=2 backend=dummy", "--steps", 20, out="o ü[b]") == 0
+    assert "o ü[b], rebuilt by: vecwrap load 'o ü[b]'" in capsys.readouterr().out
+    assert run("toys_of_cli:Toy n=2 backend=dummy", "--steps", 20, out="o ü[b]") == 2
+    assert "vecwrap load 'o ü[b]' --steps 20000" in capsys.readouterr().err
+
+
 def test_a_picture_that_the_disk_has_no_room_for_leaves_the_old_one_whole():
     line = "toys_of_cli:Toy n=2 backend=dummy"
     assert run(line, "--steps", 20, "--snapshot", "tiles.png") == 0

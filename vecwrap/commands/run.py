@@ -2,6 +2,7 @@
 
 import contextlib
 import secrets
+import shlex
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -271,7 +272,8 @@ class _Running:
         lines += [("video", path) for path in _first([path for layer in self._videos for path in layer.paths])]
         lines.append(("picture", self._picture))
         if self.journal is not None:
-            lines.append(("folder", f"{self.journal.folder}, rebuilt by: vecwrap load {self.journal.folder}"))
+            folder = self.journal.folder
+            lines.append(("folder", f"{folder}, rebuilt by: vecwrap load {shlex.quote(str(folder))}"))
         return name_table(lines)
 
 
