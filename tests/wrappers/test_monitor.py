@@ -19,6 +19,7 @@ from gymnasium.wrappers import RecordEpisodeStatistics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import vecwrap
 from tests.streams import Driver, Lives, Skip, ToyEnv, replay
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.native import NativeBackend
@@ -345,6 +346,24 @@ def test_monitor_csv_says_how_many_frames_an_agent_step_lasts(attribute, said, t
         env.reset()
     header, rows = read(tmp_path / "monitor.csv")
     assert (header["frame_skip"], header["env_id"], header["pipeline"], rows) == (said, "CartPole-v1", None, [])
+
+
+@pytest.mark.parametrize("engine", ["sync", "async", "own", "sb3"])
+def test_monitor_csv_asks_no_engine_how_many_frames_an_agent_step_lasts(engine, tmp_path):
+    make = [lambda: gymnasium.make("CartPole-v1")] * 2
+    if engine == "sb3":
+        vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
+        inner = vecwrap.from_sb3(vec_env.SubprocVecEnv(make))
+    else:
+        vector = {"sync": gymnasium.vector.SyncVectorEnv, "async": gymnasium.vector.AsyncVectorEnv}
+        inner = NativeBackend(vector[engine](make) if engine in vector else CartPoleVectorEnv(num_envs=2))
+    with Monitor(inner, str(tmp_path)) as env:
+        env.reset(seed=1)
+        while not env.num_episodes:
+            env.step([0, 0])
+    header, rows = read(tmp_path / "monitor.csv")
+    assert header["frame_skip"] is None
+    assert len(rows) == env.num_episodes
 
 
 def test_monitor_csv_equals_that_of_sb3_and_its_reader_reads_both(tmp_path):

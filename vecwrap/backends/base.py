@@ -122,6 +122,7 @@ class Backend(VecEnv):
     """
 
     name: ClassVar[str] = "backend"
+    is_engine: ClassVar[bool] = False  # whose sub-environments layers do not ask
     workers: int = 0
 
     def __init__(

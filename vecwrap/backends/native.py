@@ -44,6 +44,7 @@ class NativeBackend(Backend):
         seed: used by the first reset that is given none.
     """
 
+    is_engine: ClassVar[bool] = True
     name: ClassVar[str] = "native"
     _why_no_masked_resets: ClassVar[str] = (
         'this engine is not known to honour options["reset_mask"] (one that ignores it resets every row); if it does, '

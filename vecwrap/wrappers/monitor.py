@@ -55,10 +55,11 @@ class Monitor(VecEnvWrapper):
 
     ``monitor.csv`` is read by Stable-Baselines3's ``load_results`` and by OpenAI Baselines. Its first line is ``#`` and
     JSON: ``t_start`` (seconds since 1970), ``env_id``, ``step_unit``, ``frame_skip`` (frames an agent step; null where
-    that varies) and ``pipeline`` (the pipeline's hash, null where the chain was put together by hand). Then a row a
-    game: ``r``, ``l``, ``t`` (unlike in ``infos``: seconds from ``t_start`` to its end, as in these two libraries),
-    ``env``, ``lost`` (1 where the game ended because its sub-environment was lost, so ``r`` is no score), and the
-    ``info_keys``. Each row is written when its game ends, so a killed run loses the row in flight at most.
+    that varies, and around an engine) and ``pipeline`` (the pipeline's hash, null where the chain was put together by
+    hand). Then a row a game: ``r``, ``l``, ``t`` (unlike in ``infos``: seconds from ``t_start`` to its end, as in these
+    two libraries), ``env``, ``lost`` (1 where the game ended because its sub-environment was lost, so ``r`` is no
+    score), and the ``info_keys``. Each row is written when its game ends, so a killed run loses the row in flight at
+    most.
 
     Files of an earlier run in the folder are moved aside (``monitor.csv.1``, ``.2``, ...), where they overwrite nothing
     and no reader takes them for part of this run. A folder that cannot be written is an error at the first reset; a
@@ -304,7 +305,12 @@ class Monitor(VecEnvWrapper):
         self._opened = True
 
     def _frame_skip(self) -> int | None:
-        """How many frames an agent step lasts, as the sub-environment's layers or its environment say; else 1."""
+        """How many frames an agent step lasts, as the sub-environment's layers or its environment say; else 1.
+
+        None where nobody knows: an engine is not asked, for it may skip without a word, and its workers may die of it.
+        """
+        if self._root.is_engine:
+            return None
         try:
             (frames,) = self._root.get_attr("frame_skip", indices=0)
         except VecwrapError:
