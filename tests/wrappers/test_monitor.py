@@ -601,6 +601,32 @@ def test_a_sub_environment_lost_in_the_reset_after_a_lost_life(rewards, lost, tm
     assert (row["l"], row["lost"]) == ("2", str(int(lost)))
 
 
+@pytest.mark.parametrize("arguments", [{}, {"per_env": True}, {"resume": True}])
+def test_a_folder_that_another_environment_of_this_process_writes_into_is_refused(arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with Monitor(DummyBackend(factories((2,), count=1)), str(tmp_path)) as env:
+        play(env, 2)
+        with (
+            Monitor(DummyBackend(factories()), ".", **arguments) as other,
+            pytest.raises(PlanError, match=r'monitor: dir: expected a folder of its own, got "\.", into which'),
+        ):
+            other.reset()
+        assert [path.name for path in tmp_path.iterdir()] == ["monitor.csv"]
+        play(env, 2)
+    assert len(read(tmp_path / "monitor.csv")[1]) == 2
+    with Monitor(DummyBackend(factories()), str(tmp_path)) as other:
+        other.reset()
+    assert (tmp_path / "monitor.csv.1").exists()
+
+
+def test_a_folder_of_an_environment_that_was_dropped_without_a_close_is_free(tmp_path):
+    for _ in range(2):
+        env = vecwrap.build("CartPole-v1", 2, [{"monitor": {"dir": str(tmp_path)}}], backend="dummy")
+        env.reset()
+        del env  # which lies in a cycle
+    assert (tmp_path / "monitor.csv.1").exists()
+
+
 def test_files_are_closed_though_the_backend_was_closed_before(tmp_path):
     env = Monitor(DummyBackend(factories()), str(tmp_path))
     env.reset()

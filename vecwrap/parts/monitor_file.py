@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from vecwrap.errors import PlanError
 from vecwrap.parts.run_files import GrowingFile, csv_line
 
-__all__ = ["MonitorFile", "move_aside"]
+__all__ = ["MonitorFile", "move_aside", "refuse_taken"]
 
 OURS = re.compile(r"(\d+\.)?monitor\.csv")
 
@@ -26,6 +28,7 @@ class MonitorFile:
 
     Attributes:
         path: where.
+        folder: where that is, whatever becomes of the working directory.
         t_start: of the header; that of the file, where it was there already.
 
     Raises:
@@ -35,8 +38,10 @@ class MonitorFile:
 
     def __init__(self, path: Path, header: dict[str, Any], columns: tuple[str, ...]) -> None:
         self.path = path
+        self.folder = path.parent.resolve()
         self.t_start = float(header["t_start"])
         self._file = GrowingFile(path)
+        _open.add(self)
         try:
             if not self._go_on(csv_line(columns)):
                 self._file.append(f"#{json.dumps(header)}\n{csv_line(columns)}")
@@ -55,6 +60,7 @@ class MonitorFile:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+        _open.discard(self)
 
     def _go_on(self, columns: str) -> int:
         """Check what is there, drop the torn row of a run that was killed; give how many bytes stand."""
@@ -85,6 +91,28 @@ class MonitorFile:
             f'monitor: resume: expected {self.path} to begin with "#" and JSON with t_start, got {content[:60]!r}; '
             "give another dir"
         )
+
+
+_open: WeakSet[MonitorFile] = WeakSet()
+
+
+def refuse_taken(folder: Path) -> None:
+    """Refuse a folder into which a monitor of this process writes: its open files would be moved aside.
+
+    Raises:
+        PlanError: there is one.
+    """
+    if _is_taken(folder):
+        gc.collect()  # an environment that nobody holds any more, and nobody has closed, may be there still
+    if _is_taken(folder):
+        raise PlanError(
+            f'monitor: dir: expected a folder of its own, got "{folder}", into which the monitor of another '
+            "environment of this process writes; close that one first, or give another dir"
+        )
+
+
+def _is_taken(folder: Path) -> bool:
+    return any(file.folder == folder.resolve() for file in _open)
 
 
 def move_aside(folder: Path) -> None:

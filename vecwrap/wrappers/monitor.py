@@ -15,7 +15,7 @@ from vecwrap.contract import BoolArray, FloatArray, Infos, IntArray, StepResult
 from vecwrap.errors import PlanError, VecwrapError, did_you_mean
 from vecwrap.infos import row_of
 from vecwrap.parts.above import gymnasium_wrappers_above
-from vecwrap.parts.monitor_file import MonitorFile, move_aside
+from vecwrap.parts.monitor_file import MonitorFile, move_aside, refuse_taken
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
@@ -85,7 +85,8 @@ class Monitor(VecEnvWrapper):
         paths: the files, ``()`` without ``dir``.
 
     Raises:
-        PlanError: arguments that do not fit, or a second monitor with the same folder or ``stats_key``.
+        PlanError: arguments that do not fit, or a second monitor with the same folder or ``stats_key``; at the first
+            reset, a folder into which another environment of this process writes.
 
     Example:
         >>> import gymnasium
@@ -280,6 +281,7 @@ class Monitor(VecEnvWrapper):
         super()._send_reset(env_ids, seeds, options)
 
     def _open_files(self, folder: Path) -> None:
+        refuse_taken(folder)
         header = {
             "t_start": time.time(),
             "env_id": self._root.env_id,
