@@ -23,6 +23,7 @@ from vecwrap.testing.toys import SPACES, digest
 from vecwrap.testing.wrappers import the_same_over_every_backend
 from vecwrap.wrapper import MapObservations, VecEnvWrapper
 from vecwrap.wrappers.monitor import Monitor
+from vecwrap.wrappers.normalize_reward import NormalizeReward
 
 # -- layers that break one law each ------------------------------------------------------------------------------------
 
@@ -109,6 +110,31 @@ class ForgetsToClose(VecEnvWrapper):
         pass
 
 
+class ForgetsItsState(VecEnvWrapper):
+    def __init__(self, env):
+        super().__init__(env)
+        self.count = np.zeros(env.num_envs)
+
+    def on_step(self, step):
+        self.count[step.rows] = np.where(step.first, 0, self.count[step.rows] + step.acted)
+        step.rewards = step.rewards + self.count[step.rows]
+
+
+class LoadsOnlyHalf(ForgetsItsState):
+    def layer_state(self):
+        return {"count": self.count.copy()}
+
+
+class SavesWhatIsNoData(ForgetsItsState):
+    def layer_state(self):
+        return {"count": iter(self.count)}
+
+
+class GoesOn(LoadsOnlyHalf):
+    def load_layer_state(self, state):
+        self.count = state["count"].copy()
+
+
 BROKEN_LAYERS = [
     (ForgetsFinalObs, "right_in_every_mode"),
     (CountsTheResetStep, "right_in_every_mode"),
@@ -123,6 +149,9 @@ BROKEN_LAYERS = [
     (WrongSpace, "observations_lie_in_the_space"),
     (ChangesTheInnerSpace, "what_it_wraps_stays_as_it_was"),
     (ForgetsToClose, "everything_else_is_forwarded"),
+    (ForgetsItsState, "goes_on_after_a_load"),
+    (LoadsOnlyHalf, "goes_on_after_a_load"),
+    (SavesWhatIsNoData, "goes_on_after_a_load"),
 ]
 
 
@@ -131,6 +160,28 @@ def test_a_layer_that_breaks_a_law_is_caught_by_it(layer, law):
     getattr(wrapper_laws, law)(Subject(VecEnvWrapper))
     with pytest.raises((AssertionError, ValueError)):  # ValueError: NumPy's, of a write to a read-only array
         getattr(wrapper_laws, law)(Subject(layer))
+
+
+def test_a_layer_that_saves_and_loads_its_state_goes_on():
+    wrapper_laws.goes_on_after_a_load(Subject(GoesOn))
+
+
+def test_where_sub_environments_cannot_be_saved_the_layers_go_on_from_a_reset():
+    cartpole = partial(gymnasium.make, "CartPole-v1")
+    wrapper_laws.goes_on_after_a_load(Subject(GoesOn, cartpole))
+    wrapper_laws.goes_on_after_a_load(Subject(NormalizeReward, cartpole))
+    with pytest.raises(AssertionError, match="after a load"):
+        wrapper_laws.goes_on_after_a_load(Subject(CountsForEver, cartpole))
+
+
+class CountsForEver(VecEnvWrapper):
+    def __init__(self, env):
+        super().__init__(env)
+        self.count = 0
+
+    def on_step(self, step):
+        self.count += 1
+        step.rewards = step.rewards + self.count
 
 
 @pytest.mark.parametrize("law", WRAPPER_LAWS, ids=lambda law: law.__name__)

@@ -39,6 +39,9 @@ class Polylines(spaces.Space[Any]):
             isinstance(x, list) and all(isinstance(p, np.ndarray) and p.shape == (2,) for p in x) and 1 <= len(x) <= 3
         )
 
+    def __repr__(self) -> str:
+        return "Polylines()"
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Polylines)
 
@@ -163,6 +166,7 @@ class ToyEnv(gymnasium.Env[Any, Any]):
         self._end = end
         self._limit = limit
         self._drawn = SPACES[observations]()  # a space of its own, so that drawing leaves the public one alone
+        self._drawn_seed = 0
         self._steps = 0
         self._history = 0
         self._episode = 0
@@ -175,7 +179,8 @@ class ToyEnv(gymnasium.Env[Any, Any]):
         self._episode += 1
         if seed is not None:
             self._episode = 1
-        self._drawn.seed(int(self.np_random.integers(2**31)))
+        self._drawn_seed = int(self.np_random.integers(2**31))
+        self._drawn.seed(self._drawn_seed)
         info = {"episode_number": self._episode, **self._info()}
         if options:
             info["options"] = dict(options)
@@ -209,6 +214,23 @@ class ToyEnv(gymnasium.Env[Any, Any]):
     def state(self) -> tuple[int, int, int]:
         """Say how far it is; for ``call``."""
         return self._episode, self._steps, self._history
+
+    def state_dict(self) -> dict[str, Any]:
+        """Give what it takes to go on from here, but for ``np_random``, which is kept for every environment."""
+        names = ("bonus", "raise_in", "_steps", "_history", "_episode", "_drawn_seed")
+        return {name: getattr(self, name) for name in names}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; observations are drawn anew up to the present one.
+
+        Args:
+            state: what ``state_dict`` gave.
+        """
+        for name, value in state.items():
+            setattr(self, name, value)
+        self._drawn.seed(self._drawn_seed)
+        for _ in range(self._steps + 1):
+            self._drawn.sample()
 
     def _raise(self, where: str) -> None:
         if self.raise_in == where:

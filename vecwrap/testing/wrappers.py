@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import gymnasium
@@ -351,6 +352,44 @@ def everything_else_is_forwarded(subject: Subject) -> None:
     assert inner.closed, "close: expected what it wraps to be closed too"
 
 
+def goes_on_after_a_load(subject: Subject) -> None:
+    """A fresh chain that loads what another saved amid its episodes goes on as that one does.
+
+    Where the sub-environments offer no state, both go on with a reset.
+    """
+    for mode in Autoreset:
+        with TemporaryDirectory() as folder, ExitStack() as stack:
+            saved, loaded = (stack.enter_context(subject.build(3, mode)[0]) for _ in range(2))
+            saved.reset(seed=14)
+            policy = Policy(saved, seed=14)
+            _go_on(saved, policy, subject.steps // 2, subject.ignore)
+            saved.save(f"{folder}/state.npz")
+            loaded.load(f"{folder}/state.npz")
+            if saved.state_dict()["sub_envs"] is None:
+                saved.reset(seed=15)
+                loaded.reset(seed=15)
+            expected, got = (
+                _go_on(env, deepcopy(policy), subject.steps // 2, subject.ignore) for env in (saved, loaded)
+            )
+        for k, pair in enumerate(zip(expected, got, strict=True)):
+            assert_same(*pair, f"{mode}, result {k} after a load (what layer_state gives, load_layer_state takes in)")
+
+
+def _go_on(env: VecEnv, policy: Policy, steps: int, ignore: Collection[str]) -> list[Any]:
+    """Step, and reset what the mode leaves to the caller; give all rows that came."""
+    came = []
+    flags, mode = np.zeros(env.num_envs, dtype=np.bool_), env._root.autoreset
+    for _ in range(steps):
+        result: Any = env.step(policy())
+        came.append(rows_of(env.single_observation_space, result, ignore))
+        ended = result[2] | result[3]
+        if ended.any() and mode in (Autoreset.DISABLED, Autoreset.EPISODIC):
+            observations, infos = env.reset(options={"reset_mask": ended})
+            result = (observations, np.zeros(env.num_envs), flags, flags, infos)
+            came.append(rows_of(env.single_observation_space, result, ignore))
+    return came
+
+
 WRAPPER_LAWS: tuple[Callable[[Subject], None], ...] = (
     right_in_every_mode,
     alone_as_together,
@@ -362,5 +401,6 @@ WRAPPER_LAWS: tuple[Callable[[Subject], None], ...] = (
     observations_lie_in_the_space,
     what_it_wraps_stays_as_it_was,
     everything_else_is_forwarded,
+    goes_on_after_a_load,
 )
 """Every law; each takes a ``Subject`` and can be a test case of its own."""
