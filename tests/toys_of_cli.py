@@ -45,6 +45,11 @@ class Broken(Toy):
         raise ZeroDivisionError("the wheel came off")
 
 
+class Garbled(Toy):
+    def step(self, action):
+        raise ValueError("lvl \udc80")
+
+
 def always_one(observations):
     return np.ones(len(observations), np.int64)
 

@@ -22,6 +22,7 @@ __all__ = [
     "SubEnvError",
     "VecwrapError",
     "did_you_mean",
+    "text_of",
 ]
 
 
@@ -207,6 +208,18 @@ class NotFiniteError(VecwrapError, ValueError):
 
 class CastWarning(UserWarning):
     """An environment's observations have another dtype than its space says, of the same kind; they are cast."""
+
+
+def text_of(error: BaseException) -> str:
+    r"""Give what an exception says, as text that can be printed and written everywhere.
+
+    >>> text_of(ValueError("no such shape")), text_of(ValueError("lvl \udc80"))
+    ('no such shape', 'lvl \\udc80')
+    """
+    try:
+        return str(error).encode(errors="backslashreplace").decode()
+    except Exception:  # an exception of the user's own may fail even here
+        return "(its message cannot be shown)"
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:

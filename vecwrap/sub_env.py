@@ -22,7 +22,7 @@ import numpy as np
 from vecwrap.batch import row as row_of
 from vecwrap.contract import Autoreset, Frames
 from vecwrap.env_state import env_state, load_env_state
-from vecwrap.errors import RemoteTraceback, SubEnvError
+from vecwrap.errors import RemoteTraceback, SubEnvError, text_of
 from vecwrap.infos import own_copy
 from vecwrap.schedule import Schedule
 from vecwrap.slots import Slots
@@ -423,7 +423,7 @@ class SubEnv:
             action=action,
             during=during,
             kind=type(error).__name__,
-            message=_text_of(error),
+            message=text_of(error),
             traceback="".join(traceback.format_exception(error)),
             stepped=during == "step" and self._autoresetting,
             cause=error,
@@ -549,14 +549,7 @@ def _lives_on(layer: Env, name: str) -> bool:
 _MISSING = object()
 
 
-def _text_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # an exception of the user's own may fail even here
-        return "(its message cannot be shown)"
-
-
 def make_failure(index: int, error: BaseException) -> Failure:
     """Say that a factory raised."""
     text = "".join(traceback.format_exception(error))
-    return Failure(index, None, 0, 0, None, "make", type(error).__name__, _text_of(error), text, cause=error)
+    return Failure(index, None, 0, 0, None, "make", type(error).__name__, text_of(error), text, cause=error)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecwrap.contract import StepResult
-from vecwrap.errors import PlanError
+from vecwrap.errors import PlanError, text_of
 from vecwrap.parts.labels import READABLE, Labels
 from vecwrap.parts.opencv import load_cv2
 from vecwrap.parts.tiles import grid
@@ -105,7 +105,7 @@ class Viewer(VecEnvWrapper):
         except Exception as error:  # an environment that cannot render is no reason to end the run
             self._unwatch()
             warnings.warn(
-                f'render_mode="human": the window is closed, the run goes on without it. {error}',
+                f'render_mode="human": the window is closed, the run goes on without it. {text_of(error)}',
                 RuntimeWarning,
                 stacklevel=2,
             )

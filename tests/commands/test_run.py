@@ -276,6 +276,20 @@ class Stumbles(VecEnvWrapper):
             raise ValueError("no such shape")
 
 
+class Speechless(ValueError):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+class Gags(VecEnvWrapper):
+    steps = 0
+
+    def on_step(self, step):
+        self.steps += 1
+        if self.steps == 6:
+            raise Speechless
+
+
 class Jams(VecEnvWrapper):
     def on_close(self):
         raise ValueError("it does not shut")
@@ -303,6 +317,26 @@ def test_an_exception_of_a_layer_of_the_users_leaves_the_end_in_the_folder(
     assert f"error: ValueError: {message}" in Path("out/log.txt").read_text()
     assert [row["steps"] for row in progress()] == ["8"]
     assert Path("out/stats.npz").exists() is statistics
+
+
+def test_what_cannot_even_be_printed_leaves_the_end_in_the_folder(here):
+    (here / "mine").mkdir()
+    (here / "mine" / "failing.py").write_text(FAILS)
+    with pytest.raises(ValueError):  # its message cannot be looked at
+        run(f"{WALK} | mine.failing:Gags", "--steps", 400)
+    sys.modules.pop("mine.failing", None)
+    assert facts()["end"] == "failed: Speechless: (its message cannot be shown)"
+
+
+def test_a_failure_whose_message_is_no_utf_8_stands_in_the_folder_too(capsys):
+    result = process("run", "toys_of_cli:Garbled n=2 backend=dummy", "--out", "out")
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: sub-environment 0 ")
+    assert r": lvl \udc80" in result.stderr
+    assert r": lvl \udc80" in facts()["end"]
+    assert r": lvl \udc80" in Path("out/log.txt").read_text()
+    assert main(["load", "out"]) == 0
+    assert r": lvl \udc80" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("backend", ["subprocess", "shmem"])

@@ -85,6 +85,14 @@ class FullDisk:
         return getattr(self._raw, name)
 
 
+def test_what_is_no_utf_8_is_written_as_an_escape(tmp_path):
+    file = GrowingFile(tmp_path / "file")
+    file.append("lvl \udc80\n")
+    file.append("é\n")
+    file.close()
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "lvl \\udc80\né\n"
+
+
 @pytest.mark.parametrize("new", [True, False])
 def test_a_piece_for_which_there_was_no_room_leaves_no_trace(new, tmp_path):
     file = GrowingFile(tmp_path / "file", new=new)

@@ -483,6 +483,21 @@ def test_monitor_csv_is_appended_to_on_resume_and_its_header_is_kept(tmp_path, p
     assert first < 100 < 1000 <= last
 
 
+def test_monitor_csv_holds_text_that_is_no_utf_8_as_escapes_and_is_gone_on_with(tmp_path):
+    class Garbled(gymnasium.Wrapper):
+        def step(self, action):
+            *result, info = super().step(action)
+            return *result, {**info, "\udc80": "lvl \udc81"}
+
+    for _ in range(2):
+        env = DummyBackend([lambda: Garbled(ToyEnv((1,)))])
+        with Monitor(env, str(tmp_path), resume=True, info_keys=("\udc80",)) as env:
+            play(env, 1)
+    content = (tmp_path / "monitor.csv").read_text(encoding="utf-8")
+    assert content.splitlines()[1] == r"r,l,t,env,lost,\udc80"
+    assert [line.rpartition(",")[2] for line in content.splitlines()[2:]] == [r"lvl \udc81"] * 2
+
+
 def test_monitor_csv_that_was_killed_in_its_first_lines_is_begun_anew_on_resume(tmp_path):
     (tmp_path / "monitor.csv").write_text('#{"t_start": 12.5, "env')
     with Monitor(DummyBackend(factories((2,))), str(tmp_path), resume=True) as env:
@@ -501,16 +516,20 @@ def test_monitor_csv_that_was_killed_in_its_first_lines_is_begun_anew_on_resume(
             '#{"t_start": 1.0}\nr,l,t\n1.0,2,3.0\n',
             'to have the columns "r,l,t,env,lost", got "r,l,t"; give the same info_keys, or another dir',
         ),
+        (
+            '#{"t_start": 1.0}\nr,l,t,env,lost,\udcff\n',  # a byte that is no UTF-8
+            r'to have the columns "r,l,t,env,lost", got "r,l,t,env,lost,\xff"; give the same info_keys, or another dir',
+        ),
     ],
 )
 def test_monitor_csv_that_is_none_of_ours_is_refused_on_resume_and_left_alone(tmp_path, content, complaint):
     path = tmp_path / "monitor.csv"
-    path.write_text(content)
+    path.write_text(content, errors="surrogateescape")
     with Monitor(DummyBackend(factories()), str(tmp_path), resume=True) as env:
         with pytest.raises(PlanError) as error:
             env.reset()
         assert str(error.value) == f"monitor: resume: expected {path} {complaint}"
-    assert path.read_text() == content
+    assert path.read_text(errors="surrogateescape") == content
 
 
 def test_monitor_csv_in_a_folder_that_cannot_be_written_is_an_error_before_the_first_step(tmp_path):

@@ -522,11 +522,25 @@ def test_rendering_that_raises_ends_the_recording_and_not_the_run(tmp_path):
     assert beside(env.paths[0])["ended"] == "failed"
 
 
+def speechless(number):
+    """A trigger that raises what cannot even be printed."""
+
+    class Speechless(Exception):
+        def __str__(self):
+            raise RuntimeError("no words")
+
+    raise Speechless
+
+
 def test_a_trigger_that_raises_and_frames_that_are_none(tmp_path):
     with Video(DummyBackend(make()), tmp_path, trigger=lambda number: 1 / (number - 2) > 0) as env:
         env.reset()
         with pytest.warns(RuntimeWarning, match="division by zero"):
             play(env, 9)
+    with Video(DummyBackend(make()), tmp_path, trigger=speechless) as env:
+        with pytest.warns(RuntimeWarning, match="its message cannot be shown"):
+            env.reset()
+        play(env, 9)
     with Video(DummyBackend(make(size=(4, 4, 4))), tmp_path, every=1) as env:
         with pytest.warns(RuntimeWarning, match=r"expected \(height, width, 3\)"):
             env.reset()

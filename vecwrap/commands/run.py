@@ -22,7 +22,7 @@ from vecwrap.commands.output import name_table
 from vecwrap.commands.pipelines import with_images, with_monitor, with_videos
 from vecwrap.commands.policies import find_policy
 from vecwrap.commands.rollout import RECENT, Interrupt, StepCounter, Tally, interruptible, rollout
-from vecwrap.errors import PlanError, VecwrapError
+from vecwrap.errors import PlanError, VecwrapError, text_of
 from vecwrap.plan import plan
 from vecwrap.run_folder import Run, refuse_taken
 from vecwrap.spec import PipelineSpec
@@ -279,7 +279,7 @@ class _Running:
 
 def _said(error: Exception) -> str:
     """What an exception says; of one that is not ours, its kind too."""
-    return str(error) if isinstance(error, VecwrapError) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, VecwrapError) else f"{type(error).__name__}: {text_of(error)}"
 
 
 def _first(paths: Sequence[Path], most: int = 3) -> list[str]:

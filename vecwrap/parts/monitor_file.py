@@ -11,7 +11,7 @@ from typing import Any
 from weakref import WeakSet
 
 from vecwrap.errors import PlanError
-from vecwrap.parts.run_files import GrowingFile, csv_line
+from vecwrap.parts.run_files import GrowingFile, as_bytes, csv_line
 
 __all__ = ["MonitorFile", "move_aside", "refuse_taken"]
 
@@ -70,20 +70,21 @@ class MonitorFile:
         first, second, _ = (*content.split(b"\n", 2), b"", b"")[:3]
         whole = content.count(b"\n") >= 2  # else it was killed within its first two lines
         if whole:
-            self._check_head(first, f"{second.decode()}\n", columns)
+            self._check_head(first, second + b"\n", as_bytes(columns))
         size = content.rfind(b"\n") + 1 if whole else 0
         self._file.cut(size)
         return size
 
-    def _check_head(self, first: bytes, found: str, expected: str) -> None:
+    def _check_head(self, first: bytes, found: bytes, expected: bytes) -> None:
         try:
             self.t_start = float(json.loads(first[1:])["t_start"])
         except (ValueError, KeyError, TypeError):
             raise self._no_monitor_file(first) from None
         if found != expected:
+            here, there = (columns.decode(errors="backslashreplace").strip() for columns in (expected, found))
             raise PlanError(
-                f'monitor: resume: expected {self.path} to have the columns "{expected.strip()}", got '
-                f'"{found.strip()}"; give the same info_keys, or another dir'
+                f'monitor: resume: expected {self.path} to have the columns "{here}", got "{there}"; give the same '
+                "info_keys, or another dir"
             )
 
     def _no_monitor_file(self, content: bytes) -> PlanError:

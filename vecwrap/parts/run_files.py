@@ -15,7 +15,7 @@ from typing import Any
 from vecwrap.errors import PlanError
 from vecwrap.whole_file import write_whole
 
-__all__ = ["GrowingFile", "csv_line", "make_folder", "unused", "write_whole"]
+__all__ = ["GrowingFile", "as_bytes", "csv_line", "make_folder", "unused", "write_whole"]
 
 
 class GrowingFile:
@@ -46,7 +46,7 @@ class GrowingFile:
         Raises:
             OSError: it cannot be written; no part of it stands in the file then.
         """
-        data = text.encode()
+        data = as_bytes(text)
         try:
             if self._raw.write(data) != len(data):
                 raise OSError(errno.ENOSPC, "No space left on device")
@@ -69,6 +69,15 @@ class GrowingFile:
     def close(self) -> None:
         """Close the file."""
         self._raw.close()
+
+
+def as_bytes(text: str) -> bytes:
+    r"""Give text as it stands in a file: UTF-8, and an escape for what has no place in that.
+
+    >>> as_bytes("lvl \udc80")
+    b'lvl \\udc80'
+    """
+    return text.encode(errors="backslashreplace")
 
 
 def csv_line(cells: Sequence[Any]) -> str:

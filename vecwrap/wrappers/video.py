@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from vecwrap.contract import IntArray, StepResult
-from vecwrap.errors import PlanError, did_you_mean
+from vecwrap.errors import PlanError, did_you_mean, text_of
 from vecwrap.parts.recorder import Recorder, VideoFolder
 from vecwrap.parts.run_files import make_folder
 from vecwrap.parts.video_file import check_ffmpeg
@@ -211,7 +211,7 @@ class Video(VecEnvWrapper):
         self._finish("failed")
         self.request_frames(())
         warnings.warn(
-            f"video: the recording has ended, the run goes on without it; what was written stays. {error}",
+            f"video: the recording has ended, the run goes on without it; what was written stays. {text_of(error)}",
             RuntimeWarning,
             stacklevel=2,
         )
