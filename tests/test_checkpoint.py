@@ -413,6 +413,21 @@ def test_a_file_that_was_written_before_there_were_types_in_it_is_read(tmp_path)
     assert read["b"].tolist() == [1, (2,)]
 
 
+def test_an_array_that_would_have_to_be_pickled_is_refused_with_its_place(tmp_path):
+    records = np.zeros(2, dtype=[("number", np.int64), ("name", object)])
+    with pytest.raises(
+        CheckpointError, match=r"state\['a'\]: .* got an array of dtype \[\('number'.* would have to be"
+    ):
+        write_state(tmp_path / "state.npz", {"a": records})
+    assert not list(tmp_path.iterdir())
+
+
+def test_numbers_of_numpy_may_be_keys(tmp_path):
+    given = {np.int64(3): "a", (np.int64(0), np.float32(0.5)): "b", np.bool_(True): "c"}
+    write_state(tmp_path / "state.npz", {"a": given})
+    assert read_state(tmp_path / "state.npz")["a"] == given
+
+
 def test_a_crash_while_saving_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "state.npz"
     write_state(path, {"a": 1})

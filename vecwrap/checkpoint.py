@@ -194,7 +194,7 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
             state = _join(structure, arrays)
     except FileNotFoundError:
         raise CheckpointError(f"{os.fspath(path)}: no such file") from None
-    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, TypeError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved ({error})") from error
     if not isinstance(state, dict):
         raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved")
@@ -207,6 +207,11 @@ def _split(value: Any, arrays: dict[str, np.ndarray[Any, Any]], path: str) -> An
         if value.dtype == object:
             items = [_split(item, arrays, f"{path}[{i}]") for i, item in enumerate(value.flat)]
             return {"objects": items, "shape": list(value.shape)}
+        if value.dtype.hasobject:
+            raise CheckpointError(
+                f"{path}: expected arrays of numbers, text or objects, got an array of dtype {value.dtype}, which "
+                "would have to be pickled"
+            )
         name = f"array_{len(arrays)}"
         arrays[name] = value
         return {"array": name}
