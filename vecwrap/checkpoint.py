@@ -64,7 +64,7 @@ def load_state_dict(env: VecEnv, state: dict[str, Any]) -> None:
     """Take in what ``state_dict`` gave for the same chain.
 
     Raises:
-        CheckpointError: a state of another chain or format; says the first difference.
+        CheckpointError: a state of another chain or format; says the first difference. Nothing has changed then.
     """
     root = env._root
     root._refuse_pending("load_state_dict")
@@ -79,6 +79,8 @@ def load_state_dict(env: VecEnv, state: dict[str, Any]) -> None:
     for key in expected:
         if state["chain"].get(key) != expected[key]:
             raise CheckpointError(_difference(key, state["chain"].get(key), expected[key]))
+    for layer, layer_state in zip(_wrappers(env), state["layers"], strict=True):
+        layer._refuse_state(layer_state)
     for layer, layer_state, training in zip(_wrappers(env), state["layers"], state["training"], strict=True):
         layer.load_layer_state(layer_state)
         layer.training = bool(training)

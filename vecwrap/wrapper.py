@@ -151,6 +151,9 @@ class VecEnvWrapper(VecEnv):
             statistics: by the names of ``layer_statistics``; names and shapes have been checked.
         """
 
+    def _refuse_state(self, state: dict[str, Any]) -> None:
+        """Raise CheckpointError where this layer cannot go on with a state; asked of all before any takes one in."""
+
     # -- forwarding ----------------------------------------------------------------------------------------------------
 
     def _send(self, actions: Batch, env_ids: IntArray) -> None:

@@ -18,10 +18,11 @@ import vecwrap
 from tests.streams import Driver, Lives, ToyEnv, assert_same
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.errors import PlanError
+from vecwrap.errors import CheckpointError, PlanError
 from vecwrap.parts.trajectories import flat
 from vecwrap.sub_env import SubEnvFactory
 from vecwrap.wrappers.clip_reward import ClipReward
+from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.record_trajectories import RecordTrajectories
 from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
 
@@ -303,6 +304,35 @@ def test_state_goes_on_as_if_it_had_never_stopped(tmp_path):
         expected, got = read(tmp_path / "whole" / name), read(tmp_path / "on" / name)
         assert got[0] == expected[0]
         assert_same(got[1], expected[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"envs": (0, 2), "max_steps": 9}, r"envs: the state is of \[0, 1\], this environment records \[0, 2\]"),
+        ({"envs": (1,), "max_steps": 9}, r"envs: the state is of \[0, 1\], this environment records \[1\]"),
+        (
+            {"envs": (0, 1), "max_steps": 2},
+            "max_steps: the state is of a part of 4 steps, this environment writes 2",
+        ),
+    ],
+)
+def test_a_state_that_has_no_place_here_is_refused_before_any_layer_takes_it_in(options, words, tmp_path):
+    def build(**options):
+        env = RecordTrajectories(DummyBackend(make(lengths=(9,))), tmp_path, **options)
+        return Monitor(env)
+
+    with build(envs=(0, 1), max_steps=9) as env:
+        env.reset(seed=3)
+        play(env, 4)
+        state = env.state_dict()
+    with build(**options) as env:
+        env.reset(seed=3)
+        with pytest.raises(CheckpointError, match=f"record_trajectories: {words}"):
+            env.load_state_dict(state)
+        assert env.layer_state()["lengths"].tolist() == [0, 0, 0]
+        play(env, 4)
+    assert env.layer_state()["lengths"].tolist() == [4, 4, 4]
 
 
 @pytest.mark.parametrize("compress", [True, False])

@@ -26,9 +26,10 @@ from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.native import NativeBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.errors import PlanError
+from vecwrap.errors import CheckpointError, PlanError
 from vecwrap.parts.video_file import count_frames
 from vecwrap.sub_env import SubEnvFactory
+from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.video import Video
 
 ROOT = Path(__file__).parents[2]
@@ -283,6 +284,18 @@ def test_state_counts_on(tmp_path):
         play(env, 5)
     assert [path.stem for path in env.paths] == ["video-episode-000000-1", "video-episode-000002"]
     assert beside(env.paths[0])["ended"] == "closed"
+
+
+def test_a_state_of_other_files_is_refused_before_any_layer_takes_it_in(tmp_path):
+    with Monitor(Video(DummyBackend(make(2)), tmp_path, every=1)) as env:
+        env.reset()
+        play(env, 3)
+        state = env.state_dict()
+    with Monitor(Video(DummyBackend(make(2)), tmp_path, every=1, files="each")) as env:
+        env.reset()
+        with pytest.raises(CheckpointError, match="video: files: the state is of 1 video at a time, this .* records 2"):
+            env.load_state_dict(state)
+        assert env.layer_state()["lengths"].tolist() == [0, 0]
 
 
 # -- the picture -------------------------------------------------------------------------------------------------------

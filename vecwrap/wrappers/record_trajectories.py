@@ -12,7 +12,7 @@ import numpy as np
 
 from vecwrap.batch import Batch, take
 from vecwrap.contract import BoolArray, IntArray, StepResult
-from vecwrap.errors import PlanError
+from vecwrap.errors import CheckpointError, PlanError
 from vecwrap.parts.run_files import make_folder, unused, write_whole
 from vecwrap.parts.trajectories import Array, Trajectories, columns_of, flat
 from vecwrap.vec_env import VecEnv
@@ -153,6 +153,7 @@ class RecordTrajectories(VecEnvWrapper):
     def layer_state(self) -> dict[str, Any]:
         """The episodes that are running, and the counts."""
         return {
+            "envs": list(self._ids),
             "trajectories": self._trajectories.state(),
             "open": self._open.copy(),
             "episodes": self._episodes.copy(),
@@ -170,6 +171,20 @@ class RecordTrajectories(VecEnvWrapper):
         self._first_steps[:] = state["first_steps"]
         self._parts[:] = state["parts"]
         self._seeds = list(state["seeds"])
+
+    def _refuse_state(self, state: dict[str, Any]) -> None:
+        parts, ids = state["trajectories"], list(self._ids)
+        if len(parts) != len(ids) or state.get("envs", ids) != ids:  # older states do not name them
+            raise CheckpointError(
+                f"record_trajectories: envs: the state is of {state.get('envs', len(parts))}, this environment records "
+                f"{ids}; give the same"
+            )
+        longest, most = max(len(part["rewards"]) for part in parts), self._trajectories.capacity
+        if longest > most:
+            raise CheckpointError(
+                f"record_trajectories: max_steps: the state is of a part of {longest} steps, this environment writes "
+                f"{most} at most; give {longest} or more"
+            )
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from vecwrap.contract import IntArray, StepResult
-from vecwrap.errors import PlanError, did_you_mean, text_of
+from vecwrap.errors import CheckpointError, PlanError, did_you_mean, text_of
 from vecwrap.parts.recorder import Recorder, VideoFolder
 from vecwrap.parts.run_files import make_folder
 from vecwrap.parts.video_file import check_ffmpeg
@@ -177,6 +177,14 @@ class Video(VecEnvWrapper):
         for recorder, (step, episode) in zip(self._recorders, state["counts"], strict=True):
             recorder.go_on(step, episode)
         self._ask_for_frames(frozenset())
+
+    def _refuse_state(self, state: dict[str, Any]) -> None:
+        saved, here = len(state["counts"]), len(self._recorders)
+        if saved != here:
+            raise CheckpointError(
+                f"video: files: the state is of {saved} video{'s' * (saved != 1)} at a time, this environment records "
+                f"{here}; give the same files and envs"
+            )
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
