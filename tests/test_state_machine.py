@@ -176,7 +176,7 @@ class Vector(RuleBasedStateMachine):
         if self.closed or self.asked:
             return
         self.all("send", self.actions(len(ids)), env_ids=ids)
-        self.out = set(self.lockstep.envs[0]._out.nonzero()[0].tolist())
+        self.out = set(self.lockstep.envs[0]._out)
 
     @rule()
     def recv(self):

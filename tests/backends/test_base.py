@@ -10,10 +10,14 @@ import pytest
 from gymnasium.error import NoAsyncCallError, ResetNeeded
 
 from tests.toys import Counter, Told, counter, told
+from tests.toys import counter, told
+from vecwrap.backends.base import Backend
 from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.recovery import Recovery
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.errors import BackendError, PlanError, SubEnvError
+from vecwrap.slots import Slots
 from vecwrap.testing import assert_same, toy
 
 pytestmark = pytest.mark.usefixtures("quick_workers")
@@ -441,3 +445,72 @@ class Outer(gymnasium.Wrapper):
 def two_layers():
     """A chain of two layers."""
     return Outer(Scale(told(reward=2.0)()))
+
+
+# -- interrupts --------------------------------------------------------------------------------------------------------
+
+
+def interrupted(target, name, monkeypatch, *, after):
+    """Have the next call of a function interrupted, before it has begun or after it is done."""
+    function = getattr(target, name)
+
+    def interrupt(*args, **kwargs):
+        monkeypatch.setattr(target, name, function)
+        if after:
+            function(*args, **kwargs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(target, name, interrupt)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("place", [(Slots, "collect"), (Recovery, "delivered"), (Backend, "_note_ends")])
+def test_rows_whose_handing_out_is_interrupted_are_handed_out_by_the_next_wait(make, place, after, monkeypatch):
+    options = {"autoreset": "disabled", "on_failure": "restart"}
+    env, twin = make([toy(end=0.3)] * 3, **options), DummyBackend([toy(end=0.3)] * 3, **options)
+    assert_same(twin.reset(seed=1), env.reset(seed=1))
+    for ask, wait in (("step_async", "step_wait"), ("send", "recv")):
+        ended = np.array(env._ended)
+        if ended.any():
+            assert_same(*(one.reset(options={"reset_mask": ended}) for one in (twin, env)))
+        for one in (env, twin):
+            getattr(one, ask)([0, 1, 2])
+        interrupted(*place, monkeypatch, after=after)
+        with pytest.raises(KeyboardInterrupt):
+            getattr(env, wait)()
+        assert_same(getattr(twin, wait)(), getattr(env, wait)(), wait)
+    assert_same(twin.health().restarts, env.health().restarts)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_rows_that_come_home_amid_an_interrupt_are_neither_lost_nor_stepped_twice(after, monkeypatch):
+    env = DummyBackend([counter(), counter()])
+    env.reset(seed=1)
+    env.step_async([0, 0])
+    interrupted(env, "_arrived", monkeypatch, after=after)
+    with pytest.raises(KeyboardInterrupt):
+        env.step_wait()
+    assert_same(array([1, 1], [1, 1]), env.step_wait()[0])
+    assert_same(array([1, 2], [1, 2]), env.step([0, 0])[0])
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_failure_whose_booking_is_interrupted_is_booked_by_the_next_wait(after, monkeypatch):
+    env = DummyBackend([toy()] * 2, on_failure="restart")
+    env.reset(seed=1)
+    env.set_attr("raise_in", "step", indices=[0])
+    env.step_async([0, 0])
+    interrupted(env, "_lose", monkeypatch, after=after)
+    with pytest.raises(KeyboardInterrupt):
+        env.step_wait()
+    assert env.step_wait()[3].tolist() == [True, False]
+
+
+def test_rows_that_nobody_steps_are_an_error_and_no_wait_for_ever(make):
+    env = make([counter()] * 2)
+    env.reset(seed=1)
+    env._mark_out(env.all_ids)
+    env._pending = "step"
+    for _ in range(2):
+        with pytest.raises(BackendError, match=r"sub-environments \[0, 1\] are out, and nobody steps them"):
+            env.step_wait()

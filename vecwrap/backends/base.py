@@ -35,6 +35,7 @@ from vecwrap.vec_env import VecEnv
 __all__ = ["Backend", "Description", "Factory"]
 
 Factory = Callable[[], gymnasium.Env[Any, Any]]
+_NONE: frozenset[int] = frozenset()
 
 
 @dataclass
@@ -157,8 +158,8 @@ class Backend(VecEnv):
         self.all_ids.flags.writeable = False
         self._build_seed = seed
         self._pending: str | None = None
-        self._out = np.zeros(self.num_envs, dtype=np.bool_)
-        self._num_out = 0
+        self._all = frozenset(range(self.num_envs))
+        self._out = _NONE  # the rows that are out
         self._ready: list[int] = []
         self._failed: list[Failure] = []
         self._ended = np.ones(self.num_envs, dtype=np.bool_)  # rows that must not be stepped before a reset
@@ -281,45 +282,54 @@ class Backend(VecEnv):
         self._progress = False
         while len(self._ready) + len(self._failed) < count:
             self._poll(deadline)
-        failures: tuple[SubEnvError, ...] = ()
-        if self._failed:
-            failures = self._book_failures()
-        if len(self._ready) == self.num_envs == count:
-            env_ids = self.all_ids
-            self._ready.clear()
-        else:
-            taken = self._ready[: max(count - len(failures), 0)]
-            env_ids = np.array(sorted(taken), dtype=np.int64)
-            del self._ready[: len(taken)]
+        env_ids, out, left = self.all_ids, _NONE, list[int]()
+        if not len(self._ready) == self.num_envs == count:
+            taken = self._ready[: max(count - len(self._failed), 0)]
+            env_ids, left = np.array(sorted(taken), dtype=np.int64), self._ready[len(taken) :]
+            out = self._out.difference(taken, (failure.index for failure in self._failed))
         step = self.slots.collect(env_ids, copy=self.copy)
         if self._recovery is not None:
             self._recovery.delivered(step, self.slots)
-        step.failures = failures
-        self._mark_home(env_ids)
         self._note_ends(step)
+        if self._failed:
+            step.failures = self._note_failures()
         self._latest = step.observations
+        # Last, and all three at once: who is interrupted before waits again, for the same rows.
+        self._out, self._ready, self._failed = out, left, []
         if self._due:
             with contextlib.suppress(VecwrapError):  # it is said with the next call; what has come is not held back
                 self._make_due_anew()
         return step
 
-    def _book_failures(self) -> tuple[SubEnvError, ...]:
+    def _note_failures(self) -> tuple[SubEnvError, ...]:
         for failure in self._failed:
             self._ended[failure.index] = self._any_ended = True
-            self._mark_home(np.array([failure.index]))
-        failures = _errors(self._failed)
-        self._failed = []
-        return failures
+        return _errors(self._failed)
 
-    def _arrived(self, rows: Sequence[int], failures: Sequence[Failure]) -> None:
-        """Book rows that came home and rows that failed."""
+    def _arrived(self, rows: list[int], failures: list[Failure]) -> None:
+        """Book rows that came home and rows that failed.
+
+        Each is taken out of its list by the statement that books it: what an interrupt leaves there is not booked yet.
+        """
         self._progress = True
         if self._recovery is not None:
             self._recovery.tell(rows, self.slots)
-        self._ready.extend(rows)
-        for failure in failures:
-            if (refused := self._lose_one(failure)) is not None:
-                self._failed.append(refused)
+        self._ready, rows[:] = self._ready + rows, ()
+        while failures:
+            refused = self._lose_one(failures[0])
+            if refused is None:
+                del failures[0]
+            else:
+                self._failed, failures[:] = [*self._failed, refused], failures[1:]
+
+    def _never_home(self) -> BackendError:
+        """Say that rows are out which nobody steps: an error is better than to wait for ever."""
+        out = sorted(self._out.difference(self._ready))
+        return BackendError(
+            f"sub-environments {out} are out, and nobody steps them: an interrupt has come at a bad place; close() "
+            "still works, build the environment again to go on",
+            env_ids=tuple(out),
+        )
 
     # -- rows that are lost --------------------------------------------------------------------------------------------
 
@@ -368,14 +378,14 @@ class Backend(VecEnv):
         for i in env_ids:
             if i in self._ready:
                 recovery.keep_row(i, self.slots)
-            elif made and self._out[i]:
+            elif made and i in self._out:
                 recovery.reset_failed(i)
         pause = recovery.lose(env_ids, reason)
         if pause is None:
             return False
         due = recovery.restarts.clock() + pause
         self._due.update(dict.fromkeys(env_ids, due))
-        out = [i for i in env_ids if self._out[i]]
+        out = [i for i in env_ids if i in self._out]
         for i in out:
             recovery.lost_while_out(i)
         self._settle(out)
@@ -416,7 +426,7 @@ class Backend(VecEnv):
             self._gone.discard(i)
         if due:
             self._make_anew({i: self._recovery.takeover(i, self._frames_told[i]) for i in due})
-        self._settle([i for i in due if self._out[i] and i not in self._due and i not in self._gone])
+        self._settle([i for i in due if i in self._out and i not in self._due and i not in self._gone])
         return min(self._due.values(), default=None)
 
     def _not_made(self, failure: Failure) -> None:
@@ -427,7 +437,7 @@ class Backend(VecEnv):
             return
         self._gone.add(i)
         self._ended[i] = self._any_ended = True
-        if self._out[i]:
+        if i in self._out:
             self._failed.append(refused)
 
     def _wait_until_made(self, env_ids: Sequence[int]) -> None:
@@ -447,17 +457,19 @@ class Backend(VecEnv):
             if len(ended):
                 self._ended[ended] = self._any_ended = True
 
+    @property
+    def _num_out(self) -> int:
+        return len(self._out)
+
     def _mark_out(self, env_ids: IntArray) -> None:
-        self._out[self.rows(env_ids)] = True
-        self._num_out += len(env_ids)
+        self._out = self._all if env_ids is self.all_ids else self._out.union(env_ids.tolist())
 
     def _not_sent(self, env_ids: IntArray, error: BaseException) -> None:
         """Book rows that did not go out, because of an error."""
         self._mark_home(env_ids)
 
     def _mark_home(self, env_ids: IntArray) -> None:
-        self._out[self.rows(env_ids)] = False
-        self._num_out -= len(env_ids)
+        self._out = _NONE if env_ids is self.all_ids else self._out.difference(env_ids.tolist())
 
     # -- what may be called when ---------------------------------------------------------------------------------------
 
@@ -485,16 +497,14 @@ class Backend(VecEnv):
 
     def _idle_ids(self, env_ids: Any) -> IntArray:
         if env_ids is None:
-            return np.flatnonzero(~self._out)
+            return np.array(sorted(self._all - self._out), dtype=np.int64)
         ids = self._indices(env_ids)
         if not len(ids):
             raise ArgumentError("env_ids: expected at least one sub-environment, got none; leave the call out instead")
         if len(np.unique(ids)) != len(ids):
             raise ArgumentError(f"env_ids: expected each index once, got {ids.tolist()}")
-        if self._out[ids].any():
-            raise ArgumentError(
-                f"env_ids: sub-environments {ids[self._out[ids]].tolist()} are out already; recv them first"
-            )
+        if out := [i for i in ids.tolist() if i in self._out]:
+            raise ArgumentError(f"env_ids: sub-environments {out} are out already; recv them first")
         return ids
 
     def _indices(self, indices: Any, what: str = "env_ids") -> IntArray:

@@ -56,6 +56,7 @@ class DummyBackend(Backend):
         self.local.tell_frames(wanted)
 
     def _poll(self, deadline: float | None) -> None:
+        lost = bool(self._due)
         due = self._make_due_anew()
         if self._progress and deadline is not None and time.monotonic() > deadline:
             raise TimeoutError(f"{self._num_out} sub-environments have not been stepped yet; wait again")
@@ -64,6 +65,8 @@ class DummyBackend(Backend):
         elif due is not None:
             time.sleep(max(0.0, min(due, math.inf if deadline is None else deadline) - time.monotonic()))
             self._progress = True  # so that a deadline is looked at
+        elif not lost:
+            raise self._never_home()
 
     def _ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         self.local.ask(method, env_ids, arguments)

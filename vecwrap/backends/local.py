@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -18,16 +19,25 @@ __all__ = ["LocalRows"]
 Factory = Callable[[], gymnasium.Env[Any, Any]]
 
 
-class _Job(NamedTuple):
-    """Rows to be stepped, or reset with a seed and options each; and the frames that were wanted when it was asked."""
+@dataclass(slots=True)
+class _Job:
+    """Rows to be stepped, or reset with a seed and options each; and the frames that were wanted when it was asked.
+
+    Attributes:
+        begun: how many of its rows have been begun; none is begun twice, whatever interrupts it.
+        done, failures: what became of them, as far as it was not told yet.
+    """
 
     env_ids: Sequence[int]
     resets: Sequence[tuple[int | None, dict[str, Any] | None]] | None
     frames: Mapping[int, Frames]
+    begun: int = 0
+    done: list[int] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
 
-    def part(self, which: slice) -> _Job:
-        """Give some of its rows."""
-        return _Job(self.env_ids[which], None if self.resets is None else self.resets[which], self.frames)
+    def row(self, k: int) -> _Job:
+        """Give one of its rows."""
+        return _Job(self.env_ids[k : k + 1], None if self.resets is None else self.resets[k : k + 1], self.frames)
 
 
 class LocalRows:
@@ -92,51 +102,48 @@ class LocalRows:
 
     def shuffle(self, order: np.random.Generator) -> None:
         """Put what was asked for into a random order, row by row."""
-        rows = [job.part(slice(k, k + 1)) for job in self._jobs for k in range(len(job.env_ids))]
+        rows = [job.row(k) for job in self._jobs for k in range(job.begun, len(job.env_ids))]
         self._jobs = deque(rows[k] for k in order.permutation(len(rows)))
 
     def run(self, arrived: Callable[[list[int], list[Failure]], None], *, one: bool = False) -> None:
         """Run what was asked for; what raises takes its own row out alone.
 
         Args:
-            arrived: is told which rows are done, and what failed; also where an interrupt comes between.
+            arrived: is told which rows are done, and what failed; after an interrupt, when it is run again.
             one: run the first row alone.
         """
         while self._jobs:
-            job = self._jobs.popleft()
-            if one and len(job.env_ids) > 1:
-                self._jobs.appendleft(job.part(slice(1, None)))
-                job = job.part(slice(1))
-            self._run(job, arrived)
+            job = self._jobs[0]
+            self._run(job, one)
+            arrived(job.done, job.failures)
+            job.done, job.failures = [], []
+            if job.begun == len(job.env_ids):
+                self._jobs.popleft()
             if one:
                 return
 
-    def _run(self, job: _Job, arrived: Callable[[list[int], list[Failure]], None]) -> None:
+    def _run(self, job: _Job, one: bool) -> None:
         if job.frames is not self._frames_set:
             for i, sub_env in self._sub_envs.items():
                 sub_env.frames = job.frames[i]
             self._frames_set = job.frames
-        sub_envs, env_ids, resets = self._sub_envs, job.env_ids, job.resets
+        sub_envs, resets, first = self._sub_envs, job.resets, job.begun
+        env_ids = job.env_ids[first : first + 1] if one else job.env_ids[first:]
         actions = self._slots.actions.get_all(env_ids) if resets is None else ()
-        done: list[int] = []
-        failures: list[Failure] = []
-        try:
-            for k, i in enumerate(env_ids):
-                try:
-                    if resets is None:
-                        sub_envs[i].step(actions[k])
-                    else:
-                        sub_envs[i].reset(*resets[k])
-                    done.append(i)
-                except BaseException as error:
-                    during, action = ("step", actions[k]) if resets is None else ("reset", None)
-                    failures.append(sub_envs[i].failure(error, during, action))
-                    if not isinstance(error, (Exception, SystemExit)):  # an interrupt: nobody knows how far it got
-                        if k + 1 < len(env_ids):
-                            self._jobs.appendleft(job.part(slice(k + 1, None)))
-                        raise
-        finally:
-            arrived(done, failures)
+        for k, i in enumerate(env_ids):
+            job.begun = first + k + 1
+            try:
+                if resets is None:
+                    sub_envs[i].step(actions[k])
+                else:
+                    sub_envs[i].reset(*resets[first + k])
+            except BaseException as error:
+                during, action = ("step", actions[k]) if resets is None else ("reset", None)
+                job.failures.append(sub_envs[i].failure(error, during, action))
+                if not isinstance(error, (Exception, SystemExit)):  # an interrupt: nobody knows how far it got
+                    raise
+            else:
+                job.done.append(i)
 
     def make_anew(self, takeovers: dict[int, Takeover]) -> list[Failure]:
         """Make sub-environments anew that were lost; gives what failed."""

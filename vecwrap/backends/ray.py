@@ -366,6 +366,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         self._warn_of_waiting(now)
         if arrived or overdue or (self._due and min(self._due.values()) <= now):
             return True
+        self._refuse_to_wait_for_nobody()
         if deadline is not None and now >= deadline:
             raise TimeoutError(f"{self._num_out} sub-environments have not answered yet; wait again")
         return False

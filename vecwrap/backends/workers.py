@@ -228,6 +228,11 @@ class WorkerBackend(Backend, Generic[_Worker]):
             groups.setdefault(self._owner_of[i], []).append(i)
         return [(self._workers[number], ids) for number, ids in groups.items() if number < self.workers]
 
+    def _refuse_to_wait_for_nobody(self) -> None:
+        """Raise where no worker owes anything, and nothing is to be made anew."""
+        if not self._due and not any(worker.owes() for worker in self._workers):
+            raise self._never_home()
+
     def _pump_until(self, done: Callable[[], bool], deadline: float | None = None) -> None:
         while not done():
             self._refuse_broken()
