@@ -183,8 +183,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         root = self._root
         root._refuse_pending("reset_async")
         env_ids, options = _split_mask(options, root)
-        self._send_reset(env_ids, root._seeds(seed, env_ids), options)
-        root._pending = "reset"
+        self._dispatch_resets([(env_ids, root._seeds(seed, env_ids), options)])
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Wait for what ``reset_async`` asked for.
@@ -238,8 +237,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """
         root = self._root
         root._refuse_pending("step_async")
-        self._dispatch(actions, root.all_ids)
-        root._pending = "step"
+        self._dispatch("step", actions, root.all_ids)
 
     def step_wait(self, timeout: float | None = None) -> FiveTuple:
         """Wait for what ``step_async`` sent off.
@@ -270,8 +268,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         root._refuse_pending("send", allow="send")
         ids = root._idle_ids(env_ids)
         order = np.argsort(ids, kind="stable")
-        self._dispatch(actions, ids[order], order)
-        root._pending = "send"
+        self._dispatch("send", actions, ids[order], order)
 
     def recv(self, timeout: float | None = None) -> FiveTuple:
         """Receive the first ``batch_size`` rows that are ready (all that are out, without a ``batch_size``).
@@ -292,7 +289,20 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             root._pending = None
         return self._with_env_ids(self._five_tuple(step), step)
 
-    def _dispatch(self, actions: Any, env_ids: IntArray, order: IntArray | None = None) -> None:
+    def _dispatch_resets(
+        self, requests: Sequence[tuple[IntArray, Sequence[int | None], dict[str, Any] | None]]
+    ) -> None:
+        """Ask for resets of these rows, with these seeds and options each."""
+        root = self._root
+        try:
+            root._pending = "reset"  # before: an interrupt that comes in between leaves a call that can be waited for
+            for request in requests:
+                self._send_reset(*request)
+        except BaseException:
+            root._pending = "reset" if root._num_out else None
+            raise
+
+    def _dispatch(self, kind: str, actions: Any, env_ids: IntArray, order: IntArray | None = None) -> None:
         root = self._root
         rows = conform_actions(self.single_action_space, actions, len(env_ids))
         if order is not None:
@@ -301,7 +311,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             refuse_outside(self.single_action_space, rows, env_ids)
         if root._any_ended:
             root._refuse_ended(env_ids)
-        self._send(rows, env_ids)
+        try:
+            root._pending = kind  # before, as there
+            self._send(rows, env_ids)
+        except BaseException:
+            root._pending = kind if root._num_out else None
+            raise
 
     def _wait(self, kind: str, name: str, timeout: float | None) -> StepResult:
         root = self._root
@@ -314,14 +329,14 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             count = min(count, root.batch_size)
         try:
             step = self._receive(count, timeout)
+            if kind != "send":
+                root._pending = None
         except BaseException as error:
             if root.closed and isinstance(error, Exception):  # by another thread, or by a signal's handler
                 raise ClosedEnvironmentError(f"{name}: the environment was closed meanwhile") from error
             if not root._num_out:  # a layer raised; the rows themselves are home
                 root._pending = None
             raise
-        if kind != "send":
-            root._pending = None
         return step
 
     # -- what the user is shown ----------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.error import NoAsyncCallError, ResetNeeded
+from gymnasium.error import AlreadyPendingCallError, ResetNeeded
 
 from tests.toys import Counter, Told, counter, told
 from tests.toys import counter, told
@@ -19,6 +20,7 @@ from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.errors import BackendError, PlanError, SubEnvError
 from vecwrap.slots import Slots
 from vecwrap.testing import assert_same, toy
+from vecwrap.wrapper import VecEnvWrapper
 
 pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = {
@@ -504,6 +506,52 @@ def test_a_failure_whose_booking_is_interrupted_is_booked_by_the_next_wait(after
     with pytest.raises(KeyboardInterrupt):
         env.step_wait()
     assert env.step_wait()[3].tolist() == [True, False]
+
+
+class Between(VecEnvWrapper):
+    """A layer that somebody interrupts."""
+
+    def done(self):
+        """After the layers below have sent rows."""
+
+    def _send(self, *args):
+        super()._send(*args)
+        self.done()
+
+    def _send_reset(self, *args):
+        super()._send_reset(*args)
+        self.done()
+
+
+@pytest.mark.parametrize("ask", ["step", "reset", "send"])
+def test_rows_that_went_out_amid_an_interrupt_are_waited_for(make, ask, monkeypatch):
+    env, twin = Between(make([toy()] * 3)), DummyBackend([toy()] * 3)
+    assert_same(twin.reset(seed=1), env.reset(seed=1))
+    interrupted(env, "done", monkeypatch, after=False)
+    request, wait = ("send", "recv") if ask == "send" else (f"{ask}_async", f"{ask}_wait")
+    arguments = ([0, 1, 2],) * (ask != "reset")
+    with pytest.raises(KeyboardInterrupt):
+        getattr(env, request)(*arguments)
+    if ask != "send":
+        with pytest.raises(AlreadyPendingCallError):
+            getattr(env, request)(*arguments)
+    getattr(twin, request)(*arguments)
+    assert_same(getattr(twin, wait)(), getattr(env, wait)())
+    assert_same(twin.step([0, 1, 2]), env.step([0, 1, 2]), "one row each")
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("method", ["step", "reset"])
+def test_rows_that_did_not_go_out_amid_an_interrupt_are_asked_again(method, after, monkeypatch):
+    env, twin = DummyBackend([toy()] * 3), DummyBackend([toy()] * 3)
+    for one in (env, twin):
+        one.reset(seed=1)
+    arguments = ([0, 1, 2],) * (method != "reset")
+    interrupted(env.local, method, monkeypatch, after=after)
+    with pytest.raises(KeyboardInterrupt):
+        getattr(env, method)(*arguments)
+    assert_same(getattr(twin, method)(*arguments), getattr(env, method)(*arguments))
+    assert_same(twin.step([0, 1, 2]), env.step([0, 1, 2]), "one row each")
 
 
 def test_rows_that_nobody_steps_are_an_error_and_no_wait_for_ever(make):

@@ -240,8 +240,8 @@ class Backend(VecEnv):
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def _send(self, actions: Batch, env_ids: IntArray) -> None:
-        self._mark_out(env_ids)
         try:
+            self._mark_out(env_ids)
             if self._frames_changed:
                 self._tell_changed_frames()
             if self._recovery is None:
@@ -260,8 +260,8 @@ class Backend(VecEnv):
             raise
 
     def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        self._mark_out(env_ids)
         try:
+            self._mark_out(env_ids)
             self._tell_changed_frames()
             if self._recovery is None:
                 self._reset_rows(env_ids, seeds, options)

@@ -45,6 +45,10 @@ class DummyBackend(Backend):
         self.slots.actions.fill(self.rows(env_ids), actions)
         self.local.step(env_ids.tolist())
 
+    def _not_sent(self, env_ids: IntArray, error: BaseException) -> None:
+        self.local.forget(env_ids.tolist())
+        super()._not_sent(env_ids, error)
+
     def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         self.local.reset(env_ids.tolist(), seeds, options)
 

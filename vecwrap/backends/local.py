@@ -100,6 +100,10 @@ class LocalRows:
         if env_ids:
             self._jobs.append(_Job(env_ids, [(seed, options) for seed in seeds], self._frames))
 
+    def forget(self, env_ids: Sequence[int]) -> None:
+        """Run nothing that was asked of these rows, with whatever was asked together with it."""
+        self._jobs = deque(job for job in self._jobs if set(env_ids).isdisjoint(job.env_ids))
+
     def shuffle(self, order: np.random.Generator) -> None:
         """Put what was asked for into a random order, row by row."""
         rows = [job.row(k) for job in self._jobs for k in range(job.begun, len(job.env_ids))]

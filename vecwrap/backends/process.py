@@ -243,6 +243,11 @@ class ProcessBackend(WorkerBackend[Link]):
         if self.own is not None:
             self.own.step(self._own_among(env_ids))
 
+    def _not_sent(self, env_ids: IntArray, error: BaseException) -> None:
+        if self.own is not None:
+            self.own.forget(env_ids.tolist())
+        super()._not_sent(env_ids, error)
+
     def _ask_by_lane(self, env_ids: IntArray) -> None:
         expected = self._step_expected
         with self._lock:
