@@ -1,14 +1,22 @@
 """Sharing sub-environments out among workers, and starting them."""
 
 import os
+import errno
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vecwrap.backends.launch import ONE_THREAD, check_start_method, worker_environment, worker_variables
+from vecwrap.backends import launch
+from vecwrap.backends.bell import Bell
+from vecwrap.backends.launch import check_start_method, worker_environment
+from vecwrap.backends.shmem import ShmemBackend
+from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.backends.workers import share_out
-from vecwrap.errors import PlanError
+from vecwrap.errors import BackendError, PlanError
+from vecwrap.testing import toy
+from vecwrap.testing.leftovers import Holdings, assert_nothing_left
 
 
 @given(st.integers(1, 200), st.integers(1, 50))
@@ -67,3 +75,29 @@ def test_only_the_variables_that_differ_are_changed_for_a_start_that_inherits_th
         raise RuntimeError
     assert dict(os.environ) == before
     assert sorted(changed) == ["MKL_NUM_THREADS"] * 2 + ["OMPI_COMM_WORLD_RANK"] * 2
+def exhausted(*_, **__):
+    raise OSError(errno.EMFILE, "Too many open files")
+
+
+@pytest.mark.parametrize("place", [(launch, "LastWords"), (launch.socket, "socketpair"), (launch, "_popen")])
+def test_a_worker_that_finds_no_descriptors_is_an_error_that_says_so_and_leaves_none_open(place, monkeypatch):
+    before = Holdings.now()
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(BackendError, match="could not be started .*Too many"),
+    ):
+        patch.setattr(*place, exhausted)
+        SubprocessBackend([toy()] * 2, workers=2)
+    assert_nothing_left(before, before)
+
+
+@pytest.mark.parametrize("bells", range(4))
+def test_a_lane_that_finds_no_descriptors_is_an_error_that_says_so_and_leaves_none_open(bells, monkeypatch):
+    before, create = Holdings.now(), Bell.create
+    made = []
+    monkeypatch.setattr(
+        Bell, "create", lambda: exhausted() if len(made) == bells else made.append(create()) or made[-1]
+    )
+    with pytest.raises(BackendError, match="its bells .*Too many"):
+        ShmemBackend([toy()] * 2, workers=2)
+    assert_nothing_left(before, before)

@@ -66,6 +66,9 @@ class Lane:
         words: the shared words.
         rows: all rows of the worker, in their order.
 
+    Raises:
+        OSError: there are no descriptors left for its bells.
+
     Attributes:
         there, back: the bells.
         piped: whether the answer that was taken last came as a message.
@@ -75,7 +78,12 @@ class Lane:
         self._words = words
         self._counts = words.counts
         self._rows = list(rows)
-        self.there, self.back = Bell.create(), Bell.create()
+        self.there = Bell.create()
+        try:
+            self.back = Bell.create()
+        except OSError:
+            self.there.close()
+            raise
         self.piped = False
         self._asked_for: deque[list[int]] = deque()
         self._asked = self._done = self._heard = 0

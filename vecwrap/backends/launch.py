@@ -133,27 +133,25 @@ def start_worker(method: str, *, daemon: bool) -> tuple[WorkerProcess, Channel, 
     Raises:
         BackendError: it cannot be started.
     """
-    words = LastWords()
-    parent_end, worker_end = socket.socketpair()
-    channel = Channel(parent_end)
-    _channels.add(channel)
-    try:
-        if method == "fresh":
-            process: WorkerProcess = _FreshProcess(_popen(worker_end, words))
-            channel.send(_pickled_path())
-        else:
-            process = _spawn(method, worker_end, daemon)
-            channel.send_descriptor(words.descriptor)
-    except (OSError, AssertionError) as error:
-        channel.close()
-        words.close()
-        raise BackendError(f'a worker could not be started ({error}); use fewer workers, or backend="dummy"') from error
-    except BaseException:
-        channel.close()
-        words.close()
-        raise
-    finally:
-        worker_end.close()
+    with contextlib.ExitStack() as opened:  # what is closed again where anything fails
+        try:
+            words = LastWords()
+            opened.callback(words.close)
+            parent_end, worker_end = socket.socketpair()
+            channel = Channel(parent_end)
+            opened.callback(channel.close)
+            _channels.add(channel)
+            with worker_end:
+                if method == "fresh":
+                    process: WorkerProcess = _FreshProcess(_popen(worker_end, words))
+                    channel.send(_pickled_path())
+                else:
+                    process = _spawn(method, worker_end, daemon)
+                    channel.send_descriptor(words.descriptor)
+        except (OSError, AssertionError) as error:
+            remedy = 'use fewer workers, or backend="dummy"'
+            raise BackendError(f"a worker could not be started ({error}); {remedy}") from error
+        opened.pop_all()
     return process, channel, words
 
 
