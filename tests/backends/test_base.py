@@ -508,6 +508,29 @@ def test_a_failure_whose_booking_is_interrupted_is_booked_by_the_next_wait(after
     assert env.step_wait()[3].tolist() == [True, False]
 
 
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
+def test_what_is_made_anew_amid_an_interrupt_is_made_anew_by_the_next_wait(make, mode, after, monkeypatch):
+    env = make([toy(end=0.0)] * 3, autoreset=mode, on_failure="restart")
+    env.reset(seed=1)
+    env.call("set_wrapper_attr", "raise_in", "step", indices=[0])  # what is called is not called again
+    env.step_async([0, 0, 0])
+    interrupted(env, "_make_anew", monkeypatch, after=after)
+    with pytest.raises(KeyboardInterrupt):
+        env.step_wait()
+    if env._pending is None:  # the row did not wait for it
+        assert mode in ("disabled", "episodic", "next_step")
+    else:
+        _, _, _, truncations, infos = env.step_wait()
+        assert truncations[0]
+        assert infos["restarted"][0] > 0
+    for _ in range(2):
+        if env._ended.any():
+            env.reset(options={"reset_mask": env._ended.copy()})
+        assert env.step([0, 0, 0])[0].shape == (3, 3)
+    assert env.health().lost_episodes[0] == 1
+
+
 class Between(VecEnvWrapper):
     """A layer that somebody interrupts."""
 

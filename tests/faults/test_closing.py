@@ -214,6 +214,67 @@ def test_an_interrupt_in_the_middle_of_an_answer_is_never_read_as_another(backen
     env.close()
 
 
+def interrupted(target, name, monkeypatch, *, after=False):
+    """Have the next call of a function interrupted, before it has begun or after it is done."""
+    function = getattr(target, name)
+
+    def interrupt(*args, **keywords):
+        monkeypatch.setattr(target, name, function)
+        if after:
+            function(*args, **keywords)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(target, name, interrupt)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_worker_whose_loss_is_interrupted_is_lost_in_the_next_wait(backend, after, monkeypatch):
+    with backend([Faulty] * 2, workers=2, on_failure="restart") as env:
+        env.reset(seed=1)
+        os.kill(env.health().workers[0].pid, signal.SIGKILL)
+        env.step_async([0, 0])
+        interrupted(env, "_book_loss", monkeypatch, after=after)
+        with pytest.raises(KeyboardInterrupt):
+            env.step_wait()
+        infos = env.step_wait()[4]
+        assert infos["_restarted"].tolist() == [True, False]
+        assert env.step([0, 0])[0]["a"].shape == (2, 2)
+
+
+def test_a_worker_whose_start_is_interrupted_is_started_by_the_next_wait(backend, monkeypatch):
+    with backend([Faulty] * 2, workers=2, on_failure="restart") as env:
+        env.reset(seed=1)
+        os.kill(env.health().workers[0].pid, signal.SIGKILL)
+        env.step_async([0, 0])
+        for name in ("_launch", "_initiate", "_attach"):
+            interrupted(env, name, monkeypatch, after=True)
+            with pytest.raises(KeyboardInterrupt):
+                env.step_wait()
+        assert env.step_wait()[4]["_restarted"].tolist() == [True, False]
+        assert env.step([0, 0])[0]["a"].shape == (2, 2)
+
+
+def test_nothing_is_heard_of_a_worker_that_was_interrupted_in_the_middle_of_an_answer(backend, monkeypatch):
+    """Of what lies in shared memory one row was taken already, so that the next one would be taken for another."""
+    with backend([Faulty] * 3, workers=1, batch_size=1, on_failure="restart") as env:
+        env.reset(seed=1)
+        if not backend.shared:
+            pytest.skip("there is nothing in shared memory")
+        lane = env._workers[0].lane
+        env.send([0, 0, 0])
+
+        def torn():
+            monkeypatch.undo()
+            lane._asked_for.popleft()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(lane, "take", torn)
+        with pytest.raises(KeyboardInterrupt):
+            env.recv()
+        for _ in range(3):
+            assert env.recv()[4]["restarted"].tolist() == [1]
+
+
 SCRIPT = """
 import sys, threading, atexit
 import gymnasium, numpy as np

@@ -10,7 +10,7 @@ import contextlib
 import time
 import weakref
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import compress, groupby
@@ -420,14 +420,22 @@ class Backend(VecEnv):
             return None
         assert self._recovery is not None
         now = self._recovery.restarts.clock()
-        due = sorted(i for i, when in self._due.items() if when <= now)
-        for i in due:
-            del self._due[i]
-            self._gone.discard(i)
-        if due:
-            self._make_anew({i: self._recovery.takeover(i, self._frames_told[i]) for i in due})
-        self._settle([i for i in due if i in self._out and i not in self._due and i not in self._gone])
+        due = {i: when for i, when in sorted(self._due.items()) if when <= now}
+        try:
+            for i in due:
+                del self._due[i]
+                self._gone.discard(i)
+            if due:
+                self._make_anew({i: self._recovery.takeover(i, self._frames_told[i]) for i in due})
+            self._settle([i for i in due if i in self._out and i not in self._due and i not in self._gone])
+        except BaseException:  # nobody knows how far it got; it is done again
+            self._take_back(due)
+            self._due = {**due, **self._due}
+            raise
         return min(self._due.values(), default=None)
+
+    def _take_back(self, env_ids: Iterable[int]) -> None:
+        """See to it that nothing comes of what these sub-environments were asked."""
 
     def _not_made(self, failure: Failure) -> None:
         """Book a sub-environment that could not be made anew: it is tried again, as far as the policy goes."""

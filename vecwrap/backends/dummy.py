@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from vecwrap.backends.base import Backend, Description, Factory, refuse_unequal
@@ -46,7 +46,7 @@ class DummyBackend(Backend):
         self.local.step(env_ids.tolist())
 
     def _not_sent(self, env_ids: IntArray, error: BaseException) -> None:
-        self.local.forget(env_ids.tolist())
+        self._take_back(env_ids.tolist())
         super()._not_sent(env_ids, error)
 
     def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
@@ -55,6 +55,9 @@ class DummyBackend(Backend):
     def _make_anew(self, takeovers: dict[int, Takeover]) -> None:
         for failure in self.local.make_anew(takeovers):
             self._not_made(failure)
+
+    def _take_back(self, env_ids: Iterable[int]) -> None:
+        self.local.forget(env_ids)
 
     def _tell_frames(self, wanted: Sequence[Frames]) -> None:
         self.local.tell_frames(wanted)

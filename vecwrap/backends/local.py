@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,9 +100,10 @@ class LocalRows:
         if env_ids:
             self._jobs.append(_Job(env_ids, [(seed, options) for seed in seeds], self._frames))
 
-    def forget(self, env_ids: Sequence[int]) -> None:
-        """Run nothing that was asked of these rows, with whatever was asked together with it."""
-        self._jobs = deque(job for job in self._jobs if set(env_ids).isdisjoint(job.env_ids))
+    def forget(self, env_ids: Iterable[int]) -> None:
+        """Run nothing that was asked of these rows, or of others together with them."""
+        rows = set(env_ids)
+        self._jobs = deque(job for job in self._jobs if rows.isdisjoint(job.env_ids))
 
     def shuffle(self, order: np.random.Generator) -> None:
         """Put what was asked for into a random order, row by row."""

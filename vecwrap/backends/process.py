@@ -98,7 +98,7 @@ class ProcessBackend(WorkerBackend[Link]):
         if parent_share:
             self._refuse_isolation(on_failure=on_failure != "raise", batch_size=batch_size is not None)
         self._workers = []
-        self._torn: list[Link] = []  # whose answers can no longer be trusted, because an interrupt came amid one
+        self._torn = False
         self._links: dict[int, Link] = {}  # by the descriptors that are polled
         self._broken = None
         self._owner = os.getpid()
@@ -224,7 +224,11 @@ class ProcessBackend(WorkerBackend[Link]):
         self._by_lane = not self.slots.actions.rides_the_pipe
         if self._by_lane:
             for worker in self._workers:
-                worker.lane = Lane(words[worker.number], worker.env_ids)
+                try:
+                    worker.lane = Lane(words[worker.number], worker.env_ids)
+                except OSError as error:
+                    remedy = 'use fewer workers, or backend="subprocess"'
+                    raise BackendError(f"shmem: a worker could not be given its bells ({error}); {remedy}") from error
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -311,7 +315,7 @@ class ProcessBackend(WorkerBackend[Link]):
         if self._broken is not None:
             raise self._broken
         arrived = len(self._ready) + len(self._failed)
-        if self._due:
+        if self._due or self._torn:
             self._make_due_anew()
         if self.own:
             if self._progress and deadline is not None and time.monotonic() > deadline:
@@ -433,8 +437,6 @@ class ProcessBackend(WorkerBackend[Link]):
 
     def _patience(self, deadline: float | None) -> float:
         """How long to wait at most, in milliseconds."""
-        if self._torn:
-            return 0.0
         now = time.monotonic()
         until = [now + LOOK, *self._due.values()]
         if deadline is not None:
@@ -445,9 +447,9 @@ class ProcessBackend(WorkerBackend[Link]):
 
     def _overdue(self, now: float) -> list[Link]:
         """The workers that are not to be waited for any longer."""
-        torn, self._torn = self._torn, []
-        late = [worker for worker in self._workers if now > worker.deadline] if self._limited else []
-        return [worker for worker in dict.fromkeys(torn + late) if worker.is_up()]
+        if not self._limited:
+            return []
+        return [worker for worker in self._workers if worker.is_up() and now > worker.deadline]
 
     def _take_in(self, worker: Link, descriptor: int = -1) -> None:
         """Take in all that a worker has said; then, where that was its end, its loss.
@@ -471,8 +473,7 @@ class ProcessBackend(WorkerBackend[Link]):
                 ended = self._take_in_messages(worker) or ended
         except BaseException as error:
             if not isinstance(error, VecwrapError):  # an interrupt: nobody knows how far it got
-                worker.torn = True
-                self._torn.append(worker)
+                worker.torn = self._torn = True
             raise
         if ended and worker.is_up():
             self._lose_worker(worker)
@@ -546,6 +547,15 @@ class ProcessBackend(WorkerBackend[Link]):
         Raises:
             BackendError: the policy says so.
         """
+        try:
+            self._end_and_book(worker, told)
+        except BaseException as error:
+            if not isinstance(error, VecwrapError):  # an interrupt: it is lost once more
+                worker.torn = self._torn = True
+            raise
+        worker.torn = False
+
+    def _end_and_book(self, worker: Link, told: str | None) -> None:
         who, expected = str(worker), list(worker.expected)
         late = time.monotonic() > worker.deadline and worker.process.exitcode is None
         how, said = worker.end()

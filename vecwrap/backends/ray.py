@@ -292,7 +292,7 @@ class RayBackend(WorkerBackend[ActorLink]):
     def _poll(self, deadline: float | None) -> None:
         self._refuse_broken()
         arrived = len(self._ready) + len(self._failed)
-        if self._due:
+        if self._due or self._torn:
             self._make_due_anew()
         if len(self._ready) + len(self._failed) == arrived:
             self._pump(deadline)
@@ -350,7 +350,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         until = [now + LOOK, *self._due.values(), *(actor.deadline for actor in self._workers)]
         if deadline is not None:
             until.append(deadline)
-        seconds = 0.0 if self._torn else max(0.0, min(until) - now)
+        seconds = max(0.0, min(until) - now)
         arrived = wait(self._ray, self._workers, for_all=self.batch_size is None, seconds=seconds)
         if self.closed:  # by another thread, or a signal's handler
             raise ClosedEnvironmentError("the environment was closed meanwhile")
@@ -359,10 +359,9 @@ class RayBackend(WorkerBackend[ActorLink]):
             if reference in actor.calls:  # it has not been lost a moment ago
                 self._take_in(actor, reference, reply)
         now = time.monotonic()
-        overdue = [actor for actor in self._workers if actor.is_up() and (actor.torn or self._is_late(actor, now))]
-        self._torn = False
+        overdue = [actor for actor in self._workers if actor.is_up() and self._is_late(actor, now)]
         for actor in overdue:
-            self._lose_actor(actor)
+            self._lose_worker(actor)
         self._warn_of_waiting(now)
         if arrived or overdue or (self._due and min(self._due.values()) <= now):
             return True
@@ -392,7 +391,7 @@ class RayBackend(WorkerBackend[ActorLink]):
             )
             raise self._broken from reply
         if isinstance(reply, exceptions.RayError):
-            self._lose_actor(actor, reply)
+            self._lose_worker(actor, reply)
             return
         try:
             self._handle(actor, actor.answered(reference), reply)
@@ -406,7 +405,7 @@ class RayBackend(WorkerBackend[ActorLink]):
             self._initiate(actor)
             return
         if reply is None:  # Ray has started it anew, and nobody has told the new one anything
-            self._lose_actor(actor, told="was started anew by Ray")
+            self._lose_worker(actor, told="was started anew by Ray")
             return
         if call.kind == "start":
             reply = self._note_place(actor, *reply)
@@ -415,7 +414,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         except Exception as error:
             self._end_worker(actor)
             told = f"sent what cannot be read here ({type(error).__name__}: {error}), and was killed"
-            self._lose_actor(actor, told=told)
+            self._lose_worker(actor, told=told)
             return
         if kind == "rows":
             _, rows, stepped, payload, failures = content
@@ -481,7 +480,7 @@ class RayBackend(WorkerBackend[ActorLink]):
 
     # -- actors that are lost ------------------------------------------------------------------------------------------
 
-    def _lose_actor(self, actor: ActorLink, error: BaseException | None = None, told: str = "") -> None:
+    def _lose_worker(self, actor: ActorLink, error: BaseException | None = None, told: str = "") -> None:
         """End an actor that died or hangs; its sub-environments are made anew, or it is an error.
 
         Raises:
@@ -506,6 +505,7 @@ class RayBackend(WorkerBackend[ActorLink]):
             self._end_worker(actor)
         self._forget(actor)
         self._book_loss(actor, f"{who} {told}", said, owed)
+        actor.torn = False
 
     def _end_worker(self, actor: ActorLink) -> None:
         """End an actor's process; under ``on_failure="restart"`` Ray starts another by itself."""

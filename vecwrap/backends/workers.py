@@ -12,7 +12,7 @@ import os
 import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -76,11 +76,13 @@ class AnyWorker(Protocol):
         number: its number.
         env_ids: the sub-environments that it holds.
         made: whether its sub-environments are made.
+        torn: whether an interrupt has left in doubt what it answers; it is lost as soon as somebody waits.
     """
 
     number: int
     env_ids: range
     made: bool
+    torn: bool
 
     def is_up(self) -> bool:
         """Whether there is a process, as far as is known."""
@@ -95,8 +97,8 @@ _Worker = TypeVar("_Worker", bound=AnyWorker)
 class WorkerBackend(Backend, Generic[_Worker]):
     """A backend whose sub-environments live with workers, and are lost with them.
 
-    A backend of this kind adds, to what every backend adds, how it hears its workers (``_pump``), ends one
-    (``_end_worker``) and expects nothing more of it (``_forget``).
+    A backend of this kind adds, to what every backend adds, how it hears its workers (``_pump``), loses one
+    (``_lose_worker``), ends one (``_end_worker``) and expects nothing more of it (``_forget``).
     """
 
     noun: ClassVar[str] = "worker"
@@ -111,6 +113,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
     _start_failures: list[Failure]
     _attaching: bool  # whether there are slots, for workers that start from now on
     _broken: VecwrapError | None  # what every further call raises
+    _torn: bool  # whether any worker is torn
     _values: dict[int, Any]
     _value_failures: list[Failure]
     _unanswered: VecwrapError | None  # a call that a worker died in
@@ -124,6 +127,14 @@ class WorkerBackend(Backend, Generic[_Worker]):
         Raises:
             TimeoutError: nothing has, until the deadline.
             BackendError: a worker is lost, and may not be started again.
+        """
+
+    @abstractmethod
+    def _lose_worker(self, worker: _Worker) -> None:
+        """End a worker that died, hangs or is torn; its sub-environments are made anew, or it is an error.
+
+        Raises:
+            BackendError: the policy says so.
         """
 
     @abstractmethod
@@ -249,6 +260,20 @@ class WorkerBackend(Backend, Generic[_Worker]):
         return any("values" in worker.owes() for worker in self._workers)
 
     # -- workers that are lost -----------------------------------------------------------------------------------------
+
+    def _make_due_anew(self) -> float | None:
+        """Lose the workers that are torn, before anything is heard of them or asked; then as every backend."""
+        if self._torn:
+            for worker in self._workers:
+                if worker.torn:
+                    self._lose_worker(worker)
+            self._torn = False
+        return super()._make_due_anew()
+
+    def _take_back(self, env_ids: Iterable[int]) -> None:
+        for worker in {self._owner_of[i]: self._workers[self._owner_of[i]] for i in env_ids}.values():
+            if worker.is_up():
+                worker.torn = self._torn = True
 
     def _book_loss(self, worker: _Worker, reason: str, said: str, owed: Sequence[str], **facts: Any) -> None:
         """Let the sub-environments of a worker that has ended be made anew, or say that they are not.
