@@ -296,3 +296,17 @@ def test_dummy_restarts_what_raises(backend, tmp_path):
     from vecwrap.testing.compare import assert_same
 
     assert_same(rows[:20], rows[20:], "restarts")
+
+
+def test_a_call_to_a_worker_that_fails_to_start_again_is_an_error_that_says_so(backend, tmp_path):
+    with backend(factories(tmp_path, 2), workers=2, on_failure="restart") as env:
+        env.reset(seed=1)
+        pid = env.health().workers[0].pid
+        ask(tmp_path, 0, "make", "raise")
+        os.kill(pid, signal.SIGKILL)
+        assert gone([pid])
+        with pytest.raises(BackendError, match="died: killed by SIGKILL.*\n*.*the call is not repeated"):
+            env.get_attr("index")
+        with pytest.raises(BackendError, match="raised RuntimeError in make.*\n*.*the call is not repeated"):
+            env.get_attr("index")
+        assert env.get_attr("index") == (0, 1)

@@ -212,8 +212,10 @@ class WorkerBackend(Backend, Generic[_Worker]):
 
     def _take_in_failed_start(self, worker: _Worker, failures: list[Failure]) -> None:
         reason = str(failures[0].error()).partition("\n")[0]
+        owed = worker.owes()
         self._forget(worker)
         if self._lose(list(worker.env_ids), reason, made=False):
+            self._leave_unanswered(worker, owed, reason)
             return
         if self._attaching:
             self._broken = self._refused(failures[0]).error()
@@ -240,8 +242,8 @@ class WorkerBackend(Backend, Generic[_Worker]):
         return [(self._workers[number], ids) for number, ids in groups.items() if number < self.workers]
 
     def _refuse_to_wait_for_nobody(self) -> None:
-        """Raise where no worker owes anything, and nothing is to be made anew."""
-        if not self._due and not any(worker.owes() for worker in self._workers):
+        """Raise where rows are out, but no worker owes anything, and nothing is to be made anew."""
+        if self._out and not self._due and not any(worker.owes() for worker in self._workers):
             raise self._never_home()
 
     def _pump_until(self, done: Callable[[], bool], deadline: float | None = None) -> None:
@@ -298,11 +300,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
             for i in worker.env_ids:
                 self.slots.leave_cells(i)
         if self._lose(list(worker.env_ids), reason, made=worker.made):
-            if "values" in owed:
-                self._unanswered = error(
-                    "It is being started again, and the episodes of its sub-environments are lost; the call is not "
-                    "repeated."
-                )
+            self._leave_unanswered(worker, owed, f"{reason}{said}", **facts)
             return
         if self._recovery is None:
             remedy = 'with on_failure="restart" that is done for you'
@@ -310,6 +308,17 @@ class WorkerBackend(Backend, Generic[_Worker]):
             remedy = f"it is not done for you, for {self._recovery.restarts.limit_in_words()} are used up"
         self._broken = error(f"close() still works; build the environment again to go on ({remedy}).")
         raise self._broken
+
+    def _leave_unanswered(self, worker: _Worker, owed: Sequence[str], said: str, **facts: Any) -> None:
+        """Have a call fail that a worker owed an answer of when it was lost."""
+        if "values" in owed:
+            self._unanswered = BackendError(
+                f"{said}\nIt is being started again, and the episodes of its sub-environments are lost; the call is "
+                "not repeated.",
+                worker=worker.number,
+                env_ids=tuple(worker.env_ids),
+                **facts,
+            )
 
     # -- what may be called when ---------------------------------------------------------------------------------------
 
