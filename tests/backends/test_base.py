@@ -1,6 +1,7 @@
 """What a user sees of episodes and numbers, the same on every backend; one test for each row of docs/semantics.md."""
 
 import contextlib
+import os
 import warnings
 from functools import partial
 
@@ -419,6 +420,47 @@ def test_a_wait_for_workers_answers_that_was_interrupted_can_be_taken_up_again(b
             env.call_wait()
         assert env.call_wait() == (3, 3)
         env.step([0, 0])
+@pytest.mark.parametrize("refused", ["by a setter", "by a death"])
+def test_an_attribute_that_one_refuses_is_set_again_where_it_was_set(make, refused):
+    env = make([Particular] * 3, on_failure="restart")
+    if refused == "by a death" and not env.num_workers:
+        pytest.skip("nothing dies alone in this process")
+    env.reset()
+    with pytest.raises(SubEnvError if refused == "by a setter" else BackendError):
+        env.set_attr("level", [5, 6, -1 if refused == "by a setter" else -2])
+    env.call("set_wrapper_attr", "fails", True, indices=[0])
+    env.step([0, 0, 0])
+    assert env.get_attr("level") == (5, 6, 0)
+    assert env.health().restarts[0] == 1
+
+
+class Particular(gymnasium.Env):
+    """Takes not every level, and dies of one; fails once."""
+
+    observation_space = action_space = gymnasium.spaces.Discrete(2)
+    fails = False
+    _level = 0
+
+    @property
+    def level(self):
+        return self._level
+
+    @level.setter
+    def level(self, level):
+        if level == -2:
+            os._exit(7)
+        if level < 0:
+            raise ValueError("too low")
+        self._level = level
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action):
+        if self.fails:
+            raise RuntimeError("asked to fail")
+        return 0, 0.0, False, False, {}
 
 
 class Scale(gymnasium.RewardWrapper):

@@ -167,6 +167,7 @@ class Backend(VecEnv):
         self._never_reset = np.ones(self.num_envs, dtype=np.bool_)
         self._progress = False  # whether the present wait has brought a row home
         self._asked: list[int] = []
+        self._values: dict[int, Any] = {}  # what has been answered of the last call
         self._frame_requests: weakref.WeakKeyDictionary[VecEnv, tuple[frozenset[int], frozenset[int]]]
         self._frame_requests = weakref.WeakKeyDictionary()
         self._frames_changed = False
@@ -581,10 +582,13 @@ class Backend(VecEnv):
         each = values if isinstance(values, (list, tuple)) else [values] * len(ids)
         if len(each) != len(ids):
             raise ArgumentError(f"set_attr({name!r}): expected one value or {len(ids)} values, got {len(each)}")
-        self._call_now("set_attr", [(name, value) for value in each], ids)
-        if recovery is not None:
-            for i, value in zip(ids, each, strict=True):
-                recovery.set_attribute(i, name, value)
+        try:
+            self._call_now("set_attr", [(name, value) for value in each], ids)
+        finally:  # it is set where it succeeded, though another one refuses it or is lost
+            if recovery is not None:
+                for i, value in zip(ids, each, strict=True):
+                    if i in self._values:
+                        recovery.set_attribute(i, name, value)
 
     def _request_frames(self, layer: VecEnv, env_ids: IntArray, opening: IntArray) -> None:
         self._frame_requests[layer] = (frozenset(env_ids.tolist()), frozenset(opening.tolist()))
@@ -650,11 +654,12 @@ class Backend(VecEnv):
         self._any_ended = bool(self._ended.any())
 
     def _call_now(self, method: str, arguments: Sequence[tuple[Any, ...]], ids: Sequence[int]) -> tuple[Any, ...]:
+        self._values = {}
         self._wait_until_made(ids)
         self._ask(method, ids, arguments)
-        values, failures = self._answers(None)
+        self._values, failures = self._answers(None)
         _raise_first(failures)
-        return tuple(values[i] for i in ids)
+        return tuple(self._values[i] for i in ids)
 
     # -- the face's spaces, and the end --------------------------------------------------------------------------------
 

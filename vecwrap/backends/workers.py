@@ -114,7 +114,6 @@ class WorkerBackend(Backend, Generic[_Worker]):
     _attaching: bool  # whether there are slots, for workers that start from now on
     _broken: VecwrapError | None  # what every further call raises
     _torn: bool  # whether any worker is torn
-    _values: dict[int, Any]
     _value_failures: list[Failure]
     _unanswered: VecwrapError | None  # a call that a worker died in
 
