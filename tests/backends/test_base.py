@@ -20,6 +20,7 @@ from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.errors import BackendError, PlanError, SubEnvError
 from vecwrap.slots import Slots
+from vecwrap.sub_env import SubEnv
 from vecwrap.testing import assert_same, toy
 from vecwrap.wrapper import VecEnvWrapper
 
@@ -571,6 +572,32 @@ def test_what_is_made_anew_amid_an_interrupt_is_made_anew_by_the_next_wait(make,
             env.reset(options={"reset_mask": env._ended.copy()})
         assert env.step([0, 0, 0])[0].shape == (3, 3)
     assert env.health().lost_episodes[0] == 1
+
+
+def answering(env, method):
+    """Where a call is waited for."""
+    return (env, "_pump") if env.num_workers else (SubEnv, method)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_an_interrupted_call_is_waited_for_again(make, after, monkeypatch):
+    env = make([toy()] * 3)
+    env.reset(seed=1)
+    env.set_attr("bonus", [1.0, 2.0, 3.0])
+    env.call_async("get_wrapper_attr", "bonus")
+    interrupted(*answering(env, "call"), monkeypatch, after=after)
+    with pytest.raises(KeyboardInterrupt):
+        env.call_wait()
+    assert env.call_wait() == (1.0, 2.0, 3.0)
+
+
+def test_what_an_interrupted_call_is_answered_is_not_taken_for_the_answer_to_the_next(make, monkeypatch):
+    env = make([toy()] * 3)
+    env.reset(seed=1)
+    interrupted(*answering(env, "get_attr"), monkeypatch, after=False)
+    with pytest.raises(KeyboardInterrupt):
+        env.get_attr("nothing")
+    assert env.get_attr("bonus") == (0.0, 0.0, 0.0)
 
 
 class Between(VecEnvWrapper):

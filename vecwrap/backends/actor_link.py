@@ -22,11 +22,13 @@ class Call:
         kind: ``"wake"``, ``"start"``, ``"rows"``, ``"remade"`` or ``"values"``.
         limit: the name of the option that says how long it may take.
         seconds: how long it may take; None for any time.
+        ask: the number of the call to sub-environments that it was made for, or of the last one before it.
     """
 
     kind: str
     limit: str = ""
     seconds: float | None = None
+    ask: int = 0
 
 
 class ActorLink:

@@ -29,11 +29,13 @@ class Expected(NamedTuple):
         kind: the first word of the answer.
         limit: the name of the option that says how long it may take, or "" where nothing does.
         seconds: how long it may take.
+        ask: the number of the call that it answers, where it is to one.
     """
 
     kind: str
     limit: str = ""
     seconds: float | None = None
+    ask: int = 0
 
 
 class Link:

@@ -53,7 +53,9 @@ class LocalRows:
         self._sub_envs: dict[int, SubEnv] = {}
         self._slots: Slots
         self._jobs: deque[_Job] = deque()
-        self._calls: list[tuple[str, int, tuple[Any, ...]]] = []
+        self._calls: deque[tuple[str, int, tuple[Any, ...]]] = deque()
+        self._values: dict[int, Any] = {}
+        self._failures: list[Failure] = []
         self._frames: Mapping[int, Frames] = dict.fromkeys(env_ids, Frames.NONE)
         self._frames_set: Mapping[int, Frames] = self._frames
 
@@ -162,19 +164,19 @@ class LocalRows:
 
     def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         """Ask for a method of ``SubEnv`` of each, with its arguments."""
-        self._calls = [(method, i, args) for i, args in zip(env_ids, arguments, strict=True)]
+        self._calls = deque((method, i, args) for i, args in zip(env_ids, arguments, strict=True))
+        self._values, self._failures = {}, []
 
     def answers(self) -> tuple[dict[int, Any], list[Failure]]:
-        """Give what ``ask`` asked for: values by index, and failures."""
-        values: dict[int, Any] = {}
-        failures = []
-        calls, self._calls = self._calls, []
-        for method, i, arguments in calls:
+        """Give what ``ask`` asked for: values by index, and failures; after an interrupt, from where that came on."""
+        while self._calls:
+            method, i, arguments = self._calls[0]
             try:
-                values[i] = getattr(self._sub_envs[i], method)(*arguments)
+                self._values[i] = getattr(self._sub_envs[i], method)(*arguments)
             except (Exception, SystemExit) as error:
-                failures.append(self._sub_envs[i].failure(error, method))
-        return values, failures
+                self._failures.append(self._sub_envs[i].failure(error, method))
+            self._calls.popleft()
+        return self._values, self._failures
 
     def close(self) -> None:
         """Close them all, whatever they say; then raise the first error."""

@@ -344,12 +344,14 @@ class ProcessBackend(WorkerBackend[Link]):
         groups = self._by_worker(list(dict.fromkeys(env_ids)))
         if groups:
             _refuse_unsendable(method, arguments)  # before the first worker has been asked
+        self._asks += 1
         self._values, self._value_failures, self._unanswered = {}, [], None
+        expected = Expected("values", ask=self._asks)
         with self._lock:
             for worker, ids in groups:
                 rows = [i - self._offset(worker) for i in ids]
                 message = encode(("ask", method, rows, [arguments_of[i] for i in ids]))
-                self._send_bytes(worker, message, 1, Expected("values"))
+                self._send_bytes(worker, message, 1, expected)
         if self.own is not None:
             own = self._own_among(env_ids)
             self.own.ask(method, own, [arguments_of[i] for i in own])
@@ -518,8 +520,9 @@ class ProcessBackend(WorkerBackend[Link]):
         expected = worker.answered()
         if kind == "values":
             values, failures = content
-            self._values.update(values)
-            self._value_failures.extend(failures)
+            if expected.ask == self._asks:
+                self._values.update(values)
+                self._value_failures.extend(failures)
         elif kind == "made":
             self._take_in_descriptions(worker, *content)
         elif kind == "remade":

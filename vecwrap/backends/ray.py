@@ -302,6 +302,7 @@ class RayBackend(WorkerBackend[ActorLink]):
     def _ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         self._refuse_broken()
         arguments_of: dict[int, tuple[Any, ...]] = dict(zip(env_ids, arguments, strict=True))
+        self._asks += 1
         self._values, self._value_failures, self._unanswered = {}, [], None
         messages = []
         for actor, ids in self._by_worker(list(dict.fromkeys(env_ids))):
@@ -332,7 +333,7 @@ class RayBackend(WorkerBackend[ActorLink]):
                 self._call(actor, kind, actor.handle.answer.remote(actor.life, data), limit)
 
     def _call(self, actor: ActorLink, kind: str, reference: Any, limit: str) -> None:
-        actor.call(reference, Call(kind, limit, self._limits.get(limit)))
+        actor.call(reference, Call(kind, limit, self._limits.get(limit), self._asks))
 
     def _pump(self, deadline: float | None) -> None:
         """Take in what has come, once something has.
@@ -424,8 +425,9 @@ class RayBackend(WorkerBackend[ActorLink]):
             self._arrived([first + row for row in rows], failures)
         elif kind == "values":
             values, failures = content
-            self._values.update(values)
-            self._value_failures.extend(failures)
+            if call.ask == self._asks:
+                self._values.update(values)
+                self._value_failures.extend(failures)
         elif kind == "made":
             self._take_in_descriptions(actor, *content)
         elif kind == "failed":

@@ -114,6 +114,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
     _attaching: bool  # whether there are slots, for workers that start from now on
     _broken: VecwrapError | None  # what every further call raises
     _torn: bool  # whether any worker is torn
+    _asks: int = 0  # how often ``_ask`` was called; what answers an earlier call, which was interrupted, is dropped
     _value_failures: list[Failure]
     _unanswered: VecwrapError | None  # a call that a worker died in
 
