@@ -8,11 +8,9 @@ from functools import partial
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.error import NoAsyncCallError, ResetNeeded
-from gymnasium.error import AlreadyPendingCallError, ResetNeeded
+from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError, ResetNeeded
 
 from tests.toys import Counter, Told, counter, told
-from tests.toys import counter, told
 from vecwrap.backends.base import Backend
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.recovery import Recovery
@@ -421,6 +419,8 @@ def test_a_wait_for_workers_answers_that_was_interrupted_can_be_taken_up_again(b
             env.call_wait()
         assert env.call_wait() == (3, 3)
         env.step([0, 0])
+
+
 @pytest.mark.parametrize("refused", ["by a setter", "by a death"])
 def test_an_attribute_that_one_refuses_is_set_again_where_it_was_set(make, refused):
     env = make([Particular] * 3, on_failure="restart")

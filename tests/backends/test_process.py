@@ -1,16 +1,15 @@
 """Sharing sub-environments out among workers, and starting them."""
 
-import os
 import errno
+import os
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vecwrap.backends.launch import ONE_THREAD, check_start_method, worker_environment, worker_variables
 from vecwrap.backends import launch
 from vecwrap.backends.bell import Bell
-from vecwrap.backends.launch import check_start_method, worker_environment
+from vecwrap.backends.launch import ONE_THREAD, check_start_method, worker_environment, worker_variables
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.backends.workers import share_out
@@ -75,6 +74,8 @@ def test_only_the_variables_that_differ_are_changed_for_a_start_that_inherits_th
         raise RuntimeError
     assert dict(os.environ) == before
     assert sorted(changed) == ["MKL_NUM_THREADS"] * 2 + ["OMPI_COMM_WORLD_RANK"] * 2
+
+
 def exhausted(*_, **__):
     raise OSError(errno.EMFILE, "Too many open files")
 

@@ -15,8 +15,9 @@ from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
 from vecwrap import batch as batches
 from vecwrap.adapters.sb3_backend import Sb3Backend
 from vecwrap.backends.native import NativeBackend
-from vecwrap.contract import Infos, StepResult
+from vecwrap.contract import StepResult
 from vecwrap.errors import ArgumentError, SubEnvError
+from vecwrap.infos import row_of
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrappers.clip_action import ClipAction
 from vecwrap.wrappers.monitor import Monitor
@@ -57,7 +58,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         """Begin an episode everywhere, with the seeds and options that ``seed`` and ``set_options`` left."""
         self._send_resets()
         observations, infos = self.vecwrap_env.reset_wait()
-        self.reset_infos = [_info(infos, i) for i in range(self.num_envs)]
+        self.reset_infos = [row_of(infos, i) for i in range(self.num_envs)]
         self._reset_seeds()
         self._reset_options()
         return self._own(observations)
@@ -115,14 +116,14 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         others = {key: value for key, value in step.infos.items() if key not in added}
         infos = []
         for i, done in enumerate(dones.tolist()):
-            info = _info(others, i)
+            info = row_of(others, i)
             if done:
-                self.reset_infos[i], info = info, _info(step.final_infos or {}, i)
+                self.reset_infos[i], info = info, row_of(step.final_infos or {}, i)
                 if "restarted" in self.reset_infos[i]:  # of both: why the one ended and the other began
                     info["restarted"] = self.reset_infos[i]["restarted"]
                 assert step.final_obs is not None
                 info["terminal_observation"] = batches.row(step.final_obs, i)
-            info.update(_info(added, i))
+            info.update(row_of(added, i))
             infos.append(info)
         return infos
 
@@ -230,25 +231,3 @@ def _action_space(env: VecEnv) -> spaces.Space[Any]:
         if isinstance(layer, ClipAction) and layer.single_action_space is env.single_action_space:
             return layer.env.single_action_space
     return env.single_action_space
-
-
-def _info(infos: Infos, i: int) -> dict[str, Any]:
-    """One row of a dict of columns, as the sub-environment gave it; fresh."""
-    row = {}
-    masks = {f"_{key}" for key in infos}
-    for key, column in infos.items():
-        mask = infos.get(f"_{key}")
-        if mask is None and key in masks:
-            continue
-        if mask is None or mask[i]:
-            row[key] = _value(column, i)
-    return row
-
-
-def _value(column: Any, i: int) -> Any:
-    if isinstance(column, dict):
-        return _info(column, i)
-    if not isinstance(column, np.ndarray) or not column.ndim:
-        return column  # an engine's, of all
-    value = batches.row(column, i)
-    return value.item() if isinstance(value, (np.float64, np.int64, np.bool_)) else value
