@@ -283,7 +283,8 @@ class Backend(VecEnv):
         self._progress = False
         while len(self._ready) + len(self._failed) < count:
             self._poll(deadline)
-        env_ids, out, left = self.all_ids, _NONE, list[int]()
+        env_ids, out = self.all_ids, _NONE
+        left: list[int] = []
         if not len(self._ready) == self.num_envs == count:
             taken = self._ready[: max(count - len(self._failed), 0)]
             env_ids, left = np.array(sorted(taken), dtype=np.int64), self._ready[len(taken) :]

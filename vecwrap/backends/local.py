@@ -123,9 +123,10 @@ class LocalRows:
             job = self._jobs[0]
             self._run(job, one)
             arrived(job.done, job.failures)
-            job.done, job.failures = [], []
             if job.begun == len(job.env_ids):
                 self._jobs.popleft()
+            else:
+                job.done, job.failures = [], []
             if one:
                 return
 
