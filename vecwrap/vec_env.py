@@ -294,8 +294,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     ) -> None:
         """Ask for resets of these rows, with these seeds and options each."""
         root = self._root
+        root._asked_by = "reset"
         try:
-            root._pending = "reset"  # before: an interrupt that comes in between leaves a call that can be waited for
             for request in requests:
                 self._send_reset(*request)
         except BaseException:
@@ -311,8 +311,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             refuse_outside(self.single_action_space, rows, env_ids)
         if root._any_ended:
             root._refuse_ended(env_ids)
+        root._asked_by = kind
         try:
-            root._pending = kind  # before, as there
             self._send(rows, env_ids)
         except BaseException:
             root._pending = kind if root._num_out else None

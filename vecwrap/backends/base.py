@@ -158,6 +158,7 @@ class Backend(VecEnv):
         self.all_ids.flags.writeable = False
         self._build_seed = seed
         self._pending: str | None = None
+        self._asked_by: str | None = None  # the call that is pending as soon as its rows are out
         self._all = frozenset(range(self.num_envs))
         self._out = _NONE  # the rows that are out
         self._ready: list[int] = []
@@ -472,6 +473,7 @@ class Backend(VecEnv):
         return len(self._out)
 
     def _mark_out(self, env_ids: IntArray) -> None:
+        self._pending = self._asked_by  # with the rows: an interrupt leaves a call that can be waited for
         self._out = self._all if env_ids is self.all_ids else self._out.union(env_ids.tolist())
 
     def _not_sent(self, env_ids: IntArray, error: BaseException) -> None:
