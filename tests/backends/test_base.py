@@ -8,7 +8,7 @@ from functools import partial
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError, ResetNeeded
+from gymnasium.error import AlreadyPendingCallError, ResetNeeded
 
 from tests.toys import Counter, Told, counter, told
 from vecwrap.backends.base import Backend
@@ -386,39 +386,6 @@ def test_an_attribute_is_set_where_it_lives_and_a_new_one_on_the_environment_its
     assert env.call("where_is", "factor") == (["Scale"],) * 2
     assert env.call("where_is", "info") == (["Told"],) * 2
     assert env.call("where_is", "new") == (["Told"],) * 2
-
-
-class BreaksOff(gymnasium.Wrapper):
-    """Has a method that Ctrl-C comes in."""
-
-    def slow(self):
-        raise KeyboardInterrupt
-
-
-def test_an_interrupt_within_a_call_leaves_nothing_pending():
-    with DummyBackend([lambda: BreaksOff(counter()())] * 2) as env:
-        env.reset(seed=1)
-        with pytest.raises(KeyboardInterrupt):
-            env.call("slow")
-        with pytest.raises(NoAsyncCallError):
-            env.call_wait()
-        env.step([0, 0])
-
-
-@pytest.mark.parametrize("backend", [SubprocessBackend, ShmemBackend])
-def test_a_wait_for_workers_answers_that_was_interrupted_can_be_taken_up_again(backend, monkeypatch):
-    with backend([counter(length=3)] * 2, workers=2) as env:
-        env.reset(seed=1)
-        env.call_async("length")
-
-        def interrupted(deadline):
-            raise KeyboardInterrupt
-
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(env, "_pump", interrupted)
-            env.call_wait()
-        assert env.call_wait() == (3, 3)
-        env.step([0, 0])
 
 
 @pytest.mark.parametrize("refused", ["by a setter", "by a death"])

@@ -7,12 +7,14 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.error import NoAsyncCallError
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from tests.toys import Counter, counter
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.native import NativeBackend
 from vecwrap.errors import ArgumentError, PlanError, SubEnvError
+from vecwrap.sub_env import SubEnv
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
 
@@ -171,6 +173,31 @@ def test_an_engine_that_raises_does_not_say_which_sub_environment_it_was():
         expected = r"raised TypeError in call: .*\nAsyncVectorEnv does not say which of \[0, 1\] it was"
         with pytest.raises(SubEnvError, match=expected):
             env.call("greet")
+
+
+@pytest.mark.parametrize("engine", [SyncVectorEnv, AsyncVectorEnv])
+def test_a_call_amid_which_an_interrupt_comes(engine, monkeypatch):
+    """It is taken up again where the sub-environments are here; an engine has lost it, and is asked for nothing."""
+    with friendly(engine) as env:
+        env.reset(seed=1)
+        env.call_async("greet", "you")
+
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(
+                NativeBackend if engine is AsyncVectorEnv else SubEnv,
+                "_ask_engine" if engine is AsyncVectorEnv else "call",
+                interrupt,
+            )
+            env.call_wait()
+        if engine is SyncVectorEnv:
+            assert len(env.call_wait()) == 3
+        else:
+            with pytest.raises(NoAsyncCallError):
+                env.call_wait()
+        env.step([0, 0, 0])
 
 
 def test_chosen_sub_environments_of_sync_and_no_others():

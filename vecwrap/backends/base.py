@@ -223,9 +223,9 @@ class Backend(VecEnv):
     def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
         """Wait for what ``_ask`` asked for: values by index, and failures."""
 
-    def _answers_owed(self) -> bool:
-        """Whether answers are still to come, so that a wait for them that was interrupted can be taken up again."""
-        return False
+    def _answers_are_kept(self) -> bool:
+        """Whether a wait for answers that was interrupted can be taken up again."""
+        return True
 
     @abstractmethod
     def _stop(self, timeout: float, terminate: bool) -> None:
@@ -566,7 +566,7 @@ class Backend(VecEnv):
         try:
             values, failures = self._answers(None if timeout is None else time.monotonic() + timeout)
         except BaseException as error:
-            if not isinstance(error, TimeoutError) and (isinstance(error, Exception) or not self._answers_owed()):
+            if not isinstance(error, TimeoutError) and (isinstance(error, Exception) or not self._answers_are_kept()):
                 self._pending = None
             raise
         self._pending = None

@@ -238,11 +238,12 @@ class NativeBackend(Backend):
 
     def _ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         self._question = (method, list(env_ids), list(arguments))
+        if self._local is not None:
+            self._local.ask(*self._question)
 
     def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
         method, ids, arguments = self._question
         if self._local is not None:
-            self._local.ask(method, ids, arguments)
             values, failures = self._local.answers()
             return values, [replace(failure, seed=self._seed_of[failure.index]) for failure in failures]
         if not ids:
@@ -255,6 +256,9 @@ class NativeBackend(Backend):
             note = "" if len(ids) == 1 else f"\n{self.env_name} does not say which of {ids} it was."
             failure = make_failure(ids[0], error)
             return {}, [replace(failure, during=method, seed=self._seed_of[ids[0]], note=note)]
+
+    def _answers_are_kept(self) -> bool:
+        return self._local is not None  # nobody knows what an engine makes of an interrupt
 
     def _ask_engine(self, method: str, ids: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
         """Ask an engine, which asks all its sub-environments; gives a value for each of ``ids``.

@@ -253,13 +253,10 @@ class WorkerBackend(Backend, Generic[_Worker]):
             self._pump(deadline)
 
     def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
-        self._pump_until(lambda: not self._answers_owed(), deadline)
+        self._pump_until(lambda: not any("values" in worker.owes() for worker in self._workers), deadline)
         if self._unanswered is not None:
             raise self._unanswered
         return self._values, self._value_failures
-
-    def _answers_owed(self) -> bool:
-        return any("values" in worker.owes() for worker in self._workers)
 
     # -- workers that are lost -----------------------------------------------------------------------------------------
 
