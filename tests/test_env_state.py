@@ -64,7 +64,6 @@ ALL = {
     "rewards": wrappers.NormalizeReward,
     "time": lambda env: wrappers.TimeAwareObservation(wrappers.TimeLimit(env, 30)),
     "sticky": partial(wrappers.StickyAction, repeat_action_probability=0.5),
-    "repeated": partial(wrappers.RepeatAction, num_repeats=2),
     "skip": partial(wrappers.MaxAndSkipObservation, skip=2),
     "statistics": wrappers.RecordEpisodeStatistics,
     "limit": partial(wrappers.TimeLimit, max_episode_steps=30),
@@ -76,9 +75,11 @@ ALL = {
     "function": partial(wrappers.TransformObservation, func=np.sign, observation_space=None),
     "frames": wrappers.RenderCollection,
     "pixels": wrappers.AddRenderObservation,
-    "noise": lambda env: wrappers.AddWhiteNoise(env, 0.1),
     "two": lambda env: wrappers.FrameStackObservation(wrappers.NormalizeObservation(env), 2),
 }
+if hasattr(wrappers, "RepeatAction"):  # the oldest version that is supported has neither
+    ALL["repeated"] = partial(wrappers.RepeatAction, num_repeats=2)
+    ALL["noise"] = lambda env: wrappers.AddWhiteNoise(env, 0.1)
 
 
 def run(env, actions):

@@ -175,8 +175,10 @@ def test_an_engine_that_raises_does_not_say_which_sub_environment_it_was():
             env.call("greet")
 
 
-@pytest.mark.parametrize("engine", [SyncVectorEnv, AsyncVectorEnv])
-def test_a_call_amid_which_an_interrupt_comes(engine, monkeypatch):
+@pytest.mark.parametrize(
+    ("engine", "place"), [(SyncVectorEnv, (SubEnv, "call")), (AsyncVectorEnv, (NativeBackend, "_ask_engine"))]
+)
+def test_a_call_amid_which_an_interrupt_comes(engine, place, monkeypatch):
     """It is taken up again where the sub-environments are here; an engine has lost it, and is asked for nothing."""
     with friendly(engine) as env:
         env.reset(seed=1)
@@ -186,11 +188,7 @@ def test_a_call_amid_which_an_interrupt_comes(engine, monkeypatch):
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(
-                NativeBackend if engine is AsyncVectorEnv else SubEnv,
-                "_ask_engine" if engine is AsyncVectorEnv else "call",
-                interrupt,
-            )
+            patch.setattr(*place, interrupt)
             env.call_wait()
         if engine is SyncVectorEnv:
             assert len(env.call_wait()) == 3
