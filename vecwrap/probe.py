@@ -17,14 +17,16 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.backends.base import Backend, Description, Factory
+from vecwrap.backends.base import Backend, Factory
+from vecwrap.backends.description import Description
 from vecwrap.backends.native import NativeBackend
 from vecwrap.batch import Batch
 from vecwrap.contract import Frames, IntArray
 from vecwrap.environments import WrapSubEnv
 from vecwrap.errors import PlanError
+from vecwrap.failure import Failure
 from vecwrap.layer_plan import PlannedLayer
-from vecwrap.sub_env import Failure, SubEnvFactory
+from vecwrap.sub_env import SubEnvFactory
 from vecwrap.vec_env import VecEnv
 
 __all__ = ["LentEngine", "OneForAll", "Probe", "Stage", "held_bytes", "outer_stages", "stacks_already"]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,9 +22,9 @@ from vecwrap.errors import SpecError
 from vecwrap.keys import KEYS, EnvTarget, refuse_unknown
 from vecwrap.layer_spec import LayerSpec
 from vecwrap.pipeline_file import lineage, read_file
-from vecwrap.scalars import quoted, write_scalar
+from vecwrap.pipeline_line import BACKENDS, read_line, show_line, write_line
 from vecwrap.source import Place, Source, fail, fail_where
-from vecwrap.values import Settings, callable_name, canonical, identity, is_scalar, scalar, shown, split
+from vecwrap.values import Settings, callable_name, canonical, identity, shown
 from vecwrap.yaml_file import read_yaml, write_yaml
 
 __all__ = ["PipelineSpec"]
@@ -106,23 +105,7 @@ class PipelineSpec:
         >>> PipelineSpec.parse(format(spec)) == spec
         True
         """
-        source = Source()
-        head, *layers = split(line, "|", source)
-        words = [word for word in split(head, " \t\r\n", source) if word]
-        if not words:
-            fail(source, "expected an environment id at the start of the line")
-        data: dict[str, Any] = {"env": str(scalar(words[0], source)) if words[0][0] in "\"'" else words[0]}
-        for word in words[1:]:
-            key, equals, text = word.partition("=")
-            if not equals:
-                fail(source, f'expected key=value or a bar before a layer, got "{word}"')
-            if key.partition(".")[0] == "wrappers":
-                fail_where(key, 'layers and their arguments stand after bars: "CartPole-v1 n=4 | framestack:4"')
-            for part, value in _parts(key, scalar(text, source)):
-                _set(data, part, value)
-        if layers:
-            data["wrappers"] = [layer.strip() for layer in layers]
-        return cls.from_dict(data)
+        return cls.from_dict(read_line(line))
 
     @classmethod
     def from_dict(cls, data: Any, source: Source | None = None) -> PipelineSpec:
@@ -239,11 +222,7 @@ class PipelineSpec:
         Raises:
             SpecError: where something in it is no scalar or only lives in this process.
         """
-        data = self.to_dict()
-        data.pop("wrappers", None)
-        env = data.pop("env")
-        words = [_env_word(env), *(_word(steps, value) for steps, value in _leaves(data))]
-        return " | ".join([" ".join(words), *(layer.format() for layer in self.wrappers)])
+        return write_line(self.to_dict(), (layer.format() for layer in self.wrappers))
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain data that ``from_dict`` reads back; what has its default is left out.
@@ -317,10 +296,8 @@ class PipelineSpec:
 
     def __str__(self) -> str:
         """The line that ``format`` writes; what no line can hold is shown all the same, objects by their names."""
-        data = {name: _shown_data(name, value) for name, value in self._said() if name not in ("env", "wrappers")}
-        env = _env_word(self.env) if isinstance(self.env, str) else shown(self.env)
-        words = [env, *(_shown_word(steps, value) for steps, value in _leaves(data))]
-        return " | ".join([" ".join(words), *map(str, self.wrappers)])
+        data = {name: _shown_data(name, value) for name, value in self._said()}
+        return show_line({**data, "env": self.env}, map(str, self.wrappers))
 
 
 def _default(f: dataclasses.Field[Any]) -> Any:
@@ -328,41 +305,10 @@ def _default(f: dataclasses.Field[Any]) -> Any:
     return f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
 
 
-_BACKENDS = ("backend", "eval.backend")  # in a line, each of these alone says the backend's name
-
-
 def _depth(key: str) -> int:
     """How deep inside a pipeline a key is; a backend's name brings its own options, and so is the whole backend."""
     whole = key.removesuffix(".name")
-    return (whole if whole in _BACKENDS else key).count(".") + (key in BACKEND_OPTIONS)
-
-
-def _parts(key: str, value: Any) -> list[tuple[str, Any]]:
-    """Take a backend that is written with its options (``backend=shmem:workers=2``) apart."""
-    if key not in _BACKENDS or not isinstance(value, str) or "=" not in value:
-        return [(key, value)]
-    backend = BackendSpec.parse(value, Source(steps=tuple(key.split("."))))
-    return [(key, backend.target), *((f"{key}.{name}", option) for name, option in backend.options.items())]
-
-
-def _set(data: dict[str, Any], key: str, value: Any) -> None:
-    """Put ``backend.workers=2`` and the like into nested dicts."""
-    *steps, last = (f"{key}.name" if key in _BACKENDS else key).split(".")
-    if steps and KEYS.get(steps[0], KEYS["n"]).change is None:
-        inside = ", ".join(name for name, known in KEYS.items() if known.change is not None and name != "wrappers")
-        fail_where(key, f"only {inside} have settings of their own")
-    for step in steps:
-        data = data.setdefault(step, {})
-        if not isinstance(data, dict):
-            fail_where(key, f"is given twice: {step} stands there as {shown(data)} too")
-    if last in data:
-        fail_where(key, "is given twice")
-    data[last] = value
-
-
-def _env_word(env: str) -> str:
-    """Write the environment, which a line begins with."""
-    return quoted(env) if re.search(r"[\s\"'=|]", env) else env
+    return (whole if whole in BACKENDS else key).count(".") + (key in BACKEND_OPTIONS)
 
 
 def _shown_data(name: str, value: Any) -> Any:
@@ -371,32 +317,3 @@ def _shown_data(name: str, value: Any) -> Any:
         return KEYS[name].write(value)
     except SpecError:
         return value
-
-
-def _leaves(data: Mapping[Any, Any], steps: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """What nested data holds, with the keys that lead to each."""
-    for name, value in data.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, (*steps, name))
-        else:
-            yield (*steps, name), value
-
-
-def _word(steps: tuple[Any, ...], value: Any) -> str:
-    """Write ``key=value`` or ``key.key=value``."""
-    key = ".".join(map(str, steps))
-    for name in steps:
-        if not isinstance(name, str) or re.search(r"[\s=|\"'.]", name):
-            fail_where(key, f"the name {shown(name)} cannot be written in a line; write the pipeline as YAML")
-    if not is_scalar(value):
-        fail_where(key, f"{shown(value)} cannot be written in a line; write the pipeline as YAML")
-    whole = key.removesuffix(".name")
-    return f"{whole if whole in _BACKENDS else key}={write_scalar(value)}"
-
-
-def _shown_word(steps: tuple[Any, ...], value: Any) -> str:
-    """The same, where ``parse`` need not read it back."""
-    try:
-        return _word(steps, value)
-    except SpecError:
-        return f"{'.'.join(map(str, steps))}={shown(value)}"

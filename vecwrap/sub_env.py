@@ -13,7 +13,7 @@ import pickle
 import traceback
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
@@ -22,12 +22,14 @@ import numpy as np
 from vecwrap.batch import row as row_of
 from vecwrap.contract import Autoreset, Frames
 from vecwrap.env_state import env_state, load_env_state
-from vecwrap.errors import RemoteTraceback, SubEnvError, text_of
+from vecwrap.errors import RemoteTraceback, text_of
+from vecwrap.failure import Failure
 from vecwrap.infos import own_copy
 from vecwrap.schedule import Schedule
 from vecwrap.slots import Slots
+from vecwrap.tap import Tap, float_reward
 
-__all__ = ["Failure", "SubEnv", "SubEnvFactory", "Takeover", "Tap", "make_failure"]
+__all__ = ["SubEnv", "SubEnvFactory", "Takeover"]
 
 Env = gymnasium.Env[Any, Any]
 _NOT_CALLABLE = ("reset", "step", "close")
@@ -65,108 +67,6 @@ class SubEnvFactory:
         return env
 
 
-class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Sits between the environment and the layers, and notes what the environment itself paid and reported.
-
-    One agent step may be many steps of the environment (frame skip), and one reset may be several resets and steps
-    (no-ops, a lost life). Nothing that the environment pays is lost: what it pays during a reset counts towards the
-    game's next agent step, or, where the game ends within the reset, towards the row of that reset.
-    """
-
-    def __init__(self, env: Env) -> None:
-        super().__init__(env)
-        self._reward = 0.0
-        self._done = False
-        self._first = False
-        self._closed: float | None = None  # what a game that ended within a reset had still paid
-
-    def step(self, action: Any) -> Any:
-        """Step, and note the reward and whether the environment says that it ended."""
-        result = self.env.step(action)
-        self.record(result[1], bool(result[2]) or bool(result[3]))
-        return result
-
-    def reset(self, **kwargs: Any) -> Any:
-        """Reset, and note that a new game begins."""
-        result = self.env.reset(**kwargs)
-        self.record_reset()
-        return result
-
-    def record(self, reward: Any, done: bool) -> None:
-        """Note one step of the environment; a layer that drives the emulator past ``step`` calls this."""
-        self._reward += float_reward(reward)
-        self._done = self._done or done
-
-    def record_reset(self) -> None:
-        """Note a new game; a layer that drives the emulator past ``reset`` calls this."""
-        if self._done and not self._first:
-            self._closed = self._reward
-        self._reward, self._done, self._first = 0.0, False, True
-
-    @property
-    def first(self) -> bool:
-        """Whether a new game has begun since it was last asked."""
-        return self._first
-
-    def after_step(self) -> tuple[float, bool]:
-        """What the environment paid since it was last asked, and whether its episode ended."""
-        reward, done = self._reward, self._done
-        self._reward, self._first, self._closed = 0.0, False, None
-        if done:
-            self._done = False
-        return reward, done
-
-    def after_reset(self) -> tuple[float, bool, bool]:
-        """What a game that ended within the reset still paid, whether one did, and whether a new game began."""
-        closed, first = self._closed, self._first
-        self._closed, self._first = None, False
-        return closed or 0.0, closed is not None, first
-
-
-@dataclass(frozen=True)
-class Failure:
-    """An exception of a sub-environment in a form that can be sent: the error's fields, and the traceback as text."""
-
-    index: int
-    seed: int | None
-    episode: int
-    step: int
-    action: Any
-    during: str
-    kind: str
-    message: str
-    traceback: str
-    note: str = ""  # what was done about it
-    stepped: bool = False  # the step itself was done, and its row is whole but for the reset that failed after it
-    cause: BaseException | None = field(default=None, compare=False)
-
-    def error(self) -> SubEnvError:
-        """Give the SubEnvError that says all this."""
-        place = f" of its episode {self.episode}, after {self.step} steps" if self.episode else ""
-        remedy = (
-            "\nThe others are unharmed; reset this one before it is stepped again." if self.during == "step" else ""
-        )
-        action = f" on action {self.action!r}" if self.during == "step" else ""
-        seed = "unseeded" if self.seed is None else f"seed {self.seed}"
-        error = SubEnvError(
-            f"sub-environment {self.index} ({seed}) raised {self.kind} in {self.during}{place}{action}: {self.message}"
-            f"{self.note}{remedy}",
-            index=self.index,
-            seed=self.seed,
-            episode=self.episode,
-            step=self.step,
-            action=self.action,
-            during=self.during,
-            kind=self.kind,
-        )
-        error.__cause__ = self.cause or RemoteTraceback(self.traceback)
-        return error
-
-    def without_cause(self) -> Failure:
-        """Give the form that travels: exceptions of an environment need not survive pickling."""
-        return replace(self, cause=None)
-
-
 @dataclass(frozen=True)
 class Takeover:
     """What a sub-environment that is made anew takes over from the one that was lost.
@@ -186,23 +86,6 @@ class Takeover:
     scheduled: int = 0
     frames: Frames = Frames.NONE
     resting: tuple[Any, bool, bool] | None = None
-
-
-def float_reward(reward: Any) -> float:
-    """Give a reward as a float: Python and NumPy numbers, and arrays of one element.
-
-    Raises:
-        ValueError: for an array of any other size.
-        TypeError: for what is no number.
-    """
-    if type(reward) is float:
-        return reward
-    array = np.asarray(reward)
-    if array.size != 1:
-        raise ValueError(f"reward: expected one number, got shape {array.shape}")
-    if array.dtype.kind not in "biuf":
-        raise TypeError(f"reward: expected a number, got {reward!r}")
-    return float(array.reshape(()))
 
 
 class SubEnv:
@@ -547,9 +430,3 @@ def _lives_on(layer: Env, name: str) -> bool:
 
 
 _MISSING = object()
-
-
-def make_failure(index: int, error: BaseException) -> Failure:
-    """Say that a factory raised."""
-    text = "".join(traceback.format_exception(error))
-    return Failure(index, None, 0, 0, None, "make", type(error).__name__, text_of(error), text, cause=error)

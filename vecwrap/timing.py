@@ -17,7 +17,8 @@ from vecwrap.backends.base import Backend
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.native import NativeBackend
 from vecwrap.backends.process import ProcessBackend
-from vecwrap.sub_env import SubEnv, Tap
+from vecwrap.sub_env import SubEnv
+from vecwrap.tap import Tap
 from vecwrap.vec_env import VecEnv
 
 __all__ = ["Kind", "Part", "Stopwatch"]

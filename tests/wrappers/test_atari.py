@@ -23,7 +23,7 @@ from vecwrap.errors import PlanError, ResetNeededError
 from vecwrap.parts.atari_settings import layers_of
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec
-from vecwrap.sub_env import Tap
+from vecwrap.tap import Tap
 from vecwrap.wrappers.atari import Atari
 
 gymnasium.register_envs(ale_py)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from vecwrap.backends.worker import CouldNotMake, Worker, WorkerInit, decode, encode, start
-from vecwrap.sub_env import Failure
+from vecwrap.failure import Failure
 
 __all__ = ["ActorWorker", "Reply", "start_actor", "unpack"]
 

@@ -12,73 +12,31 @@ import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import compress, groupby
 from typing import Any, ClassVar, Literal
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector import AutoresetMode
 
 from vecwrap import batch as batches
+from vecwrap.backends.description import Description
 from vecwrap.backends.recovery import Recovery, Reset
 from vecwrap.backends.restarts import Health, Restarts, WorkerHealth, check_policy
 from vecwrap.batch import Batch
 from vecwrap.contract import Autoreset, BoolArray, Frames, IntArray, StepResult
 from vecwrap.errors import ArgumentError, BackendError, PlanError, ResetNeededError, SubEnvError, VecwrapError
+from vecwrap.failure import Failure
 from vecwrap.slots import Slots
-from vecwrap.sub_env import Failure, Takeover
+from vecwrap.sub_env import Takeover
 from vecwrap.vec_env import VecEnv
 
-__all__ = ["Backend", "Description", "Factory"]
+__all__ = ["Backend", "Factory"]
 
 Factory = Callable[[], gymnasium.Env[Any, Any]]
 _NONE: frozenset[int] = frozenset()
-
-
-@dataclass
-class Description:
-    """What a sub-environment says of itself when it has been made; comes back in the start-up handshake.
-
-    Attributes:
-        observation_space, action_space: its spaces.
-        metadata: its metadata.
-        render_mode: its render mode.
-        spec: Gymnasium's EnvSpec, or None.
-        name: its class's name.
-    """
-
-    observation_space: Any
-    action_space: Any
-    metadata: dict[str, Any]
-    render_mode: str | None
-    spec: Any
-    name: str
-
-    @classmethod
-    def of(cls, env: gymnasium.Env[Any, Any]) -> Description:
-        """Describe an environment."""
-        return cls(
-            getattr(env, "observation_space", None),
-            getattr(env, "action_space", None),
-            dict(env.metadata or {}),
-            env.render_mode,
-            env.spec,
-            type(env.unwrapped).__name__,
-        )
-
-    def check(self, index: int) -> None:
-        """Raise BackendError where a space is missing."""
-        for what in ("observation_space", "action_space"):
-            space = getattr(self, what)
-            if not isinstance(space, spaces.Space):
-                raise BackendError(
-                    f"sub-environment {index} ({self.name}): expected {what} to be a gymnasium.spaces.Space, got "
-                    f"{space!r}; set self.{what} in the environment's __init__",
-                    env_ids=(index,),
-                )
 
 
 class Backend(VecEnv):
@@ -727,18 +685,3 @@ def _raise_first(failures: Sequence[Failure]) -> None:
         errors = _errors(failures)
         errors[0].failures = errors
         raise errors[0]
-
-
-def refuse_unequal(descriptions: Sequence[tuple[int, Description]]) -> None:
-    """Raise BackendError where sub-environments differ in a space, with the first two that do."""
-    first_index, first = descriptions[0]
-    for index, other in descriptions:
-        other.check(index)
-        for what in ("observation_space", "action_space"):
-            if getattr(other, what) != getattr(first, what):
-                raise BackendError(
-                    f"all sub-environments need the same {what}: sub-environment {first_index} has "
-                    f"{getattr(first, what)}, sub-environment {index} has {getattr(other, what)}; "
-                    "wrap them so that they agree, or build a vector of each",
-                    env_ids=(first_index, index),
-                )

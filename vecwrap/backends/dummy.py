@@ -7,12 +7,14 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from vecwrap.backends.base import Backend, Description, Factory, refuse_unequal
+from vecwrap.backends.base import Backend, Factory
+from vecwrap.backends.description import Description, refuse_unequal
 from vecwrap.backends.local import LocalRows
 from vecwrap.batch import Batch
 from vecwrap.contract import Frames, IntArray
+from vecwrap.failure import Failure
 from vecwrap.slots import Slots
-from vecwrap.sub_env import Failure, Takeover
+from vecwrap.sub_env import Takeover
 
 __all__ = ["DummyBackend"]
 

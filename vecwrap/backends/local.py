@@ -11,8 +11,9 @@ import gymnasium
 import numpy as np
 
 from vecwrap.contract import Autoreset, Frames
+from vecwrap.failure import Failure, make_failure
 from vecwrap.slots import Slots
-from vecwrap.sub_env import Failure, SubEnv, Takeover, make_failure
+from vecwrap.sub_env import SubEnv, Takeover
 
 __all__ = ["LocalRows"]
 

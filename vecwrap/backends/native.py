@@ -17,12 +17,13 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from vecwrap import batch as batches
-from vecwrap.backends.base import Backend, Description, Factory
+from vecwrap.backends.base import Backend, Factory
+from vecwrap.backends.description import Description
 from vecwrap.backends.local import LocalRows
 from vecwrap.batch import Batch, object_array
 from vecwrap.contract import Autoreset, BoolArray, Frames, Infos, IntArray, StepResult
 from vecwrap.errors import ArgumentError, PlanError, VecwrapError
-from vecwrap.sub_env import Failure, make_failure
+from vecwrap.failure import Failure, make_failure
 from vecwrap.vec_env import VecEnv
 
 __all__ = ["NativeBackend", "refuse_other_mode"]

@@ -17,8 +17,9 @@ import numpy as np
 from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode
 
-from vecwrap.backends.base import Description, Factory, refuse_unequal
+from vecwrap.backends.base import Factory
 from vecwrap.backends.cores import usable_cores
+from vecwrap.backends.description import Description, refuse_unequal
 from vecwrap.backends.lane import ORDERED, Lane
 from vecwrap.backends.launch import check_start_method
 from vecwrap.backends.link import LOOK, Expected, Link, end_workers
@@ -29,10 +30,12 @@ from vecwrap.backends.spinning import Spinner
 from vecwrap.backends.worker import allocate_shared, decode, encode
 from vecwrap.backends.workers import WorkerBackend, check_limits, share_out
 from vecwrap.batch import Batch
+from vecwrap.columns import Arena
 from vecwrap.contract import Autoreset, Frames, IntArray
 from vecwrap.errors import ArgumentError, BackendError, PlanError, VecwrapError
-from vecwrap.slots import Arena, Slots
-from vecwrap.sub_env import Failure, Takeover
+from vecwrap.failure import Failure
+from vecwrap.slots import Slots
+from vecwrap.sub_env import Takeover
 
 __all__ = ["ProcessBackend"]
 

@@ -20,7 +20,7 @@ from gymnasium.vector import AutoresetMode
 
 from vecwrap.backends.actor import Reply, unpack
 from vecwrap.backends.actor_link import ActorLink, Call, fetch, has_answered, wait
-from vecwrap.backends.base import Description, Factory, refuse_unequal
+from vecwrap.backends.base import Factory
 from vecwrap.backends.cluster import (
     Cluster,
     Node,
@@ -30,6 +30,7 @@ from vecwrap.backends.cluster import (
     local_cpus,
     refuse_without_ray,
 )
+from vecwrap.backends.description import Description, refuse_unequal
 from vecwrap.backends.host import host_class
 from vecwrap.backends.launch import ONE_THREAD
 from vecwrap.backends.link import LOOK
@@ -41,8 +42,9 @@ from vecwrap.backends.workers import WorkerBackend, check_limits
 from vecwrap.batch import Batch, tree_map
 from vecwrap.contract import Autoreset, Frames, IntArray
 from vecwrap.errors import ArgumentError, BackendError, PlanError, VecwrapError
+from vecwrap.failure import Failure
 from vecwrap.slots import Slots
-from vecwrap.sub_env import Failure, Takeover
+from vecwrap.sub_env import Takeover
 
 __all__ = ["RayBackend"]
 

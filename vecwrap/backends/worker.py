@@ -36,16 +36,19 @@ from typing import Any, TypeVar
 import cloudpickle
 import numpy as np
 
-from vecwrap.backends.base import Description, Factory
+from vecwrap.backends.base import Factory
 from vecwrap.backends.bell import Bell
 from vecwrap.backends.channel import receive_descriptor
+from vecwrap.backends.description import Description
 from vecwrap.backends.filters import adopt
 from vecwrap.backends.lane import LaneOfWorker, Words, lanes
 from vecwrap.backends.memory import SharedBlock
+from vecwrap.columns import Arena
 from vecwrap.contract import Autoreset
 from vecwrap.errors import CastWarning
-from vecwrap.slots import Arena, Slots
-from vecwrap.sub_env import Failure, SubEnv, Takeover, make_failure
+from vecwrap.failure import Failure, make_failure
+from vecwrap.slots import Slots
+from vecwrap.sub_env import SubEnv, Takeover
 
 __all__ = ["CouldNotMake", "Worker", "WorkerInit", "allocate_shared", "decode", "encode", "serve", "start"]
 

@@ -18,13 +18,15 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import cloudpickle
 
-from vecwrap.backends.base import Backend, Description, Factory, refuse_unequal
+from vecwrap.backends.base import Backend, Factory
 from vecwrap.backends.cores import usable_cores
+from vecwrap.backends.description import Description, refuse_unequal
 from vecwrap.backends.filters import named
 from vecwrap.backends.worker import WorkerInit
 from vecwrap.contract import IntArray
 from vecwrap.errors import BackendError, PlanError, VecwrapError
-from vecwrap.sub_env import Failure, Takeover
+from vecwrap.failure import Failure
+from vecwrap.sub_env import Takeover
 
 __all__ = ["AnyWorker", "WorkerBackend", "check_limits", "share_out"]
 

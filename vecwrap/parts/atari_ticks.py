@@ -19,7 +19,7 @@ from vecwrap.errors import PlanError
 from vecwrap.parts.atari_image import Image, PooledImage, palette, resized
 from vecwrap.parts.atari_settings import Pooling, layers_of
 from vecwrap.parts.opencv import load_cv2
-from vecwrap.sub_env import Tap
+from vecwrap.tap import Tap
 
 __all__ = ["Direct", "Player", "ThroughStep", "obstacle"]
 

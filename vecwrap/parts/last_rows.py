@@ -8,9 +8,9 @@ import numpy as np
 from gymnasium import spaces
 
 from vecwrap.batch import Batch, copy, object_array, scatter, take, tree_map
+from vecwrap.columns import make_column
 from vecwrap.contract import IntArray
 from vecwrap.errors import CheckpointError
-from vecwrap.slots import make_column
 
 __all__ = ["LastRows"]
 

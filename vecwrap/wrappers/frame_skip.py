@@ -12,7 +12,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from vecwrap.errors import PlanError, did_you_mean
 from vecwrap.parts.atari_settings import check_skip
-from vecwrap.sub_env import float_reward
+from vecwrap.tap import float_reward
 
 __all__ = ["FrameSkip"]
 

@@ -1,0 +1,61 @@
+"""An exception of a sub-environment in a form that can be sent to another process."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from vecwrap.errors import RemoteTraceback, SubEnvError, text_of
+
+__all__ = ["Failure", "make_failure"]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception of a sub-environment in a form that can be sent: the error's fields, and the traceback as text."""
+
+    index: int
+    seed: int | None
+    episode: int
+    step: int
+    action: Any
+    during: str
+    kind: str
+    message: str
+    traceback: str
+    note: str = ""  # what was done about it
+    stepped: bool = False  # the step itself was done, and its row is whole but for the reset that failed after it
+    cause: BaseException | None = field(default=None, compare=False)
+
+    def error(self) -> SubEnvError:
+        """Give the SubEnvError that says all this."""
+        place = f" of its episode {self.episode}, after {self.step} steps" if self.episode else ""
+        remedy = (
+            "\nThe others are unharmed; reset this one before it is stepped again." if self.during == "step" else ""
+        )
+        action = f" on action {self.action!r}" if self.during == "step" else ""
+        seed = "unseeded" if self.seed is None else f"seed {self.seed}"
+        error = SubEnvError(
+            f"sub-environment {self.index} ({seed}) raised {self.kind} in {self.during}{place}{action}: {self.message}"
+            f"{self.note}{remedy}",
+            index=self.index,
+            seed=self.seed,
+            episode=self.episode,
+            step=self.step,
+            action=self.action,
+            during=self.during,
+            kind=self.kind,
+        )
+        error.__cause__ = self.cause or RemoteTraceback(self.traceback)
+        return error
+
+    def without_cause(self) -> Failure:
+        """Give the form that travels: exceptions of an environment need not survive pickling."""
+        return replace(self, cause=None)
+
+
+def make_failure(index: int, error: BaseException) -> Failure:
+    """Say that a factory raised."""
+    text = "".join(traceback.format_exception(error))
+    return Failure(index, None, 0, 0, None, "make", type(error).__name__, text_of(error), text, cause=error)
