@@ -1,6 +1,8 @@
 """The face: seeds, masks, actions, send and recv, what is shown again, and what it tells of itself."""
 
 import gc
+import pickle
+import threading
 
 import gymnasium
 import numpy as np
@@ -172,6 +174,26 @@ def test_an_error_carries_what_the_others_gave():
     assert isinstance(error.__cause__, RuntimeError)
     with pytest.raises(ResetNeeded, match=r"\[0, 2\]"):
         env.step([0, 0, 0])
+
+
+def test_an_error_leaves_a_process_whole():
+    env = DummyBackend([toy(end=0)] * 3)
+    env.reset(seed=1)
+    env.set_attr("raise_in", "step", indices=[0, 2])
+    with pytest.raises(SubEnvError) as caught:
+        env.step([0, 1, 0])
+    error = caught.value
+    error.__cause__.lock = threading.Lock()  # exceptions of an environment need not survive pickling
+    got = pickle.loads(pickle.dumps(error))
+    assert type(got) is SubEnvError
+    assert str(got) == str(error)
+    for name in ("index", "seed", "episode", "step", "action", "during", "kind"):
+        assert getattr(got, name) == getattr(error, name)
+    assert_same(got.others, error.others)
+    assert got.failures[0] is got
+    assert got.failures[1].index == 2
+    assert "asked to raise in step" in str(got.__cause__)
+    assert "Traceback" in str(got.__cause__)
 
 
 def test_an_error_under_batch_size_leaves_the_other_rows_to_be_received():

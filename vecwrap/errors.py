@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable
 from typing import Any
 
@@ -188,6 +189,13 @@ class SubEnvError(VecwrapError, RuntimeError):
         self.kind = kind
         self.others: tuple[Any, ...] | None = None
         self.failures: tuple[SubEnvError, ...] = (self,)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let it leave a process, a pool's for instance; of what the environment raised, the traceback as text."""
+        cause = self.__cause__
+        if cause is not None and not isinstance(cause, RemoteTraceback):
+            cause = RemoteTraceback("".join(traceback.format_exception(cause)))
+        return type(self).__new__, (type(self), *self.args), {**vars(self), "__cause__": cause}
 
 
 class NotFiniteError(VecwrapError, ValueError):

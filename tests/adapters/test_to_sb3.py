@@ -127,6 +127,30 @@ def test_options_of_another_number_are_refused():
     venv.close()
 
 
+class RefusesOnce(ToyEnv):
+    """Raises in the first reset that brings options, and tells with which options it began."""
+
+    refused = False
+
+    def reset(self, *, seed=None, options=None):
+        if options and not RefusesOnce.refused:
+            RefusesOnce.refused = True
+            raise RuntimeError("once")
+        observation, info = super().reset(seed=seed, options=options)
+        return observation, {**info, "level": (options or {}).get("level", -1)}
+
+
+def test_options_of_each_survive_the_loss_of_a_row_that_was_reset_with_them():
+    RefusesOnce.refused = False
+    venv = adapted([RefusesOnce] * 3, backend="dummy", on_failure="restart")
+    venv.set_options([{"level": 5}, {"level": 6}, {"level": 7}])
+    venv.reset()
+    assert RefusesOnce.refused
+    assert [info["level"] for info in venv.reset_infos] == [5, 6, 7]
+    assert venv.reset_infos[0].keys() == {*venv.reset_infos[1], "restarted"}
+    venv.close()
+
+
 @BACKENDS
 @pytest.mark.parametrize("copy", [True, False])
 def test_arrays_are_ones_own(backend, copy):

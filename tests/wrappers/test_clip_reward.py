@@ -40,6 +40,16 @@ def test_equals_the_function_on_each_reward_of_a_single_environment(mode, bounds
     env.close()
 
 
+@pytest.mark.parametrize(("mode", "expected"), [("next_step", [0.5, 0.5, 0, 0.5]), ("episodic", [0.5, 0.5, 0, 0])])
+def test_a_row_in_which_nothing_was_done_pays_nothing_whatever_the_bounds(mode, expected):
+    inner = DummyBackend([lambda: gymnasium.wrappers.TimeLimit(ToyEnv(), 2)] * 2, autoreset=mode)
+    env = ClipReward(inner, low=0.5)
+    _, _ = env.reset(seed=1)
+    paid = [env.step([0, 0])[1] for _ in range(4)]
+    assert [min(rewards[0], 0.5) for rewards in paid] == expected
+    env.close()
+
+
 def test_the_sign_equals_that_of_baselines_as_sb3_has_it():
     atari_wrappers = pytest.importorskip("stable_baselines3.common.atari_wrappers")
     env = ClipReward(DummyBackend(factories()))

@@ -21,7 +21,7 @@ class ClipReward(VecEnvWrapper):
     paid, wherever the monitor stands.
 
     At an episode's end:
-        The last reward is clipped like every other.
+        The last reward is clipped like every other. A row in which nothing was done pays nothing, whatever ``low`` is.
 
     Args:
         env: what it wraps.
@@ -56,8 +56,8 @@ class ClipReward(VecEnvWrapper):
         self.high = high
 
     def on_step(self, step: StepResult) -> None:
-        """Clip ``rewards``, and leave ``raw_rewards`` alone."""
+        """Clip ``rewards`` where something was done, and leave ``raw_rewards`` alone."""
         if self.low is None and self.high is None:
             step.rewards = np.sign(step.rewards)
         else:
-            step.rewards = np.clip(step.rewards, self.low, self.high)
+            step.rewards = np.where(step.acted, np.clip(step.rewards, self.low, self.high), step.rewards)
