@@ -77,7 +77,9 @@ def _imports(value: Any, source: Source) -> Iterator[tuple[str, str]]:
     elif isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _imports(key, source.at(key))
-            yield from _imports(inner, source.at(key))
+            stands_for_a_layer = source.steps == ("eval", "wrappers") and str(key).isdigit() and isinstance(inner, str)
+            read = LayerSpec.parse(inner, source.at(key)) if stands_for_a_layer else inner
+            yield from _imports(read, source.at(key))
     elif isinstance(value, (list, tuple)):
         for index, inner in enumerate(value):
             yield from _imports(inner, source.at(index))
