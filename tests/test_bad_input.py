@@ -217,6 +217,20 @@ def test_a_layer_that_cannot_be_pickled_names_the_captured_variable() -> None:
     assert 'the captured variable "connection" is a lock' in text
 
 
+class Away(gymnasium.Env[Any, Any]):
+    observation_space = action_space = gymnasium.spaces.Discrete(2)
+
+    @property
+    def spec(self) -> Any:  # type: ignore[override]
+        raise ConnectionError("the server is away")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_environment_that_cannot_be_described(backend: str) -> None:
+    with pytest.raises(SubEnvError, match="sub-environment 0 .* raised ConnectionError in make: the server is away"):
+        vecwrap.build(Away, n=2, backend=backend)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_environment_without_a_space(backend: str) -> None:
     text = message_of(BackendError, NoSpace, 2, backend=backend)

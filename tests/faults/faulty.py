@@ -66,6 +66,7 @@ class Faulty(gymnasium.Env):
     observation_space = spaces.Dict({"a": spaces.Box(0, 1, (2,), np.float64), "b": spaces.Box(0, 255, (3,), np.uint8)})
     action_space = spaces.Discrete(3)
     bonus = 0.0
+    closed = False
 
     def __init__(self, folder=None, index=0, end=0.15):
         self.folder, self.index, self.end = folder, index, end
@@ -92,12 +93,14 @@ class Faulty(gymnasium.Env):
         return {"a": self.np_random.random(2), "b": self.np_random.integers(0, 256, 3, dtype=np.uint8)}
 
     def reset(self, *, seed=None, options=None):
+        assert not self.closed, "reset after it was closed"
         super().reset(seed=seed)
         self.point("reset")
         self.steps = 0
         return self.observation(), {"opened": int(self.np_random.integers(100))}
 
     def step(self, action):
+        assert not self.closed, "stepped after it was closed"
         self.point("step")
         self.steps += 1
         observation, info = self.observation(), {"steps": self.steps}
@@ -116,11 +119,13 @@ class Faulty(gymnasium.Env):
 
     def call_me(self, kind=None):
         """For ``call``."""
+        assert not self.closed, "called after it was closed"
         if kind is not None:
             fail(kind)
         return self.index
 
     def close(self):
+        self.closed = True
         self.point("close")
 
 
@@ -136,4 +141,4 @@ def forget(folder):
 
 
 def factories(folder, num_envs, **keywords):
-    return [partial(Faulty, str(folder), i, **keywords) for i in range(num_envs)]
+    return [partial(Faulty, folder and str(folder), i, **keywords) for i in range(num_envs)]

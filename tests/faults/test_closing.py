@@ -5,14 +5,16 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from functools import partial
 from pathlib import Path
 
 import pytest
-from gymnasium.error import ClosedEnvironmentError
+from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
 
 from tests.faults.faulty import Faulty, ask, factories
 from tests.waiting import LONG, gone, until
+from vecwrap.backends import link
 from vecwrap.backends.bell import Bell
 from vecwrap.backends.channel import Channel
 from vecwrap.backends.dummy import DummyBackend
@@ -45,6 +47,17 @@ class Gated(Faulty):
     def wait(self):
         self.pass_a_gate()
         return "waited"
+
+
+class Wordy(Faulty):
+    """Says more than a socket's buffer takes."""
+
+    words = "word " * 200_000
+
+    def step(self, action):
+        result = super().step(action)
+        result[4]["words"] = self.words
+        return result
 
 
 def test_a_wait_that_times_out_can_be_repeated_and_gives_what_it_would_have_given(backend, tmp_path):
@@ -228,10 +241,10 @@ def interrupted(target, name, monkeypatch, *, after=False):
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_worker_whose_loss_is_interrupted_is_lost_in_the_next_wait(backend, after, monkeypatch):
-    with backend([Faulty] * 2, workers=2, on_failure="restart") as env:
+def test_a_worker_whose_loss_is_interrupted_is_lost_in_the_next_wait(backend, after, tmp_path, monkeypatch):
+    with backend(factories(tmp_path, 2), workers=2, on_failure="restart") as env:
         env.reset(seed=1)
-        os.kill(env.health().workers[0].pid, signal.SIGKILL)
+        ask(tmp_path, 0, "step", "kill")
         env.step_async([0, 0])
         interrupted(env, "_book_loss", monkeypatch, after=after)
         with pytest.raises(KeyboardInterrupt):
@@ -241,10 +254,75 @@ def test_a_worker_whose_loss_is_interrupted_is_lost_in_the_next_wait(backend, af
         assert env.step([0, 0])[0]["a"].shape == (2, 2)
 
 
-def test_a_worker_whose_start_is_interrupted_is_started_by_the_next_wait(backend, monkeypatch):
-    with backend([Faulty] * 2, workers=2, on_failure="restart") as env:
+@pytest.mark.parametrize("after", [False, True])
+def test_a_close_that_is_interrupted_is_finished_by_the_next_one(backend, after, tmp_path, monkeypatch):
+    before = Holdings.now()
+    env = backend(factories(tmp_path, 3), workers=2)
+    env.reset(seed=1)
+    ask(tmp_path, 0, "close", "hang")
+    pids = [worker.pid for worker in env.health().workers]
+    interrupted(link, "_drain", monkeypatch, after=False)
+    interrupted(env, "_give_memory_back", monkeypatch, after=after)
+    with pytest.raises(KeyboardInterrupt):
+        env.close()
+    with pytest.raises(ClosedEnvironmentError):
+        env.step([0, 0, 0])
+    env.close(terminate=True)
+    env.close()
+    assert_nothing_left(before, before)
+    assert gone(pids)
+
+
+def test_of_two_threads_that_wait_for_the_same_rows_none_waits_for_ever(backend, tmp_path):
+    with backend([partial(Gated, tmp_path)] * 2, workers=2) as env:
         env.reset(seed=1)
-        os.kill(env.health().workers[0].pid, signal.SIGKILL)
+        env.step_async([0, 0])
+        told = []
+
+        def wait():
+            try:
+                told.append(len(env.step_wait()))
+            except Exception as error:
+                told.append(type(error))
+
+        threads = [threading.Thread(target=wait) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        (tmp_path / "1").touch()
+        for thread in threads:
+            thread.join(LONG)
+        assert not any(thread.is_alive() for thread in threads), "one waits for what the other has taken"
+        assert 5 in told
+        assert set(told) <= {5, NoAsyncCallError}
+
+
+def test_an_answer_that_waited_to_be_read_longer_than_its_limit_is_no_hang(backend):
+    """More than the socket's buffer takes, so the worker is held up for as long as the parent is away."""
+    with backend([partial(Wordy, end=0.0)] * 2, workers=2, step_timeout=0.5) as env:
+        env.reset(seed=1)
+        for _ in range(2):
+            env.step_async([0, 0])
+            time.sleep(0.7)
+            assert env.step_wait()[4]["words"].tolist() == [Wordy.words] * 2
+
+
+def test_what_has_a_limit_has_it_also_behind_what_has_none(backend):
+    """A call, which may take as long as it likes, hangs and is interrupted; the step that follows may not."""
+    with backend([Faulty] * 2, workers=2, step_timeout=0.5) as env:
+        env.reset(seed=1)
+        env.call_async("call_me", "hang")
+        with pytest.raises(TimeoutError):
+            env.call_wait(timeout=0.01)
+        env._pending = None  # as after an interrupt, where nobody takes the call up again
+        env.step_async([0, 0])
+        with pytest.raises(BackendError, match=r"did not answer within step_timeout=0.5 s"):
+            env.step_wait(timeout=LONG / 6)
+
+
+def test_a_worker_whose_start_is_interrupted_is_started_by_the_next_wait(backend, tmp_path, monkeypatch):
+    with backend(factories(tmp_path, 2), workers=2, on_failure="restart") as env:
+        env.reset(seed=1)
+        ask(tmp_path, 0, "step", "kill")
         env.step_async([0, 0])
         for name in ("_launch", "_initiate", "_attach"):
             interrupted(env, name, monkeypatch, after=True)
@@ -256,10 +334,11 @@ def test_a_worker_whose_start_is_interrupted_is_started_by_the_next_wait(backend
 
 def test_nothing_is_heard_of_a_worker_that_was_interrupted_in_the_middle_of_an_answer(backend, monkeypatch):
     """Of what lies in shared memory one row was taken already, so that the next one would be taken for another."""
-    with backend([Faulty] * 3, workers=1, batch_size=1, on_failure="restart") as env:
+    with backend([partial(Faulty, end=0.0)] * 3, workers=1, batch_size=1, on_failure="restart") as env:
         env.reset(seed=1)
         if not backend.shared:
             pytest.skip("there is nothing in shared memory")
+        env.step([0, 0, 0])  # from now on it is known which infos there are, and they lie in shared memory too
         lane = env._workers[0].lane
         env.send([0, 0, 0])
 

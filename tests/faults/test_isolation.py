@@ -1,11 +1,16 @@
 """Environments that do what they should not: each works as on dummy, or gives an error that names it."""
 
+import asyncio
+import contextlib
+import gc
 import os
 import resource
 import signal
 import sys
 import threading
 import time
+from functools import partial
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -17,6 +22,7 @@ from tests.waiting import gone
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.backends.worker import Worker
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.testing.compare import assert_same
 from vecwrap.testing.leftovers import Holdings, assert_nothing_left
@@ -66,6 +72,7 @@ class Closes(Faulty):
 
     def step(self, action):
         self.close()
+        self.closed = False  # it does not mind
         return super().step(action)
 
 
@@ -168,6 +175,7 @@ A, B = np.zeros(2), np.zeros(3, np.uint8)
         (raising(Unpicklable), "an exception with a lock in it"),
         (raising(Speechless), "its message cannot be shown"),
         (raising(SystemExit), "raised SystemExit in step"),
+        (raising(asyncio.CancelledError), "raised CancelledError in step"),
         (giving(observation={"a": np.zeros(3), "b": B}), "observation['a']: expected shape (2,), got shape (3,)"),
         (giving(observation={"a": A, "b": np.zeros(1, np.uint8)}), "expected shape (3,), got shape (1,)"),
         (giving(observation={"a": A, "b": np.zeros(3)}), "expected dtype uint8, got float64, which is of another kind"),
@@ -191,6 +199,67 @@ def test_it_is_an_error_that_names_the_sub_environment(backend, make, words):
         assert words in str(caught.value)
         assert caught.value.others[4]["env_id"].tolist() == [0, 2]
         env.reset(seed=1)
+
+
+class Stubborn(Faulty):
+    """Cannot be closed."""
+
+    def close(self):
+        super().close()
+        if self.folder is not None:
+            Path(self.folder, f"{self.index} closed").touch()
+        raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize("backend", ALL)
+def test_one_that_cannot_be_closed_keeps_no_other_open(backend, tmp_path):
+    env = backend([partial(Stubborn, str(tmp_path), i) for i in range(3)])
+    with contextlib.suppress(asyncio.CancelledError):
+        env.close()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["0 closed", "1 closed", "2 closed"]
+
+
+class Threaded(Faulty):
+    """Has a thread that never ends, and ends its worker by a fault of the worker's own."""
+
+    def step(self, action):
+        threading.Thread(target=threading.Event().wait).start()
+        return super().step(action)
+
+    def call_me(self, kind=None):
+        worker = next(one for one in gc.get_objects() if isinstance(one, Worker))
+        worker.answer_all = worker._answer = None
+
+
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_a_worker_that_ends_amiss_ends_with_all_its_threads(backend):
+    with backend([Threaded] * 2, workers=1) as env:
+        env.reset(seed=1)
+        env.step([0, 0])
+        env.call("call_me", indices=[0])
+        with pytest.raises(BackendError, match="'NoneType' object is not callable"):
+            env.call("call_me", indices=[0])
+
+
+class Forking(Faulty):
+    """Its copies leave in ways that are meant for a process of their own."""
+
+    def step(self, action):
+        if action and os.fork() == 0:
+            if action == 1:
+                sys.exit(0)
+            return super().step(2)  # or do not leave at all
+        return super().step(action)
+
+
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_a_copy_that_an_environment_forks_off_answers_nothing(backend):
+    before = Holdings.now()
+    with backend([Forking] * 3, workers=1) as env, DummyBackend([Faulty] * 3) as twin:
+        assert_same(twin.reset(seed=1), env.reset(seed=1), "reset")
+        for actions in ([0, 1, 0], [0, 0, 2], [1, 2, 1], [0, 0, 0], [0, 0, 0]):
+            assert_same(twin.step(actions), env.step(actions), str(actions))
+    assert_nothing_left(before, before)
 
 
 class Lock(Faulty):

@@ -8,13 +8,15 @@ from itertools import cycle, product
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.error import ResetNeeded
 
-from tests.faults.faulty import DEATHS, IN_STEP_OF_A_WORKER
+from tests.faults.faulty import DEATHS, IN_STEP_OF_A_WORKER, Faulty, ask, factories
 from tests.faults.trial import Trial
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.errors import BackendError
+from vecwrap.errors import BackendError, SubEnvError
+from vecwrap.testing import assert_same
 from vecwrap.testing.leftovers import Holdings, assert_nothing_left
 
 BACKENDS = [DummyBackend, SubprocessBackend, ShmemBackend]
@@ -88,6 +90,105 @@ def test_a_death_at_any_point_loses_the_rows_of_its_worker(backend, mode, worker
     play_on(trial, 6)
     trial.close()
     assert_nothing_left(before, before)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_what_could_not_be_made_at_the_first_try_is_another_one_all_the_same(backend, mode, tmp_path):
+    """Nothing is ever asked of the one that was closed; a row that is out waits for the new one."""
+    streams = []
+    for kind in (DummyBackend, backend):
+        folder = tmp_path / kind.name
+        folder.mkdir()
+        options = {} if kind is DummyBackend else {"workers": 1, "start_method": "forkserver"}
+        env = kind(factories(folder, 3), autoreset=mode, on_failure="restart", restart_backoff=0.01, **options)
+        stream = [env.reset(seed=[5, 6, 7])]
+        for asked in ({"step": "raise", "make": "raise"}, {}, {"reset": "raise", "make": "raise"}):
+            for point, fault in asked.items():
+                ask(folder, 2, point, fault)
+            if "reset" in asked:
+                stream.append(env.reset(seed=[8, 9, 10]))
+            for _ in range(4):
+                if mode in ("disabled", "episodic") and (over := env._ended | env.slots.terminations).any():
+                    stream.append(env.reset(options={"reset_mask": np.array(over)}))
+                stream.append(env.step([0, 1, 2]))
+            stream.append(env.get_attr("bonus"))  # which waits until it is there again
+        health = env.health()
+        stream.append((health.restarts, health.lost_episodes))
+        env.close()
+        streams.append(stream)
+    assert_same(*streams)
+    assert streams[0][-1][0][2] == 4
+
+
+@pytest.mark.parametrize("mode", ["next_step", "disabled", "episodic"])
+def test_a_row_that_is_home_is_handed_out_though_nothing_is_made_anew_for_it(mode, tmp_path):
+    """Row by row: the first is lost and tells of it, then nothing can be made in its place, then the others come."""
+    policy = {"on_failure": "restart", "max_restarts": 1, "restart_backoff": 0.0}
+    env = DummyBackend(factories(tmp_path, 3, end=0.0), autoreset=mode, batch_size=3, **policy)
+    env.reset(seed=1)
+    ask(tmp_path, 0, "step", "raise")
+    ask(tmp_path, 0, "make", "raise")
+    _, rewards, _, truncations, infos = env.step([1, 1, 1])
+    assert truncations.tolist() == [True, False, False]
+    assert (rewards != 0).tolist() == [False, True, True]
+    assert infos["_restarted"].tolist() == [True, False, False]
+    with pytest.raises(ResetNeeded, match=r"\[0\] have ended or failed"):
+        env.step([1, 1, 1])
+    env.close()
+
+
+class Unready(Faulty):
+    """Has a setter that works in a running episode alone."""
+
+    level = property(lambda self: 0, lambda self, value: self.set_level())
+
+    def set_level(self):
+        if not hasattr(self, "steps"):
+            raise ConnectionError("reset first")
+
+
+@pytest.mark.parametrize("kind", ["raise", "kill"])
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_what_cannot_be_set_again_is_said_and_no_end_of_the_worker(backend, kind, tmp_path):
+    makers = [partial(Unready, str(tmp_path), i) for i in range(2)]
+    with backend(makers, workers=1, on_failure="restart", max_restarts=2, restart_backoff=0.0) as env:
+        env.reset(seed=1)
+        env.set_attr("level", 3)
+        ask(tmp_path, 1, "step", kind)
+        with pytest.raises(SubEnvError, match="raised ConnectionError in make: reset first"):
+            env.step([0, 0])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_seed_that_no_reset_was_tried_with_is_used_as_it_is(backend, tmp_path):
+    with (
+        backend(factories(tmp_path, 2), autoreset="disabled", on_failure="restart") as env,
+        DummyBackend(factories(None, 2)) as twin,
+    ):
+        env.reset(seed=1)
+        ask(tmp_path, 1, "step", "raise")
+        ask(tmp_path, 1, "make", "raise")
+        assert env.step([0, 0])[3].tolist()[1]
+        assert_same(env.reset(seed=7)[0], twin.reset(seed=7)[0])
+        assert env.health().restarts.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_nothing_is_called_of_what_could_not_be_made_anew(backend, tmp_path):
+    env = backend(factories(tmp_path, 2), on_failure="restart", max_restarts=1, restart_backoff=0.0)
+    env.reset(seed=1)
+    ask(tmp_path, 1, "step", "raise")
+    ask(tmp_path, 1, "make", "raise")
+    with pytest.raises(SubEnvError, match="sub-environment 1 .*asked to raise") as caught:
+        env.step([0, 0])
+    assert caught.value.others[4]["env_id"].tolist() == [0]
+    for call in (lambda: env.call("call_me"), lambda: env.get_attr("bonus"), lambda: env.set_attr("bonus", 1.0)):
+        with pytest.raises(ResetNeeded, match=r"sub-environments \[1\] were lost and could not be made anew; a reset"):
+            call()
+    assert env.call("call_me", indices=[0]) == (0,)
+    assert "could not be made anew" in env.state_dict()["sub_envs_missing"]
+    env.close()
 
 
 @pytest.mark.parametrize(("backend", "kind"), [(SubprocessBackend, "stop"), (ShmemBackend, "hang")])  # more below

@@ -27,7 +27,7 @@ from vecwrap.backends.recovery import Recovery, Reset
 from vecwrap.backends.restarts import Health, Restarts, WorkerHealth, check_policy
 from vecwrap.batch import Batch
 from vecwrap.contract import Autoreset, BoolArray, Frames, IntArray, StepResult
-from vecwrap.errors import ArgumentError, BackendError, PlanError, ResetNeededError, SubEnvError, VecwrapError
+from vecwrap.errors import ArgumentError, BackendError, PlanError, ResetNeededError, SubEnvError
 from vecwrap.failure import Failure
 from vecwrap.slots import Slots
 from vecwrap.sub_env import Takeover
@@ -83,6 +83,7 @@ class Backend(VecEnv):
     name: ClassVar[str] = "backend"
     is_engine: ClassVar[bool] = False  # whose sub-environments layers do not ask
     workers: int = 0
+    _open: bool = False  # whether something is to be stopped; also while that was interrupted
 
     def __init__(
         self,
@@ -141,7 +142,7 @@ class Backend(VecEnv):
         self._due: dict[int, float] = {}  # sub-environments that are lost, and when they are to be made anew
         self._gone: set[int] = set()  # those that could not be made anew
         self.slots: Slots
-        self.closed = False
+        self.closed, self._open = False, True
         try:
             self._adopt(self._start(factories))
             if hasattr(self, "slots"):
@@ -257,9 +258,6 @@ class Backend(VecEnv):
         self._latest = step.observations
         # Last, and all three at once: who is interrupted before waits again, for the same rows.
         self._out, self._ready, self._failed = out, left, []
-        if self._due:
-            with contextlib.suppress(VecwrapError):  # it is said with the next call; what has come is not held back
-                self._make_due_anew()
         return step
 
     def _note_failures(self) -> tuple[SubEnvError, ...]:
@@ -348,7 +346,8 @@ class Backend(VecEnv):
         self._due.update(dict.fromkeys(env_ids, due))
         out = [i for i in env_ids if i in self._out]
         for i in out:
-            recovery.lost_while_out(i)
+            if made:
+                recovery.lost_while_out(i)
         self._settle(out)
         return True
 
@@ -406,7 +405,7 @@ class Backend(VecEnv):
             return
         self._gone.add(i)
         self._ended[i] = self._any_ended = True
-        if i in self._out:
+        if i in self._out and i not in self._ready:
             self._failed.append(refused)
 
     def _wait_until_made(self, env_ids: Sequence[int]) -> None:
@@ -415,6 +414,11 @@ class Backend(VecEnv):
             assert self._recovery is not None
             time.sleep(max(0.0, min(pending) - self._recovery.restarts.clock()))
             self._make_due_anew()
+        if gone := sorted(self._gone.intersection(env_ids)):
+            raise ResetNeededError(
+                f"sub-environments {gone} were lost and could not be made anew; a reset tries it again, or leave them "
+                "out with indices"
+            )
 
     def _note_ends(self, step: StepResult) -> None:
         if self._any_ended:
@@ -592,7 +596,7 @@ class Backend(VecEnv):
             return None, "it has not been reset yet"
         try:
             states = list(self._call_now("state", [()] * self.num_envs, self.all_ids.tolist()))
-        except SubEnvError as error:
+        except (SubEnvError, ResetNeededError) as error:
             return None, str(error)
         for i, state in enumerate(states):
             state["ended"] = bool(self._ended[i])
@@ -641,11 +645,15 @@ class Backend(VecEnv):
             timeout: seconds to wait for the workers before they are killed; None means 5.
             terminate: do not ask, kill.
         """
-        if self.closed:
+        if not self._open:
             return
-        self.closed = True
+        self.closed, self._open = True, False
         self._pending = None
-        self._stop(5.0 if timeout is None else timeout, terminate)
+        try:
+            self._stop(5.0 if timeout is None else timeout, terminate)
+        except BaseException as error:
+            self._open = not isinstance(error, Exception)  # after an interrupt the next call goes on
+            raise
 
     @property
     def _root(self) -> Backend:  # type: ignore[override]
@@ -653,7 +661,7 @@ class Backend(VecEnv):
         return self
 
     def __del__(self) -> None:
-        if not getattr(self, "closed", True):
+        if self._open:
             self.close(terminate=True)
 
     @property  # type: ignore[misc]

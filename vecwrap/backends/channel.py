@@ -23,6 +23,9 @@ class Channel:
 
     Args:
         end: this end.
+
+    Attributes:
+        num_bytes: how many have been sent and received.
     """
 
     def __init__(self, end: socket.socket) -> None:
@@ -30,6 +33,7 @@ class Channel:
         self._socket.setblocking(False)
         self._to_send: deque[memoryview | int] = deque()  # bytes, and descriptors between them
         self._received = bytearray()
+        self.num_bytes = 0
 
     def fileno(self) -> int:
         """The descriptor, -1 after ``close``."""
@@ -78,6 +82,7 @@ class Channel:
                     sent = self._socket.send(first)
             except BlockingIOError:
                 return
+            self.num_bytes += sent
             if isinstance(first, int) or sent == len(first):
                 self._to_send.popleft()
             else:
@@ -100,6 +105,7 @@ class Channel:
             if not chunk:
                 raise EOFError
             self._received += chunk
+            self.num_bytes += len(chunk)
         return message
 
     def _layout(self) -> tuple[int, int] | None:

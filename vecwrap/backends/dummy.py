@@ -35,10 +35,9 @@ class DummyBackend(Backend):
 
     def _start(self, factories: Sequence[Factory]) -> Description:
         self.local = LocalRows(range(len(factories)), factories)
-        made = self.local.make(self.autoreset, debug=self.debug)
-        descriptions = [(i, Description.of(env)) for i, env in made.items()]
-        refuse_unequal(descriptions)
-        first = descriptions[0][1]
+        descriptions = self.local.make(self.autoreset, debug=self.debug)
+        refuse_unequal(list(descriptions.items()))
+        first = descriptions[0]
         self.slots = Slots(self.num_envs, first.observation_space, first.action_space)
         self.local.attach(self.slots)
         return first

@@ -69,6 +69,7 @@ class Link:
         self.messages = 0
         self.restarts = -1
         self._since = 0.0
+        self._num_bytes = 0
 
     def start(self, method: str, *, daemon: bool) -> None:
         """Start a process.
@@ -78,6 +79,7 @@ class Link:
         """
         self.process, self.channel, self.words = start_worker(method, daemon=daemon)
         self.expected.clear()
+        self._num_bytes = 0
         self.made = self.torn = False
         self._up = True
         self.restarts += 1
@@ -99,7 +101,7 @@ class Link:
             OSError: the worker is gone.
         """
         if expected is not None:
-            if not self.expected:
+            if self._limited() is None:
                 self._since = time.monotonic()
             self.expected.extend([expected] * answers)
         self.messages += 1
@@ -108,7 +110,7 @@ class Link:
     def ask(self, rows: list[int] | None, expected: Expected) -> None:
         """Ask for steps of these rows of it (None: all) through the lane."""
         assert self.lane is not None
-        if expected.seconds is not None and not self.expected:
+        if expected.seconds is not None and self._limited() is None:
             self._since = time.monotonic()
         # First, as in ``send``: an interrupt that comes in between must not leave an answer that nobody expects.
         self.expected.extend((expected,) * (1 if rows is None else len(rows)))
@@ -122,12 +124,24 @@ class Link:
             self._since = time.monotonic()
         return last
 
+    def note_bytes(self) -> None:
+        """Give it its whole time again where bytes have gone one way or the other since this was last called.
+
+        Who is away for longer than a limit finds answers that did not fit into the socket's buffer, and a worker that
+        was held up by that.
+        """
+        if self.channel.num_bytes != self._num_bytes:
+            self._num_bytes, self._since = self.channel.num_bytes, time.monotonic()
+
+    def _limited(self) -> Expected | None:
+        """The first answer that may take so long and no longer."""
+        return next((one for one in self.expected if one.seconds is not None), None)
+
     @property
     def deadline(self) -> float:
-        """When the next answer is overdue; infinity where nothing says so."""
-        if not self.expected or self.expected[0].seconds is None:
-            return math.inf
-        return self._since + self.expected[0].seconds
+        """When the next answer that has a limit is overdue; infinity where none has."""
+        limited = self._limited()
+        return math.inf if limited is None or limited.seconds is None else self._since + limited.seconds
 
     def end(self) -> tuple[str, str]:
         """End the process, if it still runs, and all that its environments started.

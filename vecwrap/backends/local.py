@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from vecwrap.backends.description import Description
 from vecwrap.contract import Autoreset, Frames
 from vecwrap.failure import Failure, make_failure
 from vecwrap.slots import Slots
@@ -60,19 +61,21 @@ class LocalRows:
         self._frames: Mapping[int, Frames] = dict.fromkeys(env_ids, Frames.NONE)
         self._frames_set: Mapping[int, Frames] = self._frames
 
-    def make(self, mode: Autoreset, *, debug: bool) -> dict[int, gymnasium.Env[Any, Any]]:
-        """Make them all; gives them by index.
+    def make(self, mode: Autoreset, *, debug: bool) -> dict[int, Description]:
+        """Make them all; gives what each says of itself, by index.
 
         Raises:
             SubEnvError: one raised.
         """
+        descriptions: dict[int, Description] = {}
         for i, factory in self._factories.items():
             try:
                 env = factory()
+                self._sub_envs[i] = SubEnv(i, env, mode, debug=debug)
+                descriptions[i] = Description.of(env)
             except (Exception, SystemExit) as error:
                 raise make_failure(i, error).error() from error
-            self._sub_envs[i] = SubEnv(i, env, mode, debug=debug)
-        return {i: sub_env.env for i, sub_env in self._sub_envs.items()}
+        return descriptions
 
     @property
     def sub_envs(self) -> list[SubEnv]:
@@ -149,7 +152,7 @@ class LocalRows:
             except BaseException as error:
                 during, action = ("step", actions[k]) if resets is None else ("reset", None)
                 job.failures.append(sub_envs[i].failure(error, during, action))
-                if not isinstance(error, (Exception, SystemExit)):  # an interrupt: nobody knows how far it got
+                if isinstance(error, KeyboardInterrupt):  # nobody knows how far it got
                     raise
             else:
                 job.done.append(i)
@@ -181,13 +184,14 @@ class LocalRows:
         return self._values, self._failures
 
     def close(self) -> None:
-        """Close them all, whatever they say; then raise the first error."""
+        """Close them all, whatever they say or interrupts them; then raise the first error."""
         self._jobs.clear()
         first: list[BaseException] = []
-        for sub_env in self._sub_envs.values():
+        while self._sub_envs:
+            sub_env = self._sub_envs.pop(next(iter(self._sub_envs)))
             try:
                 sub_env.close()
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
                 first = first or [error]
         if first:
             raise first.pop()  # and no frame holds it: it would keep the memory that its sub-environment looks into

@@ -154,8 +154,7 @@ class ProcessBackend(WorkerBackend[Link]):
             self._initiate(worker, init)
         if own:
             self.own = LocalRows(own, self._factories[own[0] :])
-            made = self.own.make(self.autoreset, debug=self.debug)
-            self._descriptions.update({i: Description.of(env) for i, env in made.items()})
+            self._descriptions.update(self.own.make(self.autoreset, debug=self.debug))
         self._await_made()
         first = self._descriptions[0]
         refuse_unequal(sorted(self._descriptions.items()))
@@ -431,6 +430,8 @@ class ProcessBackend(WorkerBackend[Link]):
         heard = [(link, descriptor) for descriptor, _ in events if (link := self._links.get(descriptor))]
         for worker, descriptor in heard:
             self._take_in(worker, descriptor)
+            if self._limited:
+                worker.note_bytes()
         now = time.monotonic()
         if now - self._looked > GLANCE:
             self._looked = now
@@ -571,7 +572,8 @@ class ProcessBackend(WorkerBackend[Link]):
         elif worker.torn:
             reason = f"{who} was interrupted in the middle of an answer, and was killed"
         elif late:
-            reason = f"{who} did not answer within {expected[0].limit}={expected[0].seconds:g} s, and was killed"
+            limited = next(one for one in expected if one.seconds is not None)
+            reason = f"{who} did not answer within {limited.limit}={limited.seconds:g} s, and was killed"
         else:
             reason = f"{who} died: {how}"
 

@@ -534,8 +534,7 @@ class RayBackend(WorkerBackend[ActorLink]):
     def _stop(self, timeout: float, terminate: bool) -> None:
         if os.getpid() != self._owner or self._cluster is None:
             return
-        actors, self._workers = self._workers, []
-        cluster, self._cluster = self._cluster, None
+        actors, cluster = self._workers, self._cluster
         if cluster.ray.is_initialized():
             handles = [actor.handle for actor in actors if actor.handle is not None]
             if not terminate:
@@ -544,6 +543,7 @@ class RayBackend(WorkerBackend[ActorLink]):
                     cluster.ray.wait(asked, num_returns=len(asked), timeout=min(timeout, 1e6))
             for handle in handles:
                 cluster.ray.kill(handle)
+        self._workers, self._cluster = [], None
         cluster.leave()
         if hasattr(self, "slots"):
             del self.slots

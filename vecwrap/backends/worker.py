@@ -28,7 +28,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
@@ -138,28 +138,73 @@ def serve(connection: Connection, parent: int) -> None:
         os.setpgid(0, 0)  # a group of its own, so that what environments start can be ended with it
     faulthandler.enable(2)  # a segmentation fault says where in Python it came from
     threading.Thread(target=_end_with_parent, args=(connection, parent), daemon=True).start()
-    _serve(connection)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    try:
+        _serve(_Parent(connection))
+    except BaseException:  # a fault of ours
+        traceback.print_exc()
+        _leave(1)
     if any(not thread.daemon and thread is not threading.main_thread() for thread in threading.enumerate()):
-        os._exit(0)  # an environment's thread that never ends would keep the process
+        _leave(0)  # an environment's thread that never ends would keep the process
 
 
-def _serve(connection: Connection) -> None:
+def _leave(code: int) -> None:
+    """End the process, whatever threads it has."""
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+class _ParentIsGone(Exception):
+    """Nobody is there to be heard or answered."""
+
+
+class _Parent:
+    """The way to the parent, whose end is told apart from what an environment raises."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def hear(self) -> tuple[Any, ...]:
+        """Wait for a message."""
+        with _parents_end():
+            data = self.connection.recv_bytes()
+        message: tuple[Any, ...] = decode(data)
+        return message
+
+    def tell(self, data: bytes) -> None:
+        """Send a message."""
+        with _parents_end():
+            self.connection.send_bytes(data)
+
+    def take_descriptor(self) -> int:
+        """Wait for an open file descriptor."""
+        with _parents_end():
+            return receive_descriptor(self.connection)
+
+
+@contextlib.contextmanager
+def _parents_end() -> Iterator[None]:
     try:
-        init = decode(connection.recv_bytes())
-        worker = start(init, lambda: Worker(connection, init))
-    except (EOFError, ConnectionError):
-        return
-    except CouldNotMake as reason:
-        connection.send_bytes(encode(("failed", [failure.without_cause() for failure in reason.failures])))
-        return
+        yield
+    except (EOFError, ConnectionError) as error:
+        raise _ParentIsGone from error
+
+
+def _serve(parent: _Parent) -> None:
+    worker: Worker | None = None
     try:
+        init: Any = parent.hear()
+        worker = start(init, lambda: Worker(parent, init))
         worker.answer_all()
-    except (EOFError, ConnectionError):  # the parent is gone
+    except CouldNotMake as reason:
+        parent.tell(encode(("failed", [failure.without_cause() for failure in reason.failures])))
+    except _ParentIsGone:
+        if worker is None:
+            return
         worker.close()
         _end_group()
-    else:
+    if worker is not None:
         worker.close()
 
 
@@ -185,23 +230,26 @@ class CouldNotMake(Exception):
 class Worker:
     """The sub-environments of a worker, and its answers; ``_send`` and ``_send_rows`` say which way these go."""
 
-    def __init__(self, connection: Any, init: WorkerInit) -> None:
-        self._connection = connection
+    def __init__(self, parent: Any, init: WorkerInit) -> None:
+        self._parent = parent
+        self._pid = os.getpid()
         self._each = init.each
         self._sub_envs: list[SubEnv] = []
         self._first_row = init.env_ids[0] if init.shared else 0
         self._rows = range(self._first_row, self._first_row + len(init.env_ids))
         self._lane: LaneOfWorker | None = None
         self._handled = 0  # messages since the slots were made
+        self._not_there: set[int] = set()  # rows whose sub-environment could not be made anew: they answer nothing
+        descriptions: list[Description] = []
         for i, factory in zip(init.env_ids, init.factories, strict=True):
             try:
                 env = factory()
-            except (Exception, SystemExit) as error:
+                self._sub_envs.append(SubEnv(i, env, init.autoreset, debug=init.debug))
+                descriptions.append(Description.of(env))
+            except BaseException as error:
                 self.close()
                 raise CouldNotMake([make_failure(i, error)]) from error
-            self._sub_envs.append(SubEnv(i, env, init.autoreset, debug=init.debug))
         self._init = init
-        descriptions = [Description.of(sub_env.env) for sub_env in self._sub_envs]
         first = descriptions[0]
         told = [(init.env_ids[0], first)]  # the first, and the first that differs: all that the parent needs
         told += [
@@ -215,14 +263,14 @@ class Worker:
     def answer_all(self) -> None:
         """Do what is asked for, until the end."""
         while self._lane is None:
-            if not self._answer(decode(self._connection.recv_bytes())):
+            if not self._answer(self._parent.hear()):
                 return
         lane = self._lane
         while True:
             asked = lane.wait()
             if asked and lane.messages_before <= self._handled:
                 self._step_asked(lane)
-            elif not self._answer(decode(self._connection.recv_bytes())):
+            elif not self._answer(self._parent.hear()):
                 return
 
     def _answer(self, message: tuple[Any, ...]) -> bool:
@@ -252,20 +300,25 @@ class Worker:
         for sub_env in self._sub_envs:
             try:
                 sub_env.close()
-            except (Exception, SystemExit):
+            except BaseException:
                 traceback.print_exc()
 
     def _attach(self) -> None:
         init = self._init
         self._handled = 1
         if init.shared:
-            block = SharedBlock.map(receive_descriptor(self._connection))
+            block = SharedBlock.map(self._parent.take_descriptor())
             form = init.num_envs, *self._spaces, init.num_workers, init.largest_share
             self._slots, words = allocate_shared(*form, Arena(block.buffer), first_row=self._first_row)
             if not self._slots.actions.rides_the_pipe:
-                there, back = (receive_descriptor(self._connection) for _ in range(2))
+                there, back = (self._parent.take_descriptor() for _ in range(2))
                 self._lane = LaneOfWorker(
-                    words[init.number], self._rows, Bell(there, -1), Bell(-1, back), self._connection, spins=init.spins
+                    words[init.number],
+                    self._rows,
+                    Bell(there, -1),
+                    Bell(-1, back),
+                    self._parent.connection,
+                    spins=init.spins,
                 )
         else:
             self._slots = Slots(len(init.env_ids), *self._spaces)
@@ -273,7 +326,10 @@ class Worker:
         for k, sub_env in enumerate(self._sub_envs):
             sub_env.attach(self._slots, self._first_row + k)
             if init.takeovers is not None:
-                sub_env.take_over(init.takeovers[k])
+                try:
+                    sub_env.take_over(init.takeovers[k])
+                except BaseException as error:
+                    raise CouldNotMake([make_failure(sub_env.index, error)]) from error
         self._send(("attached",))
 
     def _remake(self, rows: list[int], takeovers: list[Takeover]) -> None:
@@ -283,7 +339,9 @@ class Worker:
             k = row - self._first_row
             try:
                 self._sub_envs[k] = self._sub_envs[k].made_anew(self._init.factories[k], takeover)
-            except (Exception, SystemExit) as error:
+                self._not_there.discard(row)
+            except BaseException as error:
+                self._not_there.add(row)
                 failures.append(make_failure(self._sub_envs[k].index, error).without_cause())
         self._send(("remade", failures))
 
@@ -306,7 +364,8 @@ class Worker:
 
     def _step_group(self, lane: LaneOfWorker, answers: int, rows: Sequence[int]) -> None:
         done, failures = self._step_rows(rows)
-        piped = bool(failures) or len(self._slots.put_into_cells(done)) < len(done)
+        piped = len(done) < len(rows) or len(self._slots.put_into_cells(done)) < len(done)
+        self._leave_if_copied()
         if piped:
             self._send_rows(answers, done, failures)
         lane.answer(answers, piped=piped)
@@ -316,11 +375,14 @@ class Worker:
         first_row, sub_envs = self._first_row, self._sub_envs
         done: list[int] = []
         failures: list[Failure] = []
+        if self._not_there:
+            rows = [row for row in rows if row not in self._not_there]
         for row, action in zip(rows, self._slots.actions.get_all(rows), strict=True):
             try:
                 sub_envs[row - first_row].step(action)
                 done.append(row)
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
+                self._leave_if_copied()
                 failures.append(sub_envs[row - first_row].failure(error, "step", action).without_cause())
         return done, failures
 
@@ -330,9 +392,11 @@ class Worker:
         for row, seed in zip(rows, seeds, strict=True):
             sub_env = self._sub_envs[row - self._first_row]
             try:
-                sub_env.reset(seed, options)
-                done.append(row)
-            except (Exception, SystemExit) as error:
+                if row not in self._not_there:
+                    sub_env.reset(seed, options)
+                    done.append(row)
+            except BaseException as error:
+                self._leave_if_copied()
                 failures.append(sub_env.failure(error, "reset").without_cause())
             if self._each:
                 self._send_rows(1, done, failures)
@@ -346,7 +410,8 @@ class Worker:
             data = encode(self._rows_message(answers, rows, failures))
         except Exception:
             data = encode(self._rows_message(answers, *self._without_unsendable(rows, failures)))
-        self._connection.send_bytes(data)
+        self._leave_if_copied()
+        self._parent.tell(data)
         self._slots.exported()
 
     def _rows_message(self, answers: int, rows: list[int], failures: list[Failure]) -> tuple[Any, ...]:
@@ -393,12 +458,18 @@ class Worker:
                 if not _can_send(value):
                     raise TypeError(f"the value of type {type(value).__name__} cannot be sent between processes")
                 values[sub_env.index] = value
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
                 failures.append(sub_env.failure(error, method).without_cause())
         self._send(("values", values, failures))
 
     def _send(self, message: Any) -> None:
-        self._connection.send_bytes(encode(message))
+        self._leave_if_copied()
+        self._parent.tell(encode(message))
+
+    def _leave_if_copied(self) -> None:
+        """End a copy of this process that an environment has forked off: the worker itself answers."""
+        if os.getpid() != self._pid:
+            _leave(0)
 
 
 def _can_send(value: Any) -> bool:

@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import cloudpickle
+from gymnasium.error import NoAsyncCallError
 
 from vecwrap.backends.base import Backend, Factory
 from vecwrap.backends.cores import usable_cores
@@ -192,12 +193,18 @@ class WorkerBackend(Backend, Generic[_Worker]):
             failed = min((failure.index for failure in self._start_failures), default=None)
             if failed is not None:
                 patience = min(patience, time.monotonic() + 1.0)
-                before = [worker for worker in self._workers if worker.env_ids[0] < failed and not worker.made]
+                before = [
+                    worker for worker in self._workers if worker.env_ids[0] < failed and self._may_be_made(worker)
+                ]
                 if not before or time.monotonic() > patience:
                     raise min(self._start_failures, key=lambda failure: failure.index).error()
             self._make_due_anew()
             with contextlib.suppress(TimeoutError):
                 self._pump(None if failed is None else patience)
+
+    def _may_be_made(self, worker: _Worker) -> bool:
+        """Whether a worker's sub-environments are being made, or will be."""
+        return "made" in worker.owes() or worker.env_ids[0] in self._due
 
     def _take_in_descriptions(self, worker: _Worker, descriptions: list[tuple[int, Description]]) -> None:
         worker.made = True
@@ -244,9 +251,17 @@ class WorkerBackend(Backend, Generic[_Worker]):
         return [(self._workers[number], ids) for number, ids in groups.items() if number < self.workers]
 
     def _refuse_to_wait_for_nobody(self) -> None:
-        """Raise where rows are out, but no worker owes anything, and nothing is to be made anew."""
-        if self._out and not self._due and not any(worker.owes() for worker in self._workers):
+        """Raise where no worker owes anything, and nothing is to be made anew.
+
+        Raises:
+            BackendError: rows are out all the same.
+            NoAsyncCallError: none is; another thread has taken them meanwhile.
+        """
+        if self._due or any(worker.owes() for worker in self._workers):
+            return
+        if self._out:
             raise self._never_home()
+        raise NoAsyncCallError("What this thread waits for was taken by another thread.", str(self._pending))
 
     def _pump_until(self, done: Callable[[], bool], deadline: float | None = None) -> None:
         while not done():
