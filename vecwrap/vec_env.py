@@ -295,6 +295,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Ask for resets of these rows, with these seeds and options each."""
         root = self._root
         root._asked_by = "reset"
+        root._resetting = frozenset(i for env_ids, *_ in requests for i in env_ids.tolist())
         try:
             for request in requests:
                 self._send_reset(*request)

@@ -118,6 +118,7 @@ class Backend(VecEnv):
         self._build_seed = seed
         self._pending: str | None = None
         self._asked_by: str | None = None  # the call that is pending as soon as its rows are out
+        self._resetting = _NONE  # the rows of the last call that asked for resets, in however many requests
         self._all = frozenset(range(self.num_envs))
         self._out = _NONE  # the rows that are out
         self._ready: list[int] = []

@@ -192,7 +192,7 @@ class Video(VecEnvWrapper):
         self._open()
         if not self._failed:
             try:
-                self._ask_for_frames(frozenset(env_ids.tolist()))
+                self._ask_for_frames(self._root._resetting)  # where options differ, these rows are some of them
             except Exception as error:
                 self._give_up(error)
         super()._send_reset(env_ids, seeds, options)
