@@ -221,6 +221,29 @@ def test_restarts_go_on_as_if_it_had_never_stopped(tmp_path, backend, mode, seed
         assert other.health().lost_episodes.tolist() == env.health().lost_episodes.tolist()
 
 
+@pytest.mark.parametrize("backend", [DummyBackend, ShmemBackend])
+def test_restarts_after_a_load_set_again_what_was_set_when_it_was_saved(tmp_path, backend):
+    with (
+        backend([Drawn] * 2, on_failure="restart", restart_backoff=0.0) as env,
+        backend([Drawn] * 2, on_failure="restart", restart_backoff=0.0) as other,
+    ):
+        env.reset(seed=1)
+        env.set_attr("level", {"of": np.array([5.0])})
+        env.set_attr("size", [namedtuple("Size", "width")(3)] * 2)  # which no file can hold
+        env.save(tmp_path / "state.npz")
+        env.set_attr("level", 9.0)
+        other.set_attr("level", 9.0)
+        other.set_attr("later", 1)
+        other.set_attr("tool", len)
+        for one in (env, other):
+            one.load(tmp_path / "state.npz")
+            one.step([Drawn.FAILS, 0])
+            np.testing.assert_equal(one.get_attr("level", indices=[0]), ({"of": np.array([5.0])},))
+        with pytest.raises(SubEnvError, match="later"):
+            other.get_attr("later", indices=[0])
+        assert other.get_attr("tool", indices=[0]) == (len,), "what no file can hold stays as it was set here"
+
+
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
 def test_a_loss_that_was_not_told_yet_is_told_after_a_load(mode):
     def make():

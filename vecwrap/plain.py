@@ -6,6 +6,7 @@ from collections import deque
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces import GraphInstance
 
 __all__ = ["is_plain"]
 
@@ -13,12 +14,14 @@ __all__ = ["is_plain"]
 def is_plain(value: Any) -> bool:
     """Whether a value is a number, text, bytes, None, an array of such, or a list, tuple, dict or deque of plain ones.
 
+    Graphs are; other named tuples are not, for a file would give tuples back.
+
     >>> is_plain({"level": [1, 2.0, np.zeros(3)]}), is_plain([object()])
     (True, False)
     """
     if isinstance(value, dict):
         return all(is_plain(key) and is_plain(item) for key, item in value.items())
-    if isinstance(value, (list, tuple, deque)):
+    if isinstance(value, (list, deque, GraphInstance)) or type(value) is tuple:
         return all(map(is_plain, value))
     if isinstance(value, np.ndarray) and value.dtype == object:
         return all(map(is_plain, value.flat))

@@ -24,6 +24,7 @@ from vecwrap.backends.restarts import Restarts
 from vecwrap.batch import Batch, empty_like, row, scatter, take
 from vecwrap.contract import Autoreset, BoolArray, Frames, IntArray, StepResult
 from vecwrap.infos import own_copy
+from vecwrap.plain import is_plain
 from vecwrap.slots import Slots
 from vecwrap.sub_env import Takeover
 
@@ -114,7 +115,7 @@ class Recovery:
         self.restarts.stepped(step.env_ids, step.acted)
 
     def state(self, i: int, slots: Slots) -> dict[str, Any]:
-        """Give what is known of a sub-environment, for ``loaded``; what ``set_attr`` has set is no part of it."""
+        """Give what is known of a sub-environment, for ``loaded``; of what ``set_attr`` has set the plain values."""
         return {
             "observation": row(self._memory(slots), i),
             "terminated": bool(self._flags[0, i]),
@@ -124,6 +125,7 @@ class Recovery:
             "lost": bool(self.lost[i]),
             "lost_episodes": int(self.lost_episodes[i]),
             "restarts": self.restarts.state(i),
+            "attributes": {name: own_copy(value) for name, value in self._attributes[i].items() if is_plain(value)},
         }
 
     def loaded(self, i: int, state: dict[str, Any], slots: Slots) -> None:
@@ -137,6 +139,10 @@ class Recovery:
         self._flags[:, i] = known["terminated"], known["truncated"]
         self._over[i], self._seeds[i] = known["over"], known["seed"]
         self.lost[i], self.lost_episodes[i] = known["lost"], known["lost_episodes"]
+        if "attributes" in known:
+            own = self._attributes[i]
+            kept = {name: value for name, value in own.items() if not is_plain(value)}  # no state holds them
+            self._attributes[i] = {**kept, **own_copy(known["attributes"])}
         self._skipped[i] = 0
         self.restarts.load(i, known["restarts"])
 
