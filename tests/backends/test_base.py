@@ -18,7 +18,6 @@ from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.errors import BackendError, PlanError, SubEnvError
 from vecwrap.slots import Slots
-from vecwrap.sub_env import SubEnv
 from vecwrap.testing import assert_same, toy
 from vecwrap.wrapper import VecEnvWrapper
 
@@ -550,9 +549,9 @@ def test_what_is_made_anew_amid_an_interrupt_is_made_anew_by_the_next_wait(make,
     assert env.health().lost_episodes[0] == 1
 
 
-def answering(env, method):
+def answering(env):
     """Where a call is waited for."""
-    return (env, "_pump") if env.num_workers else (SubEnv, method)
+    return (env, "_pump") if env.num_workers else (env.local, "answers")
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -561,16 +560,46 @@ def test_an_interrupted_call_is_waited_for_again(make, after, monkeypatch):
     env.reset(seed=1)
     env.set_attr("bonus", [1.0, 2.0, 3.0])
     env.call_async("get_wrapper_attr", "bonus")
-    interrupted(*answering(env, "call"), monkeypatch, after=after)
+    interrupted(*answering(env), monkeypatch, after=after)
     with pytest.raises(KeyboardInterrupt):
         env.call_wait()
     assert env.call_wait() == (1.0, 2.0, 3.0)
 
 
+class Spender(gymnasium.Env):
+    """Counts what it spends; it may be interrupted once while it does."""
+
+    observation_space = action_space = gymnasium.spaces.Discrete(2)
+    spent, interrupts = 0, False
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, {}
+
+    def spend(self):
+        self.spent += 1
+        if self.interrupts:
+            self.interrupts = False
+            raise KeyboardInterrupt
+        return self.spent
+
+
+@pytest.mark.parametrize("backend", [DummyBackend, partial(ShmemBackend, workers=1, parent_share=True)])
+def test_what_a_call_was_interrupted_in_is_not_run_again(backend):
+    with backend([Spender] * 4) as env:
+        env.reset()
+        env.set_attr("interrupts", True, indices=[2])
+        with pytest.raises(KeyboardInterrupt):
+            env.call("spend")
+        with pytest.raises(SubEnvError, match="sub-environment 2 .* raised KeyboardInterrupt in call"):
+            env.call_wait()
+        assert env.get_attr("spent") == (1, 1, 1, 1)
+
+
 def test_what_an_interrupted_call_is_answered_is_not_taken_for_the_answer_to_the_next(make, monkeypatch):
     env = make([toy()] * 3)
     env.reset(seed=1)
-    interrupted(*answering(env, "get_attr"), monkeypatch, after=False)
+    interrupted(*answering(env), monkeypatch, after=False)
     with pytest.raises(KeyboardInterrupt):
         env.get_attr("nothing")
     assert env.get_attr("bonus") == (0.0, 0.0, 0.0)

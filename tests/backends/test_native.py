@@ -12,9 +12,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from tests.toys import Counter, counter
 from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.local import LocalRows
 from vecwrap.backends.native import NativeBackend
 from vecwrap.errors import ArgumentError, PlanError, SubEnvError
-from vecwrap.sub_env import SubEnv
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
 
@@ -176,7 +176,7 @@ def test_an_engine_that_raises_does_not_say_which_sub_environment_it_was():
 
 
 @pytest.mark.parametrize(
-    ("engine", "place"), [(SyncVectorEnv, (SubEnv, "call")), (AsyncVectorEnv, (NativeBackend, "_ask_engine"))]
+    ("engine", "place"), [(SyncVectorEnv, (LocalRows, "answers")), (AsyncVectorEnv, (NativeBackend, "_ask_engine"))]
 )
 def test_a_call_amid_which_an_interrupt_comes(engine, place, monkeypatch):
     """It is taken up again where the sub-environments are here; an engine has lost it, and is asked for nothing."""

@@ -173,14 +173,19 @@ class LocalRows:
         self._values, self._failures = {}, []
 
     def answers(self) -> tuple[dict[int, Any], list[Failure]]:
-        """Give what ``ask`` asked for: values by index, and failures; after an interrupt, from where that came on."""
+        """Give what ``ask`` asked for: values by index, and failures; after an interrupt, from where that came on.
+
+        None is run twice: one that an interrupt came amid has failed.
+        """
         while self._calls:
             method, i, arguments = self._calls[0]
             try:
+                self._calls.popleft()
                 self._values[i] = getattr(self._sub_envs[i], method)(*arguments)
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
                 self._failures.append(self._sub_envs[i].failure(error, method))
-            self._calls.popleft()
+                if not isinstance(error, (Exception, SystemExit)):
+                    raise
         return self._values, self._failures
 
     def close(self) -> None:
