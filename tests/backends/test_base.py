@@ -549,6 +549,21 @@ def test_what_is_made_anew_amid_an_interrupt_is_made_anew_by_the_next_wait(make,
     assert env.health().lost_episodes[0] == 1
 
 
+@pytest.mark.parametrize("wait", [{"batch_size": 1}, {"timeout": 0.0}])
+def test_what_is_made_anew_amid_an_interrupt_takes_no_other_row_with_it(wait, monkeypatch):
+    env = DummyBackend([counter()] * 3, on_failure="restart", batch_size=wait.get("batch_size"))
+    env.reset(seed=1)
+    env.local.sub_envs[0].env.step = None
+    env.send([0, 0, 0])
+    interrupted(env, "_make_anew", monkeypatch, after=False)
+    came = []
+    while len(came) < 3:
+        with contextlib.suppress(KeyboardInterrupt, TimeoutError):
+            observations, *_, infos = env.recv(wait.get("timeout"))
+            came += zip(infos["env_id"].tolist(), observations.tolist(), strict=True)
+    assert sorted(came) == [(0, [1, 0]), (1, [1, 1]), (2, [1, 1])]
+
+
 def answering(env):
     """Where a call is waited for."""
     return (env, "_pump") if env.num_workers else (env.local, "answers")

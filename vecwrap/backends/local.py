@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium
@@ -40,6 +40,12 @@ class _Job:
     def row(self, k: int) -> _Job:
         """Give one of its rows."""
         return _Job(self.env_ids[k : k + 1], None if self.resets is None else self.resets[k : k + 1], self.frames)
+
+    def without(self, rows: set[int]) -> _Job:
+        """Give what is left of it without these rows; what has been begun stays, with what became of it."""
+        left = [k for k, i in enumerate(self.env_ids) if k < self.begun or i not in rows]
+        resets = None if self.resets is None else [self.resets[k] for k in left]
+        return replace(self, env_ids=[self.env_ids[k] for k in left], resets=resets)
 
 
 class LocalRows:
@@ -107,9 +113,9 @@ class LocalRows:
             self._jobs.append(_Job(env_ids, [(seed, options) for seed in seeds], self._frames))
 
     def forget(self, env_ids: Iterable[int]) -> None:
-        """Run nothing that was asked of these rows, or of others together with them."""
+        """Run nothing that was asked of these rows."""
         rows = set(env_ids)
-        self._jobs = deque(job for job in self._jobs if rows.isdisjoint(job.env_ids))
+        self._jobs = deque(left for job in self._jobs if (left := job.without(rows)).env_ids)
 
     def shuffle(self, order: np.random.Generator) -> None:
         """Put what was asked for into a random order, row by row."""
