@@ -168,9 +168,9 @@ class SubEnv:
         paid, over = (reward, done) if self._tap is None else self._raw_of_step(done)
         if self._in_stride and not (done or over):
             self._rewards[self._row], self._raw_rewards[self._row] = reward, paid
-            self._put(observation)
             if info or self._slots.infos:
                 self._slots.put_info(self._row, info)
+            self._put(observation)  # last: a masked reset shows what lies there, and an info may be refused
             return
         slots, row = self._slots, self._row
         slots.rewards[row], slots.raw_rewards[row], slots.raw_dones[row] = reward, paid, over
@@ -348,9 +348,9 @@ class SubEnv:
         slots = self._slots
         if self._debug:
             self._refuse_foreign(observation)
-        self._put(observation)
         if info or slots.infos:
             slots.put_info(self._row, info)
+        self._put(observation)  # after the info, which may be refused, and before a picture is drawn
         if self._watched and (self._frames is Frames.ALL or self._steps == 0):
             slots.frames[self._row] = self._frame()
         elif slots.frames:

@@ -458,6 +458,23 @@ def two_layers():
     return Outer(Scale(told(reward=2.0)()))
 
 
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+def test_a_masked_reset_shows_nothing_of_a_step_that_failed_by_its_info(make, steps):
+    env = make([told(observation=1)] * 3, autoreset="disabled")
+    env.reset(seed=1)
+    for _ in range(steps):
+        env.step([0, 0, 0])
+    env.set_attr("observation", 2)
+    env.set_attr("info", "no dict", indices=[1])
+    with pytest.raises(SubEnvError, match="sub-environment 1 .* in step"):
+        env.step([0, 0, 0])
+    observations, _ = env.reset(options={"reset_mask": np.array([True, False, False])})
+    assert observations.tolist() == [2, 1, 2]
+
+
 # -- interrupts --------------------------------------------------------------------------------------------------------
 
 
