@@ -391,3 +391,32 @@ def test_at_the_interpreters_end_nothing_is_left(backend, rest):
     assert done.stderr == ""
     pids = [int(word) for word in done.stdout.split()]
     assert gone(pids)
+
+
+ENDS_BADLY = """
+import atexit, os
+here, closed = os.getpid(), []
+atexit.register(lambda: print(len(closed)))  # what is registered first is called last
+import gymnasium
+from vecwrap.backends.{module} import {backend}
+class EndsBadly(gymnasium.Env):
+    observation_space = action_space = gymnasium.spaces.Discrete(2)
+    def close(self):
+        if os.getpid() == here:
+            closed.append(self)
+            raise RuntimeError("no end")
+envs = [{backend}([EndsBadly] * 2, workers=1, parent_share=True) for _ in range(3)]
+"""
+
+
+def test_at_the_interpreters_end_one_that_fails_to_close_leaves_no_other_open(backend):
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS_BADLY.format(module=backend.name, backend=backend.__name__)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "3\n"
+    assert "RuntimeError: no end" in done.stderr

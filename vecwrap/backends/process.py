@@ -644,5 +644,6 @@ def _refuse_unsendable(method: str, arguments: Sequence[tuple[Any, ...]]) -> Non
 
 @atexit.register
 def _close_all() -> None:
-    for backend in list(_open_backends):
-        backend.close(timeout=1.0 if backend.daemon else math.inf)
+    with contextlib.ExitStack() as each:  # one that raises leaves no other open
+        for backend in list(_open_backends):
+            each.callback(backend.close, timeout=1.0 if backend.daemon else math.inf)

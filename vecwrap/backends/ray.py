@@ -557,5 +557,6 @@ def _note_of_store(error: BaseException) -> str:
 
 
 def _close_all() -> None:
-    for backend in list(_open_backends):
-        backend.close(timeout=1.0)
+    with contextlib.ExitStack() as each:  # one that raises leaves no other open
+        for backend in list(_open_backends):
+            each.callback(backend.close, timeout=1.0)
