@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tests.backends.ray_cluster import patient, running, small
+from tests.backends.test_base import interrupted
 from tests.faults import test_closing as closing
 from tests.faults import test_forks as forks
 from tests.faults import test_isolation as isolation
@@ -18,7 +19,8 @@ from tests.faults.faulty import Faulty, ask, factories
 from tests.waiting import gone, until
 from vecwrap.backends import ray as backend
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.errors import SubEnvError
+from vecwrap.errors import BackendError, SubEnvError
+from vecwrap.testing import toy
 from vecwrap.testing.compare import assert_same
 
 pytest.importorskip("ray")
@@ -103,6 +105,19 @@ def test_an_interrupted_wait_can_be_taken_up_again(tmp_path):
 
 def test_an_interrupt_in_the_middle_of_an_answer_is_never_read_as_another(monkeypatch):
     closing.test_an_interrupt_in_the_middle_of_an_answer_is_never_read_as_another(small, monkeypatch)
+
+
+def test_what_an_interrupted_call_is_answered_that_waited_for_its_actor_is_dropped(monkeypatch):
+    with small([toy()] * 2, on_failure="restart", restart_backoff=0.0) as env:
+        env.reset(seed=1)
+        os.kill(env.health().workers[0].pid, signal.SIGKILL)
+        with pytest.raises(BackendError):
+            env.get_attr("bonus")
+        interrupted(env, "_pump", monkeypatch, after=False)
+        with pytest.raises(KeyboardInterrupt):
+            env.get_attr("nothing")
+        assert env._workers[0].later, "the new actor has not been told anything yet"
+        assert env.get_attr("bonus") == (0.0, 0.0)
 
 
 # -- the interpreter's end ---------------------------------------------------------------------------------------------

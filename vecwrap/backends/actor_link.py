@@ -46,7 +46,7 @@ class ActorLink:
         torn: whether an interrupt came in the middle of taking in an answer.
         warned: whether it has been said that it waits.
         calls: what it still owes, in order, by Ray's reference.
-        later: calls that wait until it is awake: their kind, message and limit.
+        later: calls that wait until it is awake, and their messages.
         news: messages that go with the next call.
         pid, node, address: where its present life runs, once that is known.
         since: when it last answered, or was first asked.
@@ -60,7 +60,7 @@ class ActorLink:
         self.init = b""
         self._up = self.made = self.torn = self.warned = False
         self.calls: dict[Any, Call] = {}
-        self.later: list[tuple[str, bytes, str]] = []
+        self.later: list[tuple[Call, bytes]] = []
         self.news: deque[tuple[Any, ...]] = deque()
         self.pid: int | None = None
         self.node = ""
@@ -112,7 +112,7 @@ class ActorLink:
 
     def owes(self) -> list[str]:
         """The kinds of answers that it owes, in order."""
-        return [call.kind for call in self.calls.values()] + [kind for kind, _, _ in self.later]
+        return [call.kind for call in (*self.calls.values(), *(call for call, _ in self.later))]
 
     def health(self) -> WorkerHealth:
         """Say how it is."""

@@ -248,8 +248,8 @@ class RayBackend(WorkerBackend[ActorLink]):
         where = list(sys.path), directory, ONE_THREAD
         self._call(actor, "start", actor.handle.start.remote(actor.life, *where, actor.init), "start_timeout")
         actor.init = b""
-        for kind, data, limit in actor.later:
-            self._call(actor, kind, actor.handle.answer.remote(actor.life, data), limit)
+        for call, data in actor.later:
+            actor.call(actor.handle.answer.remote(actor.life, data), call)
         actor.later.clear()
 
     def _new_handle(self, actor: ActorLink) -> Any:
@@ -330,12 +330,15 @@ class RayBackend(WorkerBackend[ActorLink]):
                 continue  # it was lost a moment ago, in this very call, and its rows are settled
             actor.news.clear()
             if actor.init:  # it has not even been told what to make
-                actor.later.append((kind, data, limit))
+                actor.later.append((self._expected(kind, limit), data))
             else:
                 self._call(actor, kind, actor.handle.answer.remote(actor.life, data), limit)
 
     def _call(self, actor: ActorLink, kind: str, reference: Any, limit: str) -> None:
-        actor.call(reference, Call(kind, limit, self._limits.get(limit), self._asks))
+        actor.call(reference, self._expected(kind, limit))
+
+    def _expected(self, kind: str, limit: str) -> Call:
+        return Call(kind, limit, self._limits.get(limit), self._asks)
 
     def _pump(self, deadline: float | None) -> None:
         """Take in what has come, once something has.
