@@ -95,6 +95,26 @@ def test_the_seed_given_to_the_build_serves_the_first_unseeded_reset():
     assert_same(other.reset(), env.reset())
 
 
+class RefusesOnce(VecEnvWrapper):
+    """Lets no reset through before the second."""
+
+    refused = False
+
+    def _send_reset(self, *request):
+        if not self.refused:
+            self.refused = True
+            raise ValueError("not yet")
+        super()._send_reset(*request)
+
+
+def test_the_seed_given_to_the_build_is_not_used_up_by_a_reset_that_reaches_nobody():
+    env, other = RefusesOnce(DummyBackend([toy()] * 2, seed=7)), DummyBackend([toy()] * 2)
+    with pytest.raises(ValueError, match="not yet"):
+        env.reset()
+    assert_same(other.reset(seed=7), env.reset())
+    assert_same(other.reset(), env.reset())
+
+
 def test_seeds_of_a_list_are_taken_one_each_and_none_leaves_the_generator_alone():
     env = DummyBackend([toy()] * 2)
     env.reset(seed=[3, 8])

@@ -183,7 +183,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         root = self._root
         root._refuse_pending("reset_async")
         env_ids, options = _split_mask(options, root)
-        self._dispatch_resets([(env_ids, root._seeds(seed, env_ids), options)])
+        self._dispatch_resets(seed, [(env_ids, options)])
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Wait for what ``reset_async`` asked for.
@@ -289,19 +289,21 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             root._pending = None
         return self._with_env_ids(self._five_tuple(step), step)
 
-    def _dispatch_resets(
-        self, requests: Sequence[tuple[IntArray, Sequence[int | None], dict[str, Any] | None]]
-    ) -> None:
-        """Ask for resets of these rows, with these seeds and options each."""
+    def _dispatch_resets(self, seed: Any, requests: Sequence[tuple[IntArray, dict[str, Any] | None]]) -> None:
+        """Ask for resets of these rows, with these options each, and the seeds that ``reset`` was given."""
         root = self._root
+        seeds = [root._seeds(seed, env_ids) for env_ids, _ in requests]
         root._asked_by = "reset"
-        root._resetting = frozenset(i for env_ids, *_ in requests for i in env_ids.tolist())
+        root._resetting = frozenset(i for env_ids, _ in requests for i in env_ids.tolist())
         try:
-            for request in requests:
-                self._send_reset(*request)
+            for (env_ids, options), seeds_of_rows in zip(requests, seeds, strict=True):
+                self._send_reset(env_ids, seeds_of_rows, options)
         except BaseException:
             root._pending = "reset" if root._num_out else None
             raise
+        finally:
+            if seed is None and root._num_out:  # what has reached nobody has used no seed up
+                root._build_seed = None
 
     def _dispatch(self, kind: str, actions: Any, env_ids: IntArray, order: IntArray | None = None) -> None:
         root = self._root

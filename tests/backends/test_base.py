@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import threading
 import warnings
 from functools import partial
 
@@ -16,7 +17,7 @@ from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.recovery import Recovery
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.errors import BackendError, PlanError, SubEnvError
+from vecwrap.errors import ArgumentError, BackendError, PlanError, SubEnvError
 from vecwrap.slots import Slots
 from vecwrap.testing import assert_same, toy
 from vecwrap.wrapper import VecEnvWrapper
@@ -473,6 +474,15 @@ def test_a_masked_reset_shows_nothing_of_a_step_that_failed_by_its_info(make, st
         env.step([0, 0, 0])
     observations, _ = env.reset(options={"reset_mask": np.array([True, False, False])})
     assert observations.tolist() == [2, 1, 2]
+
+
+def test_a_reset_whose_options_cannot_be_sent_is_refused_and_was_none(make):
+    env, other = make([toy()] * 3, seed=7), DummyBackend([toy()] * 3)
+    if not env.num_workers:
+        pytest.skip("nothing is sent")
+    with pytest.raises(ArgumentError, match="reset: the options cannot be sent to another process: .*lock"):
+        env.reset(options={"lock": threading.Lock()})
+    assert_same(other.reset(seed=7), env.reset())
 
 
 # -- interrupts --------------------------------------------------------------------------------------------------------

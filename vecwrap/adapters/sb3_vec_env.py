@@ -105,10 +105,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
                 "vecwrap's own (dummy, subprocess, shmem) takes one for each"
             )
         root._refuse_pending("reset")
-        of_rows = root._seeds(seeds, root.all_ids)
-        env._dispatch_resets(
-            [(np.array(ids), [of_rows[i] for i in ids], self._options[ids[0]] or None) for ids in groups.values()]
-        )
+        env._dispatch_resets(seeds, [(np.array(ids), self._options[ids[0]] or None) for ids in groups.values()])
 
     def _infos(self, step: StepResult, dones: Array) -> list[dict[str, Any]]:
         """One dict for each row; of a row that ended the step's own, and what was said of the reset apart from it."""

@@ -498,7 +498,7 @@ class Backend(VecEnv):
     def _seeds(self, seed: Any, env_ids: IntArray) -> list[int | None]:
         """Give the seed of each of these rows: ``seed + start_index + i``, or the list's, or None."""
         if seed is None:
-            seed, self._build_seed = self._build_seed, None
+            seed = self._build_seed
         if seed is None:
             return [None] * len(env_ids)
         if isinstance(seed, (int, np.integer)) and not isinstance(seed, (bool, np.bool_)):

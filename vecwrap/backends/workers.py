@@ -23,9 +23,9 @@ from vecwrap.backends.base import Backend, Factory
 from vecwrap.backends.cores import usable_cores
 from vecwrap.backends.description import Description, refuse_unequal
 from vecwrap.backends.filters import named
-from vecwrap.backends.worker import WorkerInit
+from vecwrap.backends.worker import WorkerInit, encode
 from vecwrap.contract import IntArray
-from vecwrap.errors import BackendError, PlanError, VecwrapError
+from vecwrap.errors import ArgumentError, BackendError, PlanError, VecwrapError
 from vecwrap.failure import Failure
 from vecwrap.sub_env import Takeover
 
@@ -232,6 +232,14 @@ class WorkerBackend(Backend, Generic[_Worker]):
         self._start_failures.extend(map(self._refused, failures))
 
     # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        if options is not None:
+            try:
+                encode(options)
+            except Exception as error:
+                raise ArgumentError(f"reset: the options cannot be sent to another process: {error}") from error
+        super()._send_reset(env_ids, seeds, options)
 
     def _not_sent(self, env_ids: IntArray, error: BaseException) -> None:
         super()._not_sent(env_ids, error)
