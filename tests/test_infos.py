@@ -114,6 +114,17 @@ def test_a_snapshot_is_not_changed_by_what_the_environment_does_later():
     assert kept["n"] == 1
 
 
+def test_as_many_dicts_within_each_other_as_columns_can_be_made_of():
+    nested = {}
+    for _ in range(100):
+        nested = {"d": nested}
+    taken = snapshot(nested)
+    assert taken == nested
+    assert row_of(columns([taken]), 0) == nested
+    with pytest.raises(ValueError, match=r"infos\['d'\]: expected at most 100 dicts within each other"):
+        snapshot({"d": nested})
+
+
 def test_what_cannot_be_copied_is_kept_as_it_is():
     lock = threading.Lock()
     assert snapshot({"lock": lock})["lock"] is lock

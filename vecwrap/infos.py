@@ -17,13 +17,29 @@ _ATOMS = frozenset(
 )
 _DTYPES = {int: np.dtype(np.int64), float: np.dtype(np.float64), bool: np.dtype(np.bool_)}
 _EMPTY: dict[str, Any] = {}
+_DEEPEST = 100  # dicts within each other in an info: each is columns of its own, and Python's stack has an end
 
 
 def snapshot(info: dict[str, Any]) -> dict[str, Any]:
-    """Copy an info so that the sub-environment cannot change it afterwards; what cannot be copied is kept as it is."""
+    """Copy an info so that the sub-environment cannot change it afterwards; what cannot be copied is kept as it is.
+
+    Raises:
+        ValueError: dicts within dicts, so many that no columns can be made of them; or one within itself.
+    """
     if not info:
         return _EMPTY
-    return {key: value if type(value) in _ATOMS else own_copy(value) for key, value in info.items()}
+    return {key: value if type(value) in _ATOMS else _own_part(key, value) for key, value in info.items()}
+
+
+def _own_part(key: str, value: Any) -> Any:
+    depth, level = 0, [value] if isinstance(value, dict) else []
+    while level:
+        depth += 1
+        if depth > _DEEPEST:
+            raise ValueError(f"infos[{key!r}]: expected at most {_DEEPEST} dicts within each other; leave it out")
+        inner = {id(part): part for outer in level for part in outer.values() if isinstance(part, dict)}
+        level = list(inner.values())  # each once: there may be circles
+    return own_copy(value)
 
 
 def own_copy(value: Any) -> Any:

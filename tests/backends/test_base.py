@@ -476,6 +476,31 @@ def test_a_masked_reset_shows_nothing_of_a_step_that_failed_by_its_info(make, st
     assert observations.tolist() == [2, 1, 2]
 
 
+class Nested(Told):
+    """Gives an info of dicts within dicts when it is asked to: of very many, or of one within itself."""
+
+    def step(self, action):
+        if action:
+            innermost = nested = {}
+            for _ in range(600 if action == 1 else 1):
+                nested = {"d": nested}
+            if action == 2:
+                innermost["d"] = nested
+            return *super().step(action)[:-1], nested
+        return super().step(action)
+
+
+@pytest.mark.parametrize("action", [1, 2])
+def test_an_info_of_dicts_without_end_is_a_failure_of_its_row_alone(make, action):
+    env = make([Nested] * 3)
+    env.reset(seed=1)
+    with pytest.raises(SubEnvError, match=r"sub-environment 1 .* raised ValueError in step .*infos\['d'\]: ") as caught:
+        env.step([0, action, 0])
+    assert caught.value.others[4]["env_id"].tolist() == [0, 2]
+    env.reset(options={"reset_mask": np.array([False, True, False])})
+    env.step([0, 0, 0])
+
+
 def test_a_reset_whose_options_cannot_be_sent_is_refused_and_was_none(make):
     env, other = make([toy()] * 3, seed=7), DummyBackend([toy()] * 3)
     if not env.num_workers:
