@@ -241,6 +241,21 @@ def test_a_disk_that_fills_up_is_a_warning_for_each_file_and_leaves_whole_rows()
     assert read_state("out/stats.npz")["statistics"]
 
 
+@pytest.mark.parametrize("interval", [0.001, 60], ids=["at a line", "at the summary"])
+def test_a_full_disk_under_the_output_is_a_warning_and_the_run_goes_on(interval):
+    arguments = ["run", WALK, "--steps", "100", "--interval", str(interval), "--out", "out"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "vecwrap", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("standard output cannot be written (") == 1
+    assert (facts()["end"], facts()["steps"], progress()[-1]["steps"]) == ("finished", 100, "100")
+    said = Path("out/log.txt").read_text()
+    assert said.count("RuntimeWarning: standard output cannot be written (") == 1
+    assert "agent steps  100 in" in said
+
+
 def test_a_lost_row_is_no_agent_step_and_restarts_are_counted(capsys):
     line = (
         "toys_of_cli:Fragile n=2 backend=dummy backend.on_failure=restart backend.max_restarts=null "

@@ -4,6 +4,7 @@ import contextlib
 import secrets
 import shlex
 import signal
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from rich.text import Text
 
 from vecwrap.build import build_plan, rebuild
 from vecwrap.commands.journal import Journal
-from vecwrap.commands.output import name_table
+from vecwrap.commands.output import discard_output, name_table
 from vecwrap.commands.pipelines import with_images, with_monitor, with_videos
 from vecwrap.commands.policies import find_policy
 from vecwrap.commands.rollout import RECENT, Interrupt, StepCounter, Tally, interruptible, rollout
@@ -169,12 +170,12 @@ class _Running:
     def finish(self) -> int:
         """Say what came of it, when all files of the environment are closed; give the exit status."""
         summary, end = self._summary(), self._end()
-        self._print(summary)
         if self.journal is not None:
             self.journal.say(summary)
             if self._failure is not None:
                 self.journal.say(Text(f"error: {_said(self._failure)}"))
             self.journal.end(end, self._tally, self._restarts)
+        self._print(summary)
         if self._failure is not None:
             raise self._failure
         return INTERRUPTED + self._interrupt.number if self._interrupt.asked else 0
@@ -211,12 +212,20 @@ class _Running:
             self.journal.note(self._env, self._tally, self._restarts)
 
     def _print(self, what: Text | Table) -> None:
-        """Print it; that nobody reads any more (`| head`) ends a run as Ctrl-C does."""
+        """Print it; that nobody reads any more (`| head`) ends a run as Ctrl-C does, a full disk does not."""
         try:
             self._console.print(what)
         except BrokenPipeError:
             self._console.quiet = True
             self._interrupt.asked, self._interrupt.number = True, signal.SIGPIPE
+        except OSError as error:
+            self._console.quiet = True
+            discard_output()
+            warnings.warn(
+                f"standard output cannot be written ({error}); the run goes on and prints nothing more",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _live(self, limit: int | None) -> Table:
         done, total = (self._tally.steps, limit) if limit else (self._tally.episodes, self._settings.episodes)
