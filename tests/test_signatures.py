@@ -14,6 +14,7 @@ import pytest
 from vecwrap.errors import SpecError
 from vecwrap.layer_spec import LayerSpec
 from vecwrap.signatures import REQUIRED, Signature, checked, in_words, summary
+from vecwrap.values import plain
 
 if TYPE_CHECKING:
     from nowhere import Unknown
@@ -40,6 +41,29 @@ def test_positions_become_names_and_defaults_are_known() -> None:
     assert (bound.args, bound.kwargs, bound.defaults) == ((), {"k": 4, "scale": 2.0}, {"padding": "zero"})
     assert bound.complete == {"k": 4, "scale": 2.0, "padding": "zero"}
     assert type(bound.kwargs["scale"]) is float
+
+
+def test_a_default_that_a_file_can_hold_is_filled_in_where_its_type_gives_it_back() -> None:
+    def layer(
+        env: Any,
+        kind: Padding = Padding.ZERO,
+        kinds: tuple[Padding, ...] = (Padding.ZERO,),
+        file: Path = Path("levels"),
+        ids: frozenset[int] = frozenset({1, 2}),
+        table: dict[str, Padding] = {"a": Padding.ZERO},  # noqa: B006
+        untyped: Any = Padding.ZERO,  # a file would give "zero"
+        untyped_ids: Any = frozenset({1}),  # and a list
+        dtype: Any = np.float32,
+        array: Any = np.zeros(2),  # noqa: B008
+    ) -> None: ...
+
+    bound = bind(layer)
+    assert len(bound.defaults) == 9
+    assert set(bound.complete) == {"kind", "kinds", "file", "ids", "table"}
+    written = {key: plain(value, key) for key, value in bound.complete.items()}
+    assert written == {"kind": "zero", "kinds": ["zero"], "file": "levels", "ids": [1, 2], "table": {"a": "zero"}}
+    assert bind(layer, **written).kwargs == bound.complete
+    assert bind(layer, kind="zero", ids=[2, 1]).complete == bound.complete
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import numpy as np
 
 from vecwrap.errors import SpecError, did_you_mean
-from vecwrap.values import Settings, is_scalar, shown
+from vecwrap.values import Settings, is_scalar, plain, shown
 
 __all__ = ["REQUIRED", "Bound", "Parameter", "Signature", "checked", "hints", "in_words", "section", "summary"]
 
@@ -61,16 +61,18 @@ class Bound:
         args: what only a position can hold.
         kwargs: the rest, by name, as the signature's types want them; without defaults.
         defaults: the defaults of what was not given.
+        writable: those of them that a file can hold.
     """
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     defaults: Mapping[str, Any]
+    writable: Mapping[str, Any]
 
     @property
     def complete(self) -> dict[str, Any]:
         """The keyword arguments with the defaults, where a file can hold these."""
-        return {**self.kwargs, **{key: value for key, value in self.defaults.items() if _is_data(value)}}
+        return {**self.kwargs, **self.writable}
 
 
 @dataclass(frozen=True)
@@ -158,10 +160,12 @@ class Signature:
                     raise SpecError(f"{where}: the argument {name} is missing. {self._takes()}")
             elif given[name] is not parameter.default:
                 given[name] = checked(given[name], parameter.annotation, where_argument(keys[name], name))
-        defaults = {p.name: p.default for p in self.parameters if p.name not in given}
+        left_out = [parameter for parameter in self.parameters if parameter.name not in given]
+        defaults = {parameter.name: parameter.default for parameter in left_out}
+        writable = {parameter.name: parameter.default for parameter in left_out if _is_writable(parameter)}
         if not rest:
-            return Bound((), Settings(given), defaults)
-        return Bound((*(given.pop(p.name) for p in by_position), *rest), Settings(given), defaults)
+            return Bound((), Settings(given), defaults, writable)
+        return Bound((*(given.pop(p.name) for p in by_position), *rest), Settings(given), defaults, writable)
 
     def _takes(self) -> str:
         if not self.parameters:
@@ -266,6 +270,17 @@ def _decode(wanted: type, value: Any) -> Any:
     if (get_origin(wanted) or wanted) is PathLike:
         return Path(value)
     return wanted(value) if issubclass(wanted, Path) else value
+
+
+def _is_writable(parameter: Parameter) -> bool:
+    """Whether a file can hold the default, and whoever reads the file gets the same: the type makes it of its data."""
+    value = parameter.default
+    if _is_data(value):
+        return True
+    try:
+        return bool(checked(plain(value, parameter.name), parameter.annotation, parameter.name) == value)
+    except SpecError:
+        return False
 
 
 def _is_data(value: Any) -> bool:
