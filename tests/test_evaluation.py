@@ -93,6 +93,32 @@ def test_layers_are_added_as_far_out_as_they_may_stand() -> None:
 
 
 @Preset
+def watched() -> list[Any]:
+    """Cut short, and record what the agent is paid."""
+    return [{"time_limit": 5}, {"monitor": {"rewards": "seen"}}]
+
+
+def test_a_presets_layers_are_added_each_by_itself() -> None:
+    base = PipelineSpec("CartPole-v1", n=1, backend="dummy", seed=1, wrappers=["scale_reward:0.5", "framestack:2"])
+    hashes = set()
+    for added in ([watched], ["time_limit:5", "monitor:rewards=seen"]):
+        with vecwrap.build(evaluation(base.override(eval={"add": added}))) as env:
+            env.reset()
+            *_, infos = [env.step(np.array([k % 2]))[-1] for k in range(5)]
+            assert infos["episode"]["r"] == 2.5
+            hashes.add(env.pipeline.hash)
+    assert len(hashes) == 1
+
+
+def test_a_layer_is_added_between_those_of_a_preset() -> None:
+    base = PipelineSpec("CartPole-v1", n=1, wrappers=[watched])
+    names = [layer.name for layer in evaluation(base.override(eval={"add": ["frame_skip:2"]})).wrappers]
+    assert names == ["time_limit", "frame_skip", "monitor"]
+    outside = evaluation(base.override(eval={"add": ["framestack:2"]}))
+    assert layers(outside) == [f"{__name__}:watched", "framestack:2"]
+
+
+@Preset
 def recorded(dir: str = "runs") -> list[Any]:
     """Record, and end."""
     return [{"time_limit": 9}, {"monitor": {"dir": dir}}]

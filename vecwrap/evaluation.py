@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vecwrap import registry
@@ -76,8 +76,9 @@ def evaluation(spec: PipelineSpec) -> PipelineSpec:
         dropped = [find_layer(spec.wrappers, step, source.at("drop")) for step in drop]
         layers = tuple(layer for index, layer in enumerate(layers) if index not in dropped)
     layers = tuple(part for word in layers for part in _parts_in_evaluation(word))
-    for layer in section.pop("add", ()):
-        layers = _with(layers, layer)
+    for word in section.pop("add", ()):
+        for layer in _apart(_parts_in_evaluation(_in_evaluation(word, of_training=False))):
+            layers = _with(layers, layer)
     if section.get("training") is None:
         section["training"] = False
     draft = spec.draft()
@@ -128,18 +129,28 @@ def _parts_in_evaluation(word: LayerSpec) -> tuple[LayerSpec, ...]:
     """Give a preset's layers in its place where one of them asks for something else in an evaluation."""
     if not isinstance(registry.wrappers.find(word.target, word.where), Preset):
         return (word,)
-    parts = tuple(layer.spec for layer in plan_layers([word])[1])
+    parts = _parts(word)
     asked = tuple(_in_evaluation(part, of_training=True) for part in parts)
     return (word,) if asked == parts else asked
 
 
 def _with(layers: tuple[LayerSpec, ...], layer: LayerSpec) -> tuple[LayerSpec, ...]:
     """Add a layer as far out as it may stand: what wraps sub-environments is inside of what wraps the vector."""
-    added = _parts_in_evaluation(_in_evaluation(layer, of_training=False))
-    place = len(layers)
-    if "worker" in _kinds(layer):
-        place = next((index for index, other in enumerate(layers) if "parent" in _kinds(other)), place)
-    return (*layers[:place], *added, *layers[place:])
+    if "parent" in _kinds(layer):
+        return (*layers, layer)
+    layers = _apart(layers)
+    place = next((index for index, other in enumerate(layers) if "parent" in _kinds(other)), len(layers))
+    return (*layers[:place], layer, *layers[place:])
+
+
+def _apart(words: Iterable[LayerSpec]) -> tuple[LayerSpec, ...]:
+    """Give a preset's layers in its place where they run in two places, so that others may come in between."""
+    return tuple(part for word in words for part in (_parts(word) if len(_kinds(word)) > 1 else (word,)))
+
+
+def _parts(word: LayerSpec) -> tuple[LayerSpec, ...]:
+    """The layers of one word, with all their arguments by name."""
+    return tuple(layer.spec for layer in plan_layers([word])[1])
 
 
 def _kinds(word: LayerSpec) -> set[str]:
