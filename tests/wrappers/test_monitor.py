@@ -621,29 +621,46 @@ def test_a_sub_environment_lost_in_the_reset_after_a_lost_life(rewards, lost, tm
 
 
 @pytest.mark.parametrize("arguments", [{}, {"per_env": True}, {"resume": True}])
-def test_a_folder_that_another_environment_of_this_process_writes_into_is_refused(arguments, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with Monitor(DummyBackend(factories((2,), count=1)), str(tmp_path)) as env:
-        play(env, 2)
-        with (
-            Monitor(DummyBackend(factories()), ".", **arguments) as other,
-            pytest.raises(PlanError, match=r'monitor: dir: expected a folder of its own, got "\.", into which'),
-        ):
-            other.reset()
-        assert [path.name for path in tmp_path.iterdir()] == ["monitor.csv"]
-        play(env, 2)
-    assert len(read(tmp_path / "monitor.csv")[1]) == 2
-    with Monitor(DummyBackend(factories()), str(tmp_path)) as other:
-        other.reset()
-    assert (tmp_path / "monitor.csv.1").exists()
+def test_a_newer_environment_of_this_process_takes_the_folder_over_and_no_row_is_lost_or_mixed(arguments, tmp_path):
+    def environment(length):
+        return Monitor(DummyBackend(factories((length,), count=2)), str(tmp_path), **arguments)
+
+    def rows(pattern):
+        return [int(row["l"]) for path in tmp_path.glob(pattern) for row in read(path)[1]]
+
+    with environment(2) as older, environment(3) as newer:
+        play(older, 2)
+        play(newer, 3)
+        with pytest.warns(
+            RuntimeWarning, match=r"a newer environment of this process has taken .* go on there in"
+        ) as told:
+            play(older, 4)
+        play(newer, 3)
+    assert len(told) == 1
+    kept = [2] * 2 if "resume" in arguments else []
+    assert (sorted(rows("*monitor.csv")), sorted(rows("*monitor.csv.*"))) == (kept + [3] * 4, [2] * (6 - len(kept)))
 
 
-def test_a_folder_of_an_environment_that_was_dropped_without_a_close_is_free(tmp_path):
-    for _ in range(2):
+def test_an_environment_that_is_still_held_does_not_keep_the_next_from_its_folder(tmp_path):
+    """The cell of a notebook that runs again: IPython keeps what was shown."""
+    held = []
+    for _ in range(3):
         env = vecwrap.build("CartPole-v1", 2, [{"monitor": {"dir": str(tmp_path)}}], backend="dummy")
         env.reset()
-        del env  # which lies in a cycle
-    assert (tmp_path / "monitor.csv.1").exists()
+        held.append(env)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["monitor.csv", "monitor.csv.1", "monitor.csv.2"]
+    for env in held:
+        env.close()
+
+
+def test_a_folder_that_could_not_be_taken_over_stays_with_its_environment(tmp_path):
+    with Monitor(DummyBackend(factories((2,), count=1)), str(tmp_path)) as older:
+        play(older, 2)
+        newer = Monitor(DummyBackend(factories()), str(tmp_path), resume=True, info_keys=("x",))
+        with newer, pytest.raises(PlanError, match="to have the columns"):
+            newer.reset()
+        play(older, 2)
+    assert [row["l"] for row in read(tmp_path / "monitor.csv")[1]] == ["2", "2"]
 
 
 def test_files_are_closed_though_the_backend_was_closed_before(tmp_path):
@@ -694,4 +711,4 @@ def test_a_second_monitor_that_would_write_over_the_first_is_refused(tmp_path):
         with pytest.raises(PlanError, match=r'an inner monitor reports infos\["episode"\] already'):
             Monitor(ClipReward(env))
         with pytest.raises(PlanError, match="an inner monitor writes into .* already; give each its own folder"):
-            Monitor(env, str(tmp_path), stats_key="seen")
+            Monitor(env, str(tmp_path / "." / ".." / tmp_path.name), stats_key="seen")

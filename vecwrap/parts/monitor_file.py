@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import re
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from weakref import WeakSet
 from vecwrap.errors import PlanError
 from vecwrap.parts.run_files import GrowingFile, as_bytes, csv_line
 
-__all__ = ["MonitorFile", "move_aside", "refuse_taken"]
+__all__ = ["MonitorFile", "move_aside", "open_in"]
 
 OURS = re.compile(r"(\d+\.)?monitor\.csv")
 
@@ -30,6 +29,7 @@ class MonitorFile:
         path: where.
         folder: where that is, whatever becomes of the working directory.
         t_start: of the header; that of the file, where it was there already.
+        given_way: whether another monitor has taken the folder over; ``go_on_aside`` comes before the next row then.
 
     Raises:
         PlanError: the file that is there is no monitor file, or has other columns. It is left as it is.
@@ -40,11 +40,14 @@ class MonitorFile:
         self.path = path
         self.folder = path.parent.resolve()
         self.t_start = float(header["t_start"])
+        self.given_way = False
+        self._header = header
+        self._columns = columns
         self._file = GrowingFile(path)
         _open.add(self)
         try:
             if not self._go_on(csv_line(columns)):
-                self._file.append(f"#{json.dumps(header)}\n{csv_line(columns)}")
+                self._begin()
         except BaseException:
             self.close()
             raise
@@ -61,6 +64,25 @@ class MonitorFile:
         """Close the file."""
         self._file.close()
         _open.discard(self)
+
+    def give_way(self) -> None:
+        """Leave the folder to a newer monitor."""
+        self.close()
+        self.given_way = True
+
+    def go_on_aside(self) -> None:
+        """Write what comes into a file of its own, named as those of earlier runs are.
+
+        Raises:
+            OSError: it cannot be opened or written.
+        """
+        self.path = _aside(self.folder / self.path.name)
+        self._file = GrowingFile(self.path, new=True)
+        self.given_way = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._file.append(f"#{json.dumps({**self._header, 't_start': self.t_start})}\n{csv_line(self._columns)}")
 
     def _go_on(self, columns: str) -> int:
         """Check what is there, drop the torn row of a run that was killed; give how many bytes stand."""
@@ -97,30 +119,20 @@ class MonitorFile:
 _open: WeakSet[MonitorFile] = WeakSet()
 
 
-def refuse_taken(folder: Path) -> None:
-    """Refuse a folder into which a monitor of this process writes: its open files would be moved aside.
-
-    Raises:
-        PlanError: there is one.
-    """
-    if _is_taken(folder):
-        gc.collect()  # an environment that nobody holds any more, and nobody has closed, may be there still
-    if _is_taken(folder):
-        raise PlanError(
-            f'monitor: dir: expected a folder of its own, got "{folder}", into which the monitor of another '
-            "environment of this process writes; close that one first, or give another dir"
-        )
-
-
-def _is_taken(folder: Path) -> bool:
-    return any(file.folder == folder.resolve() for file in _open)
+def open_in(folder: Path) -> list[MonitorFile]:
+    """The files in a folder that monitors of this process write into."""
+    return [file for file in _open if file.folder == folder.resolve()]
 
 
 def move_aside(folder: Path) -> None:
     """Give the files of an earlier run names that no reader takes for part of the next, and that overwrite nothing."""
     for path in sorted(folder.iterdir()):
         if OURS.fullmatch(path.name):
-            number = 1
-            while (target := path.with_name(f"{path.name}.{number}")).exists():
-                number += 1
-            path.rename(target)
+            path.rename(_aside(path))
+
+
+def _aside(path: Path) -> Path:
+    number = 1
+    while (target := path.with_name(f"{path.name}.{number}")).exists():
+        number += 1
+    return target

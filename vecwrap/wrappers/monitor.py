@@ -15,7 +15,7 @@ from vecwrap.contract import BoolArray, FloatArray, Infos, IntArray, StepResult
 from vecwrap.errors import PlanError, VecwrapError, did_you_mean
 from vecwrap.infos import row_of
 from vecwrap.parts.above import gymnasium_wrappers_above
-from vecwrap.parts.monitor_file import MonitorFile, move_aside, refuse_taken
+from vecwrap.parts.monitor_file import MonitorFile, move_aside, open_in
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
@@ -62,8 +62,10 @@ class Monitor(VecEnvWrapper):
     most.
 
     Files of an earlier run in the folder are moved aside (``monitor.csv.1``, ``.2``, ...), where they overwrite nothing
-    and no reader takes them for part of this run. A folder that cannot be written is an error at the first reset; a
-    write that fails later ends the recording with a warning, never the training.
+    and no reader takes them for part of this run. So are those of another environment of this process that was not
+    closed, as when the cell of a notebook runs again; if that one is stepped on nevertheless, it warns, and its rows go
+    on in such a file. A folder that cannot be written is an error at the first reset; a write that fails later ends the
+    recording with a warning, never the training.
 
     At an episode's end:
         Where the environment's own episode ends, its score and length are reported; a lost life is no end.
@@ -85,8 +87,7 @@ class Monitor(VecEnvWrapper):
         paths: the files, ``()`` without ``dir``.
 
     Raises:
-        PlanError: arguments that do not fit, or a second monitor with the same folder or ``stats_key``; at the first
-            reset, a folder into which another environment of this process writes.
+        PlanError: arguments that do not fit, or a second monitor with the same folder or ``stats_key``.
 
     Example:
         >>> import gymnasium
@@ -226,7 +227,7 @@ class Monitor(VecEnvWrapper):
                     f'monitor: an inner monitor reports infos["{self.stats_key}"] already; leave one out, or give this '
                     'one a name of its own with stats_key="..."'
                 )
-            if isinstance(inner, Monitor) and self.dir is not None and inner.dir == self.dir:
+            if isinstance(inner, Monitor) and self.dir and inner.dir and inner.dir.resolve() == self.dir.resolve():
                 raise PlanError(
                     f'monitor: dir: an inner monitor writes into "{self.dir}" already; give each its own folder'
                 )
@@ -281,7 +282,7 @@ class Monitor(VecEnvWrapper):
         super()._send_reset(env_ids, seeds, options)
 
     def _open_files(self, folder: Path) -> None:
-        refuse_taken(folder)
+        older = open_in(folder)
         header = {
             "t_start": time.time(),
             "env_id": self._root.env_id,
@@ -304,6 +305,8 @@ class Monitor(VecEnvWrapper):
         except PlanError:
             self._close_files()
             raise
+        for file in older:
+            file.give_way()
         self._opened = True
 
     def _frame_skip(self) -> int | None:
@@ -323,6 +326,8 @@ class Monitor(VecEnvWrapper):
         file = self._files[episode.env if self.per_env else 0]
         elapsed = round(time.time() - file.t_start, 6)
         try:
+            if file.given_way:
+                self._go_on_aside()
             file.write([round(episode.score, 6), episode.length, elapsed, episode.env, int(lost), *cells])
         except OSError as error:
             self._close_files()
@@ -332,6 +337,18 @@ class Monitor(VecEnvWrapper):
                 RuntimeWarning,
                 stacklevel=2,
             )
+
+    def _go_on_aside(self) -> None:
+        """Write beside the newer monitor's files, and say so: nobody looks for rows there."""
+        for file in self._files:
+            file.go_on_aside()
+        names = [file.path.name for file in self._files[:3]] + ["..."] * (len(self._files) > 3)
+        warnings.warn(
+            f'monitor: dir: a newer environment of this process has taken "{self.dir}" over, so the rows of this one '
+            f"go on there in {', '.join(names)}; give each a dir of its own",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
     def _close_files(self) -> None:
         for file in getattr(self, "_files", ()):
