@@ -91,6 +91,18 @@ def test_json_says_the_same(capsys):
     assert main(["load", "out", "--json", "--steps", "4"]) == 2
 
 
+@pytest.mark.parametrize("arguments", [["--set", "n=3"], ["--eval"]])
+def test_a_changed_pipeline_stands_beside_its_own_hash_and_the_runs_below(arguments, capsys):
+    assert main(["explain", "out/pipeline.yaml", *arguments]) == 0
+    own = capsys.readouterr().out.splitlines()[0].rpartition(" ")[2]
+    assert main(["load", "out", *arguments]) == 0
+    said = [line.split() for line in capsys.readouterr().out.splitlines()]
+    (shown,) = [line[1] for line in said if line[0] == "pipeline"]
+    (of_the_run,) = [line[-1] for line in said if line[:3] == ["the", "run's", "own"]]
+    assert (shown, of_the_run) == (f"{own}:", json.loads(Path("out/run.json").read_text())["pipeline"])
+    assert own != of_the_run
+
+
 SB3 = "time/fps,rollout/ep_rew_mean,time/total_timesteps\n900,21.5,2048\n"  # what its logger writes
 OURS = "time,steps,steps_per_second,episodes,score_mean,score_std,restarts"
 

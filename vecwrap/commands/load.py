@@ -93,6 +93,7 @@ def _facts(run: Run, resolved: PipelineSpec) -> dict[str, Any]:
         "versions": dict(run.facts.get("versions", {})),
         "installed": {name: now for name, (_, now) in run.differences.items()},
         "rebuilt": resolved.to_dict(),
+        "rebuilt_hash": resolved.hash,
     }
 
 
@@ -153,7 +154,9 @@ def _lines(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     rebuilt = facts["rebuilt"]
     layers = [layer if isinstance(layer, str) else next(iter(layer)) for layer in rebuilt.get("wrappers", ())]
     what = f"{rebuilt['env']}, n={rebuilt['n']}, layers {' > '.join(layers)}" if layers else rebuilt["env"]
-    lines = [("run", f"{facts['folder']}, {_ended(facts)}"), ("pipeline", f"{facts['pipeline']}: {what}")]
+    lines = [("run", f"{facts['folder']}, {_ended(facts)}"), ("pipeline", f"{facts['rebuilt_hash']}: {what}")]
+    if facts["rebuilt_hash"] != facts["pipeline"]:
+        lines.append(("the run's own", str(facts["pipeline"])))
     if "policy" in facts:
         lines.append(("policy", f"{facts['policy']}, seed {facts.get('seed')}"))
     if row := facts["progress"]:
