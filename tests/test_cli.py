@@ -200,6 +200,18 @@ def test_a_call_that_cannot_be_used_is_one_message_and_status_2(here, capsys, ar
     assert said.out == ""
 
 
+@pytest.mark.parametrize("arguments", [["list", "framestack"], ["run", "CartPole-v1", "--steps", "5"], ["--help"]])
+def test_a_working_directory_that_was_deleted_is_one_message(here, capsys, monkeypatch, arguments):
+    gone = here / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert main(arguments) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("error: the working directory cannot be read (No such file or directory)")
+    assert (said.out, said.err.count("\n")) == ("", 1)
+
+
 def test_debug_shows_the_traceback(here):
     result = vecwrap_process("explain", "no-such.yaml", "--debug")
     assert result.returncode != 0

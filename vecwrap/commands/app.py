@@ -395,7 +395,12 @@ def run_app(arguments: list[str]) -> int:
     """Run a command; give the exit status."""
     debug = "--debug" in arguments
     escape_what_cannot_be_shown()
-    with _modules_of_this_folder():
+    try:
+        here = str(Path.cwd())
+    except OSError as error:
+        _say(f"the working directory cannot be read ({error.strerror}), was it deleted? Change to another")
+        return 2
+    with _modules_of(here):
         try:
             status = _run(arguments, debug)
             flush_output()
@@ -412,12 +417,11 @@ def run_app(arguments: list[str]) -> int:
 
 
 @contextlib.contextmanager
-def _modules_of_this_folder() -> Iterator[None]:
+def _modules_of(here: str) -> Iterator[None]:
     """Let environments, layers and policies be found in the working directory, as `python -m vecwrap` finds them.
 
     It comes last, so that no file that happens to lie there hides what is installed.
     """
-    here = str(Path.cwd())
     if here in sys.path:
         yield
         return
