@@ -181,6 +181,8 @@ def test_other_keys_are_written_over_the_pipelines() -> None:
 @pytest.mark.parametrize(
     ("section", "message"),
     [
+        ("eval:\n  drop:\n    - atari\n    - framestak\n",
+         'p.yaml:15: eval.drop.framestak: there is no such layer. Did you mean "framestack"?'),
         ("eval: {drop: [framestak]}",
          'p.yaml:12: eval.drop.framestak: there is no such layer. Did you mean "framestack"?'),
         ("eval:\n  wrappers:\n    9: {k: 2}", "p.yaml:14: eval.wrappers[9]: there are 5 layers, numbered from 0."),

@@ -197,7 +197,9 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     except FileNotFoundError:
         raise CheckpointError(f"{os.fspath(path)}: no such file") from None
     except (ValueError, TypeError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved ({error})") from error
+        # NumPy takes whatever it does not know for pickled data, and advises to allow that.
+        reason = "no archive of plain arrays" if "pickle" in str(error) else error
+        raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved ({reason})") from error
     if not isinstance(state, dict):
         raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved")
     return state

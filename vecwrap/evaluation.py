@@ -71,9 +71,11 @@ def evaluation(spec: PipelineSpec) -> PipelineSpec:
     written = section.pop("wrappers", {})
     layers = _layers(spec.wrappers, written, source.at("wrappers"))
     if drop := section.pop("drop", ()):
+        at = source.at("drop")
         if not isinstance(written, Mapping):
-            fail(source.at("drop"), "the section has a list of wrappers of its own; leave out there what is dropped")
-        dropped = [find_layer(spec.wrappers, step, source.at("drop")) for step in drop]
+            fail(at, "the section has a list of wrappers of its own; leave out there what is dropped")
+        entries = [at.with_place(at.steps, at.at(index).place) for index in range(len(drop))]
+        dropped = [find_layer(spec.wrappers, step, entry) for step, entry in zip(drop, entries, strict=True)]
         layers = tuple(layer for index, layer in enumerate(layers) if index not in dropped)
     layers = tuple(part for word in layers for part in _parts_in_evaluation(word))
     for word in section.pop("add", ()):

@@ -1,6 +1,7 @@
 """Pipelines as the commands take them, and what a run adds to one."""
 
 import dataclasses
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from gymnasium.envs.registration import load_env_creator
 
 from vecwrap.environments import find_environment
+from vecwrap.errors import SpecError
 from vecwrap.evaluation import in_mode
 from vecwrap.layer_plan import plan_layers
 from vecwrap.layer_spec import LayerSpec
@@ -15,7 +17,7 @@ from vecwrap.no_imports import load_without_imports, refuse_imports
 from vecwrap.pipeline_file import is_file, names_file
 from vecwrap.plan import plan
 from vecwrap.registry import wrappers
-from vecwrap.run_folder import VIDEOS, moved
+from vecwrap.run_folder import PIPELINE, VIDEOS, moved
 from vecwrap.source import Place, Source, fail_where
 from vecwrap.spec import PipelineSpec
 from vecwrap.values import Settings, scalar, shown
@@ -51,6 +53,8 @@ def read_pipeline(
         spec = PipelineSpec.parse(pipeline)
         if not imports:
             refuse_imports(spec)
+        if is_file(path / PIPELINE):
+            _refuse_run_folder(path, spec.env)
     overrides = read_settings(settings)
     given = {key: value for key, value in (options or {}).items() if value is not None}
     for key in given:
@@ -58,6 +62,18 @@ def read_pipeline(
             fail_where(f"--set {key}", f"--{key} says it already; leave one of the two out")
     places = {**dict.fromkeys(overrides, Place("--set")), **{key: Place(f"--{key}") for key in given}}
     return in_mode(spec, "eval" if evaluation else "train", {**given, **overrides}, places)
+
+
+def _refuse_run_folder(folder: Path, env: Any) -> None:
+    """Refuse a run folder in the place of a pipeline, unless an environment is called so too."""
+    try:
+        find_environment(env)
+    except SpecError:
+        fail_where(
+            str(folder),
+            "expected a pipeline, got a run folder. Take `vecwrap load "
+            f"{shlex.quote(str(folder))}`, or the pipeline in it: {folder / PIPELINE}",
+        )
 
 
 def read_settings(settings: Sequence[str]) -> dict[str, Any]:
