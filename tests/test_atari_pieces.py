@@ -90,6 +90,17 @@ def test_an_id_that_skips_and_sticks_by_itself_is_made_so_that_the_pieces_do_it(
         vecwrap.build("ALE/Pong-v5", 1, ["sticky_actions"], backend="dummy")
 
 
+def test_what_refuses_two_kinds_of_sticky_actions_says_what_works():
+    line = "PongNoFrameskip-v4 n=1 backend=dummy"
+    with pytest.raises(
+        vecwrap.VecwrapError, match=r"repeat_action_probability=0 \(said to the layer atari where there"
+    ):
+        vecwrap.build(f"{line} | atari:machado | sticky_actions:0.3")
+    with pytest.raises(vecwrap.VecwrapError, match="Give it to atari instead: (atari:repeat_action_probability=0)[.]$"):
+        vecwrap.build(f"{line} env_kwargs.repeat_action_probability=0 | atari:machado | sticky_actions:0.3")
+    vecwrap.build(f"{line} | atari:machado,repeat_action_probability=0 | sticky_actions:0.3").close()
+
+
 def test_pieces_go_on_from_a_state_as_if_they_had_never_stopped(tmp_path):
     layers = ["noop_reset", "sticky_actions:0.3", *PIECES[1:]]
     actions = np.random.default_rng(5).integers(4, size=(70, 2))

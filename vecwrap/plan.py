@@ -27,6 +27,7 @@ from vecwrap.layer_plan import PlannedLayer, placed, plan_layers, refuse_layers_
 from vecwrap.plan_html import plan_html
 from vecwrap.plan_text import WIDTH, Line, Row, Shares, plain_text, plan_data, plan_lines
 from vecwrap.probe import LentEngine, OneForAll, Probe, Stage, outer_stages
+from vecwrap.signatures import Signature
 from vecwrap.space_text import bytes_of
 from vecwrap.spec import PipelineSpec
 from vecwrap.sub_env import SubEnvFactory
@@ -341,9 +342,11 @@ def _adapted(environment: Environment, spec: PipelineSpec, layers: tuple[Planned
             needed = layer.target.environment_kwargs(registered, *layer.bound.args, **layer.bound.kwargs)
         for key, value in needed.items():
             if spec.env_kwargs.get(key, value) != value:
+                given, name = shown(spec.env_kwargs[key]), layer.spec.name
+                takes_it = any(parameter.name == key for parameter in Signature.of(layer.target).parameters)
                 raise PlanError(
-                    f"{spec.where('env_kwargs', key)}: expected {shown(value)}, as {layer.spec.name} needs it, "
-                    f"got {shown(spec.env_kwargs[key])}. Leave it out."
+                    f"{spec.where('env_kwargs', key)}: expected {shown(value)}, as {name} needs it, got {given}. "
+                    + (f"Give it to {name} instead: {name}:{key}={given}." if takes_it else "Leave it out.")
                 )
         environment = environment.with_kwargs(needed)
     return environment

@@ -60,7 +60,8 @@ class StickyActions(gymnasium.Wrapper[Any, Any, Any, Any]):
         if not math.isclose(own, 0.0, abs_tol=1e-6):
             raise PlanError(
                 f"sticky_actions: expected a game without sticky actions, got one whose emulator repeats with {own:g}: "
-                "make it with repeat_action_probability=0 (env_kwargs), or leave the layer out"
+                "make it with repeat_action_probability=0 (said to the layer atari where there is one, else in "
+                "env_kwargs), or leave the layer out"
             )
         self.repeat_action_probability = repeat_action_probability
         self._previous: Any = None
