@@ -1,12 +1,14 @@
 """``vecwrap time`` as users call it."""
 
 import json
+import re
 import signal
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.terminal import on_a_terminal
 from vecwrap.cli import main
 
 PIPELINE = "CartPole-v1 n=2 seed=1 backend=dummy | time_limit:20 | framestack:2 | monitor:dir=runs/mine"
@@ -45,6 +47,20 @@ def timed(capsys, *arguments):
     captured = capsys.readouterr()
     assert captured.err == ""
     return json.loads(captured.out)
+
+
+@pytest.mark.parametrize(("columns", "bars"), [(120, True), (70, False), (40, False), (30, False)])
+def test_figures_stay_whole_where_the_terminal_is_narrow(columns, bars):
+    said = on_a_terminal("time", "CartPole-v1 n=2 backend=dummy | framestack:4", "--steps", "128", columns=columns)
+    said = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said)
+    lines = [line for line in said.splitlines() if "%" in line]
+    figures = [re.search(r"  ([\d,]+\.\d) +(\d+\.\d)%", line) for line in lines]
+    assert all(figures), said
+    shares = [float(figure[2]) for figure in figures]
+    assert len(shares) == 10
+    assert sum(shares[:-1]) == pytest.approx(shares[-1], abs=0.5)
+    assert ("█" in said) is bars
+    assert max(map(len, lines)) <= columns
 
 
 def test_the_parts_are_those_of_the_pipeline_inner_first_and_add_up(capsys):

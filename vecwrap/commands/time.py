@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ WARM_UP = 32  # vector steps that are not counted: caches are filled, spins lear
 BLOCK = 16  # vector steps with the stopwatch on, then as many with it off, in turn
 BLOCK_SECONDS = 0.1
 BAR = 20
+WORDS = 24  # columns for what a part does; where these two have no room, the table goes without them
 _COLOURS = {
     "environment": "green",
     "layer": "cyan",
@@ -175,22 +177,30 @@ def _exchange(
 
 
 def _show(measured: _Timed, console: Console) -> None:
+    table = _table(measured, in_full=False)
+    room = console.width - console.measure(table, options=console.options.update(max_width=sys.maxsize)).maximum
+    console.print(Text(measured.description, style="bold"))
+    console.print(_table(measured, in_full=True) if room >= BAR + WORDS else table)
+    console.print(Text(_remark(measured), style="dim"))
+
+
+def _table(measured: _Timed, *, in_full: bool) -> Table:
+    """The parts and their figures; in full with a bar for each and with what it does. No figure ever gives way."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("part", no_wrap=True)
+    table.add_column("part", no_wrap=in_full, overflow="fold")
     table.add_column("µs/step", justify="right", no_wrap=True)
     table.add_column("share", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True, min_width=BAR)
-    table.add_column("", style="dim", overflow="fold")  # where it is narrow, this gives way and no figure
+    if in_full:
+        table.add_column("", no_wrap=True, min_width=BAR)
+        table.add_column("", style="dim", overflow="fold")
     widest = max(share for _, _, share in measured.rows) or 1.0
     for part, microseconds, share in measured.rows:
         colour = _COLOURS.get(part.kind, "white")
-        bar = Text("█" * round(BAR * share / widest), style=colour)
         name = Text(f"backend: {part.name}" if part.kind == "backend" else part.name, style=colour)
-        table.add_row(name, f"{microseconds:,.1f}", f"{share:.1%}", bar, part.what)
-    table.add_row(Text("all", style="bold"), f"{measured.microseconds:,.1f}", "100.0%", "", "", style="bold")
-    console.print(Text(measured.description, style="bold"))
-    console.print(table)
-    console.print(Text(_remark(measured), style="dim"))
+        bar = Text("█" * round(BAR * share / widest), style=colour)
+        table.add_row(name, f"{microseconds:,.1f}", f"{share:.1%}", *((bar, part.what) if in_full else ()))
+    table.add_row(Text("all", style="bold"), f"{measured.microseconds:,.1f}", "100.0%", style="bold")
+    return table
 
 
 def _remark(measured: _Timed) -> str:
