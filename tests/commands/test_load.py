@@ -212,7 +212,7 @@ def test_statistics_of_another_pipeline_are_refused(capsys):
     assert main(["load", "out"]) == 2
     assert "out/stats.npz: expected a file of pipeline " in capsys.readouterr().err
     Path("out/stats.npz").write_bytes(b"PK")
-    assert main(["load", "out"]) == 1
+    assert main(["load", "out"]) == 2
     assert "out/stats.npz: not a state that vecwrap saved" in capsys.readouterr().err
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import vecwrap
 from vecwrap import registry
-from vecwrap.errors import PlanError, SpecError, VecwrapError
+from vecwrap.errors import CheckpointError, PlanError, SpecError, VecwrapError
 from vecwrap.rules import Fault, rule
 from vecwrap.rules.check import rules
 
@@ -136,6 +136,26 @@ def test_an_unknown_environment_and_a_wrong_argument_of_it():
     (finding,) = vecwrap.check("CartPole-v1 n=2 backend=dummy env_kwargs.sutton=true")
     assert finding.id == "refused"
     assert "sutton_barto_reward" in finding.reason
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [(None, "no such file"), (b"garbage", "not a state that vecwrap saved")]
+)
+def test_statistics_that_a_training_cannot_begin_with_are_told(content, reason, tmp_path):
+    file, stats = tmp_path / "p.yaml", tmp_path / "s.npz"
+    file.write_text("env: Pendulum-v1\nn: 1\nbackend: dummy\nstats: s.npz\nwrappers: [normalize]\neval: {n: 1}\n")
+    if content is not None:
+        stats.write_bytes(content)
+    (finding,) = vecwrap.check(file)
+    assert (finding.id, finding.severity, finding.place, finding.line) == ("refused", "error", "stats", 4)
+    assert finding.reason.startswith(f"{stats}: {reason}")
+    with pytest.raises(CheckpointError, match=reason):
+        vecwrap.load(file)
+    assert vecwrap.check(file, mode="eval") == ()  # its training may write them yet
+    with vecwrap.build("Pendulum-v1", 1, ["normalize"], backend="dummy") as training:
+        training.reset(seed=1)
+        training.save(stats)
+    assert vecwrap.check(file) == ()
 
 
 @pytest.mark.parametrize("pipeline", ["no-such.yaml", "| flatten", {"n": 2}, {"env": "CartPole-v1", "seeed": 1}])

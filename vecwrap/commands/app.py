@@ -15,7 +15,7 @@ from rich.text import Text
 import vecwrap
 from vecwrap.commands import completion
 from vecwrap.commands.output import Terminal, discard_output, escape_what_cannot_be_shown, flush_output
-from vecwrap.errors import ClipError, PlanError, PlotError, SpecError, VecwrapError
+from vecwrap.errors import CheckpointError, ClipError, PlanError, PlotError, SpecError, VecwrapError
 
 __all__ = ["app", "run_app"]
 
@@ -441,7 +441,7 @@ def _run(arguments: list[str], debug: bool) -> int:
         if debug:
             raise
         _say(str(error))
-        return 2 if isinstance(error, (SpecError, PlanError, PlotError, ClipError)) else 1
+        return 2 if isinstance(error, (SpecError, PlanError, CheckpointError, PlotError, ClipError)) else 1
     return 0
 
 

@@ -23,7 +23,9 @@ def refused(error: VecwrapError, file: str = "", places: Iterable[str] = ()) -> 
     """A name that is unknown, an argument that does not fit, a layer that refuses what it is to wrap, a wrong order.
 
     The reason says what was expected, what came, and what to do. Where a layer refuses what it wraps, nothing is said
-    of the layers outside of it: their spaces are not those that are meant.
+    of the layers outside of it: their spaces are not those that are meant. A file of ``stats`` has to be there for the
+    training; that of an evaluation may be yet to come. Whether an evaluation has statistics at all is not asked: most
+    often they are handed to ``build``.
     """
     return _finding("refused", error, file, places)
 
