@@ -168,6 +168,14 @@ def test_null_takes_the_default_back_and_statistics_stand_still_by_default() -> 
     assert str(evaluation(PipelineSpec.parse(line).override(eval=section))) == "CartPole-v1 n=4 training=false"
 
 
+def test_null_in_the_place_of_layers_says_nothing_and_an_empty_list_that_there_are_none() -> None:
+    assert of(PONG, "eval: {wrappers: null}") == of(PONG)
+    assert layers(of(PONG, "eval: {wrappers: []}")) == []
+    base = PipelineSpec.from_yaml(PONG + "eval: {wrappers: [monitor]}")
+    assert evaluation(base.override(**{"eval.wrappers": None})) == of(PONG)
+    assert PipelineSpec.from_yaml(base.override(**{"eval.wrappers": None}).to_yaml()).eval == {"wrappers": {}}
+
+
 def test_other_keys_are_written_over_the_pipelines() -> None:
     spec = of(
         PONG, "eval: {n: 2, seed: 5, batch_size: null, backend: {workers: 1}, env_kwargs: {mode: 1}, stats: s.npz}"

@@ -196,8 +196,9 @@ def _change_waiting_layers(old: Any, changes: Mapping[Any, Any], source: Source)
 
 
 def _read_waiting_layers(value: Any, source: Source) -> Any:
-    if isinstance(value, Mapping):
-        return _change_waiting_layers(None, value, source)
+    """No layers at all are an empty list; null is a word that was not said."""
+    if value is None or isinstance(value, Mapping):
+        return _change_waiting_layers(None, value or {}, source)
     return read_layers(value, source)
 
 
