@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -285,6 +286,77 @@ def test_callables_differ_in_the_hash_where_their_code_or_arguments_do() -> None
     assert len({plan(PipelineSpec(env, n=1)).pipeline.hash for env in envs}) == len(envs)
     layers: list[Any] = [lambda env: Scale(env, 2), lambda env: Scale(env, 3)]
     assert len({planned("PlanBlank-v0 n=1", wrappers=[layer]).pipeline.hash for layer in layers}) == 2
+
+
+class Maker:
+    """A callable object."""
+
+    def __init__(self, sticky: float) -> None:
+        self.sticky = sticky
+        self.made = 0
+
+    def __call__(self) -> Blank:
+        self.made += 1
+        return Blank(sticky=self.sticky)
+
+    def make(self) -> Blank:
+        return self()
+
+
+def makers(sticky: float) -> dict[str, Callable[[], Blank]]:
+    """Callables of the same name and code, which differ in what they hold."""
+    options = {"sticky": np.float64(sticky), "names": {"a", "b"}}
+    table = np.full(3, sticky)
+
+    def default(sticky: float = sticky) -> Blank:
+        return Blank(sticky=sticky)
+
+    def keyword(*, sticky: float = sticky) -> Blank:
+        return Blank(sticky=sticky)
+
+    return {
+        "captured": lambda: Blank(sticky=sticky),
+        "captured mapping": lambda: Blank(sticky=float(options["sticky"])),  # type: ignore[arg-type]
+        "captured array": lambda: Blank(sticky=float(table[0])),
+        "default": default,
+        "keyword": keyword,
+        "object": Maker(sticky),
+        "method": Maker(sticky).make,
+    }
+
+
+@pytest.mark.parametrize("kind", makers(0.0))
+def test_callables_differ_in_the_hash_where_the_data_that_they_hold_does(kind: str) -> None:
+    one, same, other = (plan(PipelineSpec(makers(s)[kind], n=1)).pipeline.hash for s in (0.1, 0.1, 0.2))
+    assert one == same != other
+
+
+def test_layers_differ_in_the_hash_where_the_data_that_they_hold_does() -> None:
+    def layer(factor: float) -> Any:
+        return lambda env: Scale(env, factor)
+
+    one, same, other = (planned("PlanBlank-v0 n=1", wrappers=[layer(f)]).pipeline.hash for f in (2.0, 2.0, 3.0))
+    assert one == same != other
+
+
+def test_the_hash_is_of_what_a_callable_held_when_it_was_planned() -> None:
+    maker = Maker(0.1)
+    resolved = plan(PipelineSpec(maker, n=1, backend="dummy")).pipeline
+    maker()
+    assert resolved.hash == plan(PipelineSpec(Maker(0.1), n=1, backend="dummy")).pipeline.hash
+
+
+def test_objects_that_a_callable_holds_are_left_out_of_the_hash() -> None:
+    def holding(held: Any) -> str:
+        return plan(PipelineSpec(lambda: held and Blank(), n=1, backend="dummy")).pipeline.hash
+
+    assert holding(object()) == holding(object()) != holding(1)
+
+
+@pytest.mark.parametrize("also", [{}, {"render_mode": "rgb_array"}])
+def test_the_render_mode_is_no_part_of_the_hash_wherever_it_is_said(also: dict[str, str]) -> None:
+    spec = PipelineSpec("CartPole-v1", n=1, env_kwargs=also)
+    assert plan(spec).pipeline.hash == planned("CartPole-v1 n=1 render_mode=rgb_array").pipeline.hash
 
 
 SETS_AND_OBJECTS = """

@@ -288,6 +288,7 @@ def plan(spec: PipelineSpec) -> Plan:
         spec, env=environment.target, n=n, wrappers=words, backend=backend_spec, stats=_stats(spec)
     )
     resolved = dataclasses.replace(resolved, eval=_evaluation(spec, resolved))
+    _ = resolved.hash  # found out now: what a callable holds may change when it runs
     if backend_spec.target != "dummy":
         _refuse_unsendable(environment, layers, spec)
     return Plan(resolved, environment, layers, backend, options, reason, written=spec)

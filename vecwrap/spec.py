@@ -8,6 +8,7 @@ for its signature.)
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -259,7 +260,7 @@ class PipelineSpec:
         """What the layers are called, inner first."""
         return tuple(layer.name for layer in self.wrappers)
 
-    @property
+    @functools.cached_property
     def hash(self) -> str:
         """Twelve hexadecimal digits over what changes the stream: environment, kwargs, layers, mode and n.
 
@@ -273,7 +274,8 @@ class PipelineSpec:
             for word in self.wrappers
             for layer in word.expanded
         ]
-        what = identity([self.env, self.env_kwargs, layers, self.autoreset, self.n])
+        env_kwargs = {key: value for key, value in self.env_kwargs.items() if key != "render_mode"}  # as the key of it
+        what = identity([self.env, env_kwargs, layers, self.autoreset, self.n])
         content = json.dumps(what, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import itertools
@@ -10,7 +11,7 @@ import os
 import re
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from vecwrap.document import MAX_DEPTH
+from vecwrap.errors import SpecError
 from vecwrap.scalars import MAX_BITS, pieces, printable, quoted, read_scalar, write_scalar
 from vecwrap.source import Source, fail, fail_where
 
@@ -231,7 +233,10 @@ def plain(value: Any, where: str) -> Any:
 
 
 def identity(value: Any) -> Any:
-    """Give plain data that stands for a value in a hash: a callable is its import path, or its name and its code."""
+    """Give plain data that stands for a value in a hash.
+
+    A callable is its import path; one without is its name, its code, and what it holds of plain data.
+    """
     value = as_data(value)
     if isinstance(value, functools.partial):
         return [identity(value.func), identity(list(value.args)), identity(value.keywords)]
@@ -245,8 +250,45 @@ def identity(value: Any) -> Any:
         return value
     if not callable(value):
         return shown(value) if isinstance(value, int) else _ADDRESS.sub("", repr(value))
+    return import_path(value) or _identity_of_callable(value)
+
+
+def _identity_of_callable(value: Callable[..., Any]) -> list[Any]:
     code = getattr(value, "__code__", None)
-    return import_path(value) or [callable_name(value), "" if code is None else _fingerprint(code)]
+    named = [callable_name(value), "" if code is None else _fingerprint(code)]
+    held = {name: _identity_of_held(part) for name, part in _held(value) if _is_data(part)}
+    return [*named, held] if held else named
+
+
+def _held(value: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """What comes along with a callable: defaults, captured variables, attributes; with a method those of its object."""
+    function = getattr(value, "__func__", value)
+    if isinstance(function, types.FunctionType):
+        yield from ((f"default {i}", part) for i, part in enumerate(function.__defaults__ or ()))
+        yield from ((f"default {name}", part) for name, part in (function.__kwdefaults__ or {}).items())
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # nothing was assigned to it yet
+                yield f"captured {name}", cell.cell_contents
+    holder = getattr(value, "__self__", value)
+    if not isinstance(holder, (type, types.ModuleType, types.FunctionType)):
+        yield from ((f"attribute {name}", part) for name, part in getattr(holder, "__dict__", {}).items())
+
+
+def _is_data(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return not value.dtype.hasobject
+    try:
+        plain(copied(value), "")
+    except SpecError:
+        return False
+    return True
+
+
+def _identity_of_held(value: Any) -> Any:
+    """That of an array in short: a callable may hold a whole data set."""
+    if isinstance(value, np.ndarray):
+        return [value.dtype.str, value.shape, hashlib.sha256(value.tobytes()).hexdigest()]
+    return identity(copied(value))
 
 
 def _fingerprint(code: types.CodeType) -> str:
