@@ -317,6 +317,7 @@ def test_what_has_a_limit_has_it_also_behind_what_has_none(backend):
         env.step_async([0, 0])
         with pytest.raises(BackendError, match=r"did not answer within step_timeout=0.5 s"):
             env.step_wait(timeout=LONG / 6)
+        env.close(terminate=True)  # the other one hangs still
 
 
 def test_a_worker_whose_start_is_interrupted_is_started_by_the_next_wait(backend, tmp_path, monkeypatch):
