@@ -298,12 +298,11 @@ def test_of_two_threads_that_wait_for_the_same_rows_none_waits_for_ever(backend,
 
 def test_an_answer_that_waited_to_be_read_longer_than_its_limit_is_no_hang(backend):
     """More than the socket's buffer takes, so the worker is held up for as long as the parent is away."""
-    with backend([partial(Wordy, end=0.0)] * 2, workers=2, step_timeout=0.5) as env:
+    with backend([partial(Wordy, end=0.0)] * 2, workers=2, step_timeout=1.0) as env:
         env.reset(seed=1)
-        for _ in range(2):
-            env.step_async([0, 0])
-            time.sleep(0.7)
-            assert env.step_wait()[4]["words"].tolist() == [Wordy.words] * 2
+        env.step_async([0, 0])
+        time.sleep(1.2)
+        assert env.step_wait()[4]["words"].tolist() == [Wordy.words] * 2
 
 
 def test_what_has_a_limit_has_it_also_behind_what_has_none(backend):
@@ -355,6 +354,14 @@ def test_nothing_is_heard_of_a_worker_that_was_interrupted_in_the_middle_of_an_a
             assert env.recv()[4]["restarted"].tolist() == [1]
 
 
+def run(code):
+    """Run a program of its own to its end."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=LONG, check=True
+    )
+
+
 SCRIPT = """
 import sys, threading, atexit
 import gymnasium, numpy as np
@@ -381,14 +388,7 @@ print(*[worker.pid for worker in env.health().workers], flush=True)
 )
 def test_at_the_interpreters_end_nothing_is_left(backend, rest):
     code = SCRIPT.format(module=backend.name, backend=backend.__name__, rest=rest)
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    done = run(code)
     assert done.stderr == ""
     pids = [int(word) for word in done.stdout.split()]
     assert gone(pids)
@@ -411,13 +411,6 @@ envs = [{backend}([EndsBadly] * 2, workers=1, parent_share=True) for _ in range(
 
 
 def test_at_the_interpreters_end_one_that_fails_to_close_leaves_no_other_open(backend):
-    done = subprocess.run(
-        [sys.executable, "-c", ENDS_BADLY.format(module=backend.name, backend=backend.__name__)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    done = run(ENDS_BADLY.format(module=backend.name, backend=backend.__name__))
     assert done.stdout == "3\n"
     assert "RuntimeError: no end" in done.stderr

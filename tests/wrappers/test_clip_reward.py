@@ -44,7 +44,7 @@ def test_equals_the_function_on_each_reward_of_a_single_environment(mode, bounds
 def test_a_row_in_which_nothing_was_done_pays_nothing_whatever_the_bounds(mode, expected):
     inner = DummyBackend([lambda: gymnasium.wrappers.TimeLimit(ToyEnv(), 2)] * 2, autoreset=mode)
     env = ClipReward(inner, low=0.5)
-    _, _ = env.reset(seed=1)
+    env.reset(seed=1)
     paid = [env.step([0, 0])[1] for _ in range(4)]
     assert [min(rewards[0], 0.5) for rewards in paid] == expected
     env.close()

@@ -410,7 +410,11 @@ class Backend(VecEnv):
             self._failed.append(refused)
 
     def _wait_until_made(self, env_ids: Sequence[int]) -> None:
-        """Sleep until these sub-environments are there again."""
+        """Sleep until these sub-environments are there again.
+
+        Raises:
+            ResetNeededError: one is not made anew any more.
+        """
         while pending := [self._due[i] for i in env_ids if i in self._due]:
             assert self._recovery is not None
             time.sleep(max(0.0, min(pending) - self._recovery.restarts.clock()))

@@ -28,11 +28,11 @@ from vecwrap.backends.memory import SharedBlock
 from vecwrap.backends.restarts import WorkerHealth
 from vecwrap.backends.spinning import Spinner
 from vecwrap.backends.worker import allocate_shared, decode, encode
-from vecwrap.backends.workers import WorkerBackend, check_limits, share_out
+from vecwrap.backends.workers import WorkerBackend, check_limits, refuse_unsendable, share_out
 from vecwrap.batch import Batch
 from vecwrap.columns import Arena
 from vecwrap.contract import Autoreset, Frames, IntArray
-from vecwrap.errors import ArgumentError, BackendError, PlanError, VecwrapError
+from vecwrap.errors import BackendError, PlanError, VecwrapError
 from vecwrap.failure import Failure
 from vecwrap.slots import Slots
 from vecwrap.sub_env import Takeover
@@ -345,7 +345,7 @@ class ProcessBackend(WorkerBackend[Link]):
         arguments_of: dict[int, tuple[Any, ...]] = dict(zip(env_ids, arguments, strict=True))
         groups = self._by_worker(list(dict.fromkeys(env_ids)))
         if groups:
-            _refuse_unsendable(method, arguments)  # before the first worker has been asked
+            refuse_unsendable(f"{method}: the arguments", arguments)  # before the first worker has been asked
         self._asks += 1
         self._values, self._value_failures, self._unanswered = {}, [], None
         expected = Expected("values", ask=self._asks)
@@ -633,13 +633,6 @@ class ProcessBackend(WorkerBackend[Link]):
         if hasattr(self, "slots"):
             del self.slots  # the mapping goes with the last array over it
             self._latest = None
-
-
-def _refuse_unsendable(method: str, arguments: Sequence[tuple[Any, ...]]) -> None:
-    try:
-        encode(arguments)
-    except Exception as error:
-        raise ArgumentError(f"{method}: the arguments cannot be sent to another process: {error}") from error
 
 
 @atexit.register

@@ -364,8 +364,8 @@ class Worker:
 
     def _step_group(self, lane: LaneOfWorker, answers: int, rows: Sequence[int]) -> None:
         done, failures = self._step_rows(rows)
-        piped = len(done) < len(rows) or len(self._slots.put_into_cells(done)) < len(done)
         self._leave_if_copied()
+        piped = len(done) < len(rows) or len(self._slots.put_into_cells(done)) < len(done)
         if piped:
             self._send_rows(answers, done, failures)
         lane.answer(answers, piped=piped)

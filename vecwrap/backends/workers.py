@@ -29,7 +29,7 @@ from vecwrap.errors import ArgumentError, BackendError, PlanError, VecwrapError
 from vecwrap.failure import Failure
 from vecwrap.sub_env import Takeover
 
-__all__ = ["AnyWorker", "WorkerBackend", "check_limits", "share_out"]
+__all__ = ["AnyWorker", "WorkerBackend", "check_limits", "refuse_unsendable", "share_out"]
 
 
 def share_out(
@@ -70,6 +70,18 @@ def check_limits(limits: Mapping[str, float | None]) -> None:
     for name, seconds in limits.items():
         if seconds is not None and not seconds > 0:
             raise PlanError(f"{name}: expected seconds above 0, or None to wait for ever, got {seconds}")
+
+
+def refuse_unsendable(what: str, value: Any) -> None:
+    """Refuse what cannot be sent, before the first worker has been asked.
+
+    Raises:
+        ArgumentError: says what, and why.
+    """
+    try:
+        encode(value)
+    except Exception as error:
+        raise ArgumentError(f"{what} cannot be sent to another process: {error}") from error
 
 
 class AnyWorker(Protocol):
@@ -235,10 +247,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
 
     def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         if options is not None:
-            try:
-                encode(options)
-            except Exception as error:
-                raise ArgumentError(f"reset: the options cannot be sent to another process: {error}") from error
+            refuse_unsendable("reset: the options", options)
         super()._send_reset(env_ids, seeds, options)
 
     def _not_sent(self, env_ids: IntArray, error: BaseException) -> None:
