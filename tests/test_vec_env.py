@@ -3,12 +3,14 @@
 import gc
 import pickle
 import threading
+import weakref
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, ResetNeeded
 
+import vecwrap
 from tests.toys import counter, told
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.errors import ArgumentError, SubEnvError
@@ -319,6 +321,22 @@ def test_without_copy_the_arrays_are_the_backends_own():
     first, _ = env.reset()
     assert env.step([0, 0])[0] is not None
     assert_same(array([1, 1], [1, 1]), first)
+
+
+class Trainer:
+    """Forgets an environment while it goes on itself."""
+
+    def forget(self):
+        env = vecwrap.build(toy(), n=2, wrappers=["framestack:2", "normalize", "monitor"], backend="dummy")
+        env.reset(seed=1)
+        env.step([0, 1])
+        left = weakref.ref(env), weakref.ref(env.unwrapped)
+        del env
+        return [one() for one in left]
+
+
+def test_what_is_forgotten_is_gone_at_once():
+    assert Trainer().forget() == [None, None]
 
 
 def test_a_layer_that_is_forgotten_does_not_close_what_it_wraps():

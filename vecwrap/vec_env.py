@@ -128,6 +128,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     _root: Backend
     _shown: Batch = None  # what the user was last shown, where the backend cannot give it again
+    _through: tuple[StepResult, FiveTuple] | None = None  # what came through the layers and was not handed out yet
     _object_leaves: bool
 
     # -- the private row protocol --------------------------------------------------------------------------------------
@@ -198,8 +199,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             NoAsyncCallError: nothing was asked for.
             TimeoutError: not there yet; the call stays pending and can be made again.
         """
-        step = self._wait("reset", "reset_wait", timeout)
-        observations, *_, infos = self._five_tuple(step)
+        step, (observations, *_, infos) = self._wait("reset", "reset_wait", timeout)
         if len(step.env_ids) == self.num_envs:
             return observations, infos
         return self._gymnasium_form(self._all_observations()), scatter_columns(infos, step.env_ids, self.num_envs)
@@ -252,7 +252,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             NoAsyncCallError: nothing was sent.
             TimeoutError: not there yet; the call stays pending, nothing is lost, and it can be made again.
         """
-        return self._five_tuple(self._wait("step", "step_wait", timeout))
+        return self._wait("step", "step_wait", timeout)[1]
 
     def send(self, actions: Any, env_ids: Sequence[int] | IntArray | None = None) -> None:
         """Send actions to some sub-environments, without waiting.
@@ -265,7 +265,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ArgumentError: an index twice, out of range, or out already.
         """
         root = self._root
-        root._refuse_pending("send", allow="send")
+        root._refuse_pending("send", allow=None if self._through else "send")
         ids = root._idle_ids(env_ids)
         order = np.argsort(ids, kind="stable")
         self._dispatch("send", actions, ids[order], order)
@@ -283,27 +283,25 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             NoAsyncCallError: no row is out.
             TimeoutError: too few are ready; nothing is lost, and it can be called again.
         """
-        root = self._root
-        step = self._wait("send", "recv", timeout)
-        if not root._num_out:
-            root._pending = None
-        return self._with_env_ids(self._five_tuple(step), step)
+        step, result = self._wait("send", "recv", timeout)
+        return self._with_env_ids(result, step)
 
     def _dispatch_resets(self, seed: Any, requests: Sequence[tuple[IntArray, dict[str, Any] | None]]) -> None:
         """Ask for resets of these rows, with these options each, and the seeds that ``reset`` was given."""
         root = self._root
         seeds = [root._seeds(seed, env_ids) for env_ids, _ in requests]
-        root._asked_by = "reset"
-        root._resetting = frozenset(i for env_ids, _ in requests for i in env_ids.tolist())
-        try:
-            for (env_ids, options), seeds_of_rows in zip(requests, seeds, strict=True):
-                self._send_reset(env_ids, seeds_of_rows, options)
-        except BaseException:
-            root._pending = "reset" if root._num_out else None
-            raise
-        finally:
-            if seed is None and root._num_out:  # what has reached nobody has used no seed up
-                root._build_seed = None
+        with root._interrupts:
+            root._asked_by = "reset"
+            root._resetting = frozenset(i for env_ids, _ in requests for i in env_ids.tolist())
+            try:
+                for (env_ids, options), seeds_of_rows in zip(requests, seeds, strict=True):
+                    self._send_reset(env_ids, seeds_of_rows, options)
+            except BaseException:
+                root._pending = "reset" if root._num_out else None
+                raise
+            finally:
+                if seed is None and root._num_out:  # what has reached nobody has used no seed up
+                    root._build_seed = None
 
     def _dispatch(self, kind: str, actions: Any, env_ids: IntArray, order: IntArray | None = None) -> None:
         root = self._root
@@ -314,33 +312,53 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             refuse_outside(self.single_action_space, rows, env_ids)
         if root._any_ended:
             root._refuse_ended(env_ids)
-        root._asked_by = kind
-        try:
-            self._send(rows, env_ids)
-        except BaseException:
-            root._pending = kind if root._num_out else None
-            raise
+        with root._interrupts:
+            root._asked_by = kind
+            try:
+                self._send(rows, env_ids)
+            except BaseException:
+                root._pending = kind if root._num_out else None
+                raise
 
-    def _wait(self, kind: str, name: str, timeout: float | None) -> StepResult:
+    def _wait(self, kind: str, name: str, timeout: float | None) -> tuple[StepResult, FiveTuple]:
+        """Wait for rows, and take them through the layers.
+
+        An interrupt ends the wait for rows; while some are taken in, and go through the layers, it is held back. Then
+        what has become of them is kept, and the next wait hands it out.
+        """
         root = self._root
         root._refuse_closed(name)
         if root._pending != kind:
             prior = {"step": "step_async", "reset": "reset_async", "send": "send"}[kind]
             raise NoAsyncCallError(f"Calling `{name}` without any prior call to `{prior}`.", kind)
-        count = root._num_out
-        if kind == "send" and root.batch_size is not None:
-            count = min(count, root.batch_size)
-        try:
-            step = self._receive(count, timeout)
-            if kind != "send":
-                root._pending = None
-        except BaseException as error:
-            if root.closed and isinstance(error, Exception):  # by another thread, or by a signal's handler
-                raise ClosedEnvironmentError(f"{name}: the environment was closed meanwhile") from error
-            if not root._num_out:  # a layer raised; the rows themselves are home
-                root._pending = None
-            raise
-        return step
+        if self._through is None:
+            count = root._num_out
+            if kind == "send" and root.batch_size is not None:
+                count = min(count, root.batch_size)
+            with root._interrupts:
+                try:
+                    step = self._receive(count, timeout)
+                    self._through = step, self._five_tuple(step)
+                except BaseException as error:
+                    if root.closed and isinstance(error, Exception):  # by another thread, or by a signal's handler
+                        raise ClosedEnvironmentError(f"{name}: the environment was closed meanwhile") from error
+                    if not root._num_out:  # a layer raised; the rows themselves are home
+                        root._pending = None
+                    raise
+        return self._hand_out(kind)
+
+    def _hand_out(self, kind: str) -> tuple[StepResult, FiveTuple]:
+        """Give what came through the layers, or raise what failed beside it."""
+        assert self._through is not None
+        root = self._root
+        pending = "send" if root._num_out and (kind == "send" or self._through[0].failures) else None
+        (step, result), self._through, root._pending = self._through, None, pending  # at once: an interrupt may come
+        if step.failures:
+            error = step.failures[0]
+            error.failures = step.failures
+            error.others = self._with_env_ids(result, step) if len(step.env_ids) else None
+            raise error
+        return step, result
 
     # -- what the user is shown ----------------------------------------------------------------------------------------
 
@@ -360,20 +378,13 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 "final_info": step.final_infos or {},
                 "_final_info": ended.copy(),
             }
-        result = (
+        return (
             self._gymnasium_form(step.observations),
             step.rewards,
             step.terminations,
             step.truncations,
             infos,
         )
-        if step.failures:
-            error = step.failures[0]
-            error.failures = step.failures
-            error.others = self._with_env_ids(result, step) if len(step.env_ids) else None
-            self._root._pending = "send" if self._root._num_out else None
-            raise error
-        return result
 
     @staticmethod
     def _with_env_ids(result: FiveTuple, step: StepResult) -> FiveTuple:

@@ -74,8 +74,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             ``(observations, rewards, dones, infos)``: n rows, (n,) float32, (n,) bool, n dicts.
         """
         env = self.vecwrap_env
-        step = env._wait("step", "step_wait", None)
-        observations, rewards, terminations, truncations, _ = env._five_tuple(step)
+        step, (observations, rewards, terminations, truncations, _) = env._wait("step", "step_wait", None)
         dones = terminations | truncations
         infos = self._infos(step, dones)
         for info, terminated, truncated in zip(infos, terminations.tolist(), truncations.tolist(), strict=True):

@@ -29,6 +29,7 @@ from vecwrap.batch import Batch
 from vecwrap.contract import Autoreset, BoolArray, Frames, IntArray, StepResult
 from vecwrap.errors import ArgumentError, BackendError, PlanError, ResetNeededError, SubEnvError
 from vecwrap.failure import Failure
+from vecwrap.interrupts import Interrupts
 from vecwrap.slots import Slots
 from vecwrap.sub_env import Takeover
 from vecwrap.vec_env import VecEnv
@@ -118,6 +119,7 @@ class Backend(VecEnv):
         self._build_seed = seed
         self._pending: str | None = None
         self._asked_by: str | None = None  # the call that is pending as soon as its rows are out
+        self._interrupts = Interrupts()
         self._resetting = _NONE  # the rows of the last call that asked for resets, in however many requests
         self._all = frozenset(range(self.num_envs))
         self._out = _NONE  # the rows that are out
@@ -243,6 +245,7 @@ class Backend(VecEnv):
         deadline = None if timeout is None else time.monotonic() + timeout
         self._progress = False
         while len(self._ready) + len(self._failed) < count:
+            self._interrupts.let_through()
             self._poll(deadline)
         env_ids, out = self.all_ids, _NONE
         left: list[int] = []
@@ -257,6 +260,7 @@ class Backend(VecEnv):
         if self._failed:
             step.failures = self._note_failures()
         self._latest = step.observations
+        self._interrupts.hold()
         # Last, and all three at once: who is interrupted before waits again, for the same rows.
         self._out, self._ready, self._failed = out, left, []
         return step
@@ -459,8 +463,11 @@ class Backend(VecEnv):
     def _refuse_pending(self, name: str, allow: str | None = None) -> None:
         self._refuse_closed(name)
         if self._pending is not None and self._pending != allow:
+            wait = "recv" if self._pending == "send" else f"{self._pending}_wait"
             raise AlreadyPendingCallError(
-                f"Calling `{name}` while waiting for a pending call to `{self._pending}` to complete.", self._pending
+                f"Calling `{name}` while waiting for a pending call to `{self._pending}` to complete; {wait}() brings "
+                "what it gives, also after an interrupt.",
+                self._pending,
             )
 
     def _refuse_ended(self, env_ids: IntArray) -> None:
@@ -523,15 +530,18 @@ class Backend(VecEnv):
             raise ArgumentError(f"call({name!r}): use {name}() of the vector environment, which keeps its books")
         ids = self._indices(indices, "indices").tolist()
         self._wait_until_made(ids)
-        self._ask("call", ids, [(name, args, kwargs)] * len(ids))
-        self._asked, self._pending = ids, "call"
+        with self._interrupts:
+            self._interrupts.hold()
+            self._ask("call", ids, [(name, args, kwargs)] * len(ids))
+            self._asked, self._pending = ids, "call"
 
     def _call_wait(self, timeout: float | None) -> tuple[Any, ...]:
         self._refuse_closed("call_wait")
         if self._pending != "call":
             raise NoAsyncCallError("Calling `call_wait` without any prior call to `call_async`.", "call")
         try:
-            values, failures = self._answers(None if timeout is None else time.monotonic() + timeout)
+            with self._interrupts:
+                values, failures = self._answers(None if timeout is None else time.monotonic() + timeout)
         except BaseException as error:
             if not isinstance(error, TimeoutError) and (isinstance(error, Exception) or not self._answers_are_kept()):
                 self._pending = None
@@ -626,8 +636,11 @@ class Backend(VecEnv):
     def _call_now(self, method: str, arguments: Sequence[tuple[Any, ...]], ids: Sequence[int]) -> tuple[Any, ...]:
         self._values = {}
         self._wait_until_made(ids)
-        self._ask(method, ids, arguments)
-        self._values, failures = self._answers(None)
+        with self._interrupts:
+            self._interrupts.hold()
+            self._ask(method, ids, arguments)
+            self._interrupts.let_through()
+            self._values, failures = self._answers(None)
         _raise_first(failures)
         return tuple(self._values[i] for i in ids)
 
@@ -659,6 +672,8 @@ class Backend(VecEnv):
         except BaseException as error:
             self._open = not isinstance(error, Exception)  # after an interrupt the next call goes on
             raise
+        finally:
+            self._interrupts.close()
 
     @property
     def _root(self) -> Backend:  # type: ignore[override]

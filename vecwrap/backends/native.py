@@ -131,6 +131,7 @@ class NativeBackend(Backend):
         (kind, content, env_ids), self._request = self._request, None
         self._mark_home(env_ids)
         step = self._reset(content, env_ids) if kind == "reset" else self._step(content)
+        self._interrupts.hold()
         self._note_ends(step)
         return step
 

@@ -466,6 +466,7 @@ class ProcessBackend(WorkerBackend[Link]):
         """
         if not worker.is_up():
             return
+        self._interrupts.hold()  # until the next wait
         ended = descriptor >= 0 and descriptor == worker.pidfd
         try:
             lane = worker.lane

@@ -381,6 +381,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         return now > actor.deadline and not has_answered(self._ray, actor)
 
     def _take_in(self, actor: ActorLink, reference: Any, reply: Any) -> None:
+        self._interrupts.hold()  # until the next wait
         exceptions = self._ray.exceptions
         if isinstance(reply, exceptions.ActorUnavailableError) and actor.calls[reference].kind == "wake":
             time.sleep(_NAP)

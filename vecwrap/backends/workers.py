@@ -24,6 +24,7 @@ from vecwrap.backends.cores import usable_cores
 from vecwrap.backends.description import Description, refuse_unequal
 from vecwrap.backends.filters import named
 from vecwrap.backends.worker import WorkerInit, encode
+from vecwrap.batch import Batch
 from vecwrap.contract import IntArray
 from vecwrap.errors import ArgumentError, BackendError, PlanError, VecwrapError
 from vecwrap.failure import Failure
@@ -245,9 +246,14 @@ class WorkerBackend(Backend, Generic[_Worker]):
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
+    def _send(self, actions: Batch, env_ids: IntArray) -> None:
+        self._interrupts.hold()  # until all is sent
+        super()._send(actions, env_ids)
+
     def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         if options is not None:
             refuse_unsendable("reset: the options", options)
+        self._interrupts.hold()
         super()._send_reset(env_ids, seeds, options)
 
     def _not_sent(self, env_ids: IntArray, error: BaseException) -> None:
@@ -283,11 +289,13 @@ class WorkerBackend(Backend, Generic[_Worker]):
     def _pump_until(self, done: Callable[[], bool], deadline: float | None = None) -> None:
         while not done():
             self._refuse_broken()
+            self._interrupts.let_through()
             self._make_due_anew()
             self._pump(deadline)
 
     def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
         self._pump_until(lambda: not any("values" in worker.owes() for worker in self._workers), deadline)
+        self._interrupts.let_through()
         if self._unanswered is not None:
             raise self._unanswered
         return self._values, self._value_failures

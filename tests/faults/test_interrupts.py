@@ -1,0 +1,342 @@
+"""Ctrl-C while layers work on rows that have come home: it waits until they are through, and costs no row."""
+
+import gc
+import itertools
+import os
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from gymnasium.error import AlreadyPendingCallError
+from gymnasium.vector import SyncVectorEnv
+
+import vecwrap
+from tests.toys import counter
+from vecwrap.errors import SubEnvError
+from vecwrap.interrupts import Interrupts
+from vecwrap.testing import ToyEnv, assert_same
+from vecwrap.wrapper import VecEnvWrapper
+
+pytestmark = pytest.mark.usefixtures("quick_workers")
+PACKAGE = f"{Path(vecwrap.__file__).parent}/"
+LAYERS = ["terminal_obs", "framestack:2", "normalize", {"time_aware": {"limit": 50}}, "monitor"]
+SHMEM = {"name": "shmem", "workers": 2, "parent_share": False}
+SUBPROCESS = {"name": "subprocess", "workers": 2}
+
+
+@pytest.fixture(autouse=True)
+def _handler():
+    """Python's own, whatever runs the tests."""
+    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    gc.collect()  # the environments of the test
+    signal.signal(signal.SIGINT, earlier)
+
+
+@pytest.fixture(autouse=True)
+def _clock(monkeypatch):
+    """Stands still: what the monitor tells of seconds is not compared."""
+    monkeypatch.setattr("vecwrap.wrappers.monitor.time", SimpleNamespace(perf_counter=lambda: 0.0))
+
+
+class CtrlC(VecEnvWrapper):
+    """A layer in which Ctrl-C is pressed, so many times."""
+
+    times = 0
+
+    def on_step(self, step):
+        for _ in range(self.times):
+            signal.raise_signal(signal.SIGINT)
+        self.times = 0
+
+
+def make(backend="dummy", layers=("framestack:2", CtrlC, "normalize", "monitor"), n=3, **options):
+    return vecwrap.build(partial(ToyEnv, end=0.3), n=n, wrappers=list(layers), backend=backend, seed=7, **options)
+
+
+def pressed(env, wait, times=1):
+    """Press Ctrl-C while the layers work; give what the wait that follows gives."""
+    env.find(CtrlC).times = times
+    with pytest.raises(KeyboardInterrupt):
+        wait()
+    assert env.find(CtrlC).times == 0
+    return wait()
+
+
+@pytest.mark.parametrize("backend", ["dummy", SHMEM, SUBPROCESS])
+def test_rows_that_layers_work_on_when_an_interrupt_comes_are_handed_out_by_the_next_wait(backend):
+    env, twin = make(backend), make()
+    mask = {"reset_mask": np.array([True, False, True])}
+    for ask, wait, *arguments in [
+        ("reset_async", "reset_wait"),
+        ("step_async", "step_wait", [0, 1, 2]),
+        ("send", "recv", [0, 1, 2]),
+        ("step_async", "step_wait", [2, 1, 0]),
+    ] * 3:
+        for one in (env, twin):
+            getattr(one, ask)(*arguments)
+        assert_same(getattr(twin, wait)(), pressed(env, getattr(env, wait)), wait)
+    for one in (env, twin):
+        one.reset_async(options=mask)
+    assert_same(twin.reset_wait(), pressed(env, env.reset_wait), "a masked reset")
+    assert_same(twin.state_dict()["layers"], env.state_dict()["layers"])
+    env.close()
+    twin.close()
+
+
+class Counted(VecEnvWrapper):
+    """Counts the vector steps that have come through it."""
+
+    steps = 0
+
+    def on_step(self, step):
+        self.steps += 1
+
+
+def pressed_at(line, call, is_wanted):
+    """Press Ctrl-C at a line of the package; gives whether there are so many, and what came of the call."""
+    lines = 0
+
+    def trace(frame, event, argument):
+        nonlocal lines
+        path = frame.f_code.co_filename
+        if not path.startswith(PACKAGE) or not is_wanted(path.removeprefix(PACKAGE)):
+            return None
+        if event == "line":
+            lines += 1
+            if lines == line:
+                signal.raise_signal(signal.SIGINT)
+        return trace
+
+    sys.settrace(trace)
+    try:
+        came = call()
+    except KeyboardInterrupt:
+        came = KeyboardInterrupt
+    finally:
+        sys.settrace(None)
+    return lines >= line, came
+
+
+def test_at_whatever_line_of_the_layers_an_interrupt_comes():
+    env, twin = make(layers=LAYERS), make(layers=LAYERS)
+    assert_same(twin.reset(), env.reset())
+    for line in itertools.count(1):
+        for one in (env, twin):
+            one.step_async([0, 1, 2])
+        there_is, came = pressed_at(line, env.step_wait, lambda file: file.startswith(("wrappers", "parts")))
+        if there_is:
+            assert came is KeyboardInterrupt, line
+            came = env.step_wait()
+        assert_same(twin.step_wait(), came, f"line {line}")
+        if not there_is and line > 200:
+            break
+    assert_same(twin.state_dict()["layers"], env.state_dict()["layers"])
+
+
+SUB_ENVS = ("sub_env.py", "tap.py", "testing", "slots.py", "columns.py", "batch.py", "infos.py")
+
+
+@pytest.mark.parametrize(
+    ("backend", "stride", "left_out"),
+    [
+        ("dummy", 1, ("backends/local.py", *SUB_ENVS)),  # a row that is interrupted itself is lost, and is told
+        (SHMEM, 1, ("backends/spinning.py", "testing")),
+        (SUBPROCESS, 1, ("backends/spinning.py", "testing")),
+    ],
+)
+def test_at_whatever_line_of_a_step_an_interrupt_comes(backend, stride, left_out):
+    layers = [Counted, "framestack:2", "normalize", "monitor"]
+    env, twin = make(backend, layers), make(layers=layers)
+    assert_same(twin.reset(), env.reset())
+    not_seen = []
+    for line in itertools.count(1, stride):
+        expected = twin.step([0, 1, 2])
+        there_is, came = pressed_at(line, lambda: env.step([0, 1, 2]), lambda file: not file.startswith(left_out))
+        if came is KeyboardInterrupt and env.unwrapped._pending is not None:
+            came = env.step_wait()
+        elif came is KeyboardInterrupt and env.find(Counted).steps < twin.find(Counted).steps:
+            came = env.step([0, 1, 2])  # they did not go out
+        if came is KeyboardInterrupt:
+            not_seen.append(line)  # on its way to the caller
+        else:
+            assert_same(expected, came, f"line {line}")
+        if not there_is and line > 500:
+            break
+    assert len(not_seen) <= 8, not_seen
+    assert_same(twin.state_dict()["layers"], env.state_dict()["layers"])
+    env.close()
+
+
+def test_the_next_call_says_what_brings_them():
+    env = make()
+    env.reset()
+    env.send([0, 1], env_ids=[0, 1])
+    env.find(CtrlC).times = 1
+    with pytest.raises(KeyboardInterrupt):
+        env.recv()
+    for call in (env.send, env.step_async):
+        with pytest.raises(AlreadyPendingCallError, match=r"recv\(\) brings what it gives, also after an interrupt"):
+            call([0, 1, 2])
+    assert env.recv()[4]["env_id"].tolist() == [0, 1]
+    env.send([0], env_ids=[2])
+    assert env.recv()[4]["env_id"].tolist() == [2]
+
+
+def test_rows_that_failed_beside_them_are_told_by_the_next_wait():
+    env, twin = make(), make()
+    for one in (env, twin):
+        one.reset()
+        one.set_attr("raise_in", "step", indices=[1])
+        one.step_async([0, 1, 2])
+    with pytest.raises(SubEnvError) as expected:
+        twin.step_wait()
+    env.find(CtrlC).times = 1
+    with pytest.raises(KeyboardInterrupt):
+        env.step_wait()
+    with pytest.raises(SubEnvError) as got:
+        env.step_wait()
+    assert_same(expected.value.others, got.value.others)
+    assert got.value.index == 1
+
+
+def test_around_an_engine_too():
+    env, twin = (
+        vecwrap.wrap(SyncVectorEnv([counter(length=3)] * 3), ["framestack:2", CtrlC, "monitor"]) for _ in range(2)
+    )
+    assert_same(twin.reset(seed=1), env.reset(seed=1))
+    for _ in range(5):
+        for one in (env, twin):
+            one.step_async([0, 1, 2])
+        assert_same(twin.step_wait(), pressed(env, env.step_wait))
+
+
+def test_a_layer_that_hangs_is_interrupted_by_the_second_one():
+    env = make()
+    env.reset()
+    env.step_async([0, 1, 2])
+    layer = env.find(CtrlC)
+    layer.times = 3
+    with pytest.raises(KeyboardInterrupt):
+        env.step_wait()
+    assert layer.times == 3, "it came through at the second"
+    layer.times = 0
+    assert env.step([0, 1, 2])[1].shape == (3,)
+
+
+def test_whatever_handler_the_program_has_is_called_once(monkeypatch):
+    env, came = make(), []
+    env.reset()
+    for _ in range(2):  # a program may set one at any time
+        signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+        env.find(CtrlC).times = 1
+        env.step([0, 1, 2])
+        assert came == [signal.SIGINT]
+        signal.raise_signal(signal.SIGINT)
+        assert came == [signal.SIGINT] * 2
+        came.clear()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    env.find(CtrlC).times = 2
+    env.step([0, 1, 2])
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_the_programs_own_handler_is_back_when_the_last_environment_is_closed():
+    def handler(number, frame):
+        """Of the program."""
+
+    signal.signal(signal.SIGINT, handler)
+    first, second = make(), make()
+    first.reset()
+    second.reset()
+    first.close()
+    assert signal.getsignal(signal.SIGINT) is not handler
+    second.close()
+    assert signal.getsignal(signal.SIGINT) is handler
+    env = make()
+    env.reset()
+    del env  # forgotten
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_a_layer_that_raises_leaves_the_gate_open(monkeypatch):
+    env = make()
+    env.reset()
+    monkeypatch.setattr(CtrlC, "on_step", lambda self, step: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        env.step([0, 1, 2])
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+class Nested(VecEnvWrapper):
+    """Steps an environment of its own; Ctrl-C comes before that."""
+
+    def on_step(self, step):
+        with make(layers=["monitor"]) as inner:
+            inner.reset()
+            signal.raise_signal(signal.SIGINT)
+            inner.step([0, 1, 2])
+        self.done = True
+
+
+def test_an_environment_in_a_layer_of_another_lets_nothing_through():
+    env = make(layers=[Nested, "monitor"])
+    with pytest.raises(KeyboardInterrupt):
+        env.reset()
+    assert env.find(Nested).done
+
+
+def test_a_forked_copy_holds_nothing_back():
+    interrupts = Interrupts()
+    with pytest.raises(KeyboardInterrupt), interrupts:
+        interrupts.hold()
+        copy = os.fork()
+        if not copy:
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                os._exit(3)
+            os._exit(4)
+        assert os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1]) == 3
+        signal.raise_signal(signal.SIGINT)
+
+
+def in_a_thread(call):
+    """What a call in another thread gives."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result(60)
+
+
+def test_another_thread_than_the_main_one_holds_nothing_back():
+    env, interrupts = make(), Interrupts()
+    in_a_thread(env.reset)
+    assert in_a_thread(lambda: env.step([0, 1, 2]))[1].shape == (3,)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with pytest.raises(KeyboardInterrupt), interrupts:
+        interrupts.hold()
+        signal.raise_signal(signal.SIGINT)
+        in_a_thread(interrupts.let_through)
+        in_a_thread(env.reset)
+        held = True
+    assert held
+    in_a_thread(env.close)
+    interrupts.close()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_what_nobody_will_let_through_is_not_held():
+    interrupts = Interrupts()
+    interrupts.hold()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    with interrupts:
+        interrupts.hold()
+        interrupts.let_through()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)

@@ -1,0 +1,105 @@
+"""Ctrl-C, held back while rows are sent, taken in, and go through the layers.
+
+Python calls the handler of SIGINT between any two of its instructions, in the main thread. To replace that handler at
+every step, for some microseconds, costs two calls of the system each time: a tenth of a step of eight CartPoles. So it
+is replaced once, by a gate that is open but for these microseconds, and put back when the last environment is closed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import weakref
+from _signal import getsignal  # type: ignore[import-not-found]  # under signal's own, which looks up an enum each time
+from collections.abc import Callable
+from threading import get_ident, main_thread
+from types import FrameType
+from typing import Any, ClassVar
+
+__all__ = ["Interrupts"]
+
+SIGINT = int(signal.SIGINT)
+MAIN = main_thread().ident
+
+_open: weakref.WeakSet[Interrupts] = weakref.WeakSet()
+_holding: list[Interrupts] = []  # one, or one within another's; the main thread alone changes it
+
+
+class Interrupts:
+    """Holds SIGINT back from ``hold`` to ``let_through`` or the end of the ``with`` block, whichever is first.
+
+    Then the program's own handler is called, as it would have been: Python's raises KeyboardInterrupt. A second one
+    goes there at once, for what holds it back may hang. Outside of the block nothing is held back, nor in another than
+    the main thread, which alone is ever interrupted, nor where the handler is none of Python's.
+
+    >>> interrupts = Interrupts()
+    >>> try:
+    ...     with interrupts:
+    ...         interrupts.hold()
+    ...         signal.raise_signal(signal.SIGINT)
+    ...         print("done")
+    ... except KeyboardInterrupt:
+    ...     print("interrupted")
+    done
+    interrupted
+    >>> interrupts.close()
+    """
+
+    def __init__(self) -> None:
+        self._expected = False  # whether whoever is to let them through is there
+        _open.add(self)
+
+    def __enter__(self) -> None:
+        self._expected = True
+
+    def hold(self) -> None:
+        """Hold back what comes from now on; may be called again."""
+        if self._expected and self not in _holding and get_ident() == MAIN:
+            handler = getsignal(SIGINT)
+            if type(handler) is not _Gate:  # at first, and where the program has set another one since
+                if not callable(handler):
+                    return
+                signal.signal(SIGINT, _Gate(handler))
+            _holding.append(self)
+
+    def let_through(self) -> None:
+        """Let through what came, and what comes from now on."""
+        if get_ident() == MAIN:
+            if self in _holding:
+                _holding.remove(self)
+            if _Gate.shut is not None and not _holding:
+                gate, _Gate.shut = _Gate.shut, None
+                gate.handler(SIGINT, None)
+
+    def __exit__(self, *exception: object) -> None:
+        self._expected = False
+        if _holding:
+            self.let_through()
+
+    def close(self) -> None:
+        """Put the program's own handler back, where no environment is open any more."""
+        _open.discard(self)
+        gate = getsignal(SIGINT)
+        if type(gate) is _Gate and not _open and get_ident() == MAIN:
+            signal.signal(SIGINT, gate.handler)
+
+
+class _Gate:
+    """The handler of SIGINT while environments are open.
+
+    Attributes:
+        handler: the program's own.
+        shut: the gate that an interrupt has come to while somebody held it back; the class's own.
+    """
+
+    shut: ClassVar[_Gate | None] = None
+
+    def __init__(self, handler: Callable[[int, FrameType | None], Any]) -> None:
+        self.handler = handler
+        self._owner = os.getpid()  # a forked copy holds nothing back
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if _holding and _Gate.shut is None and os.getpid() == self._owner:
+            _Gate.shut = self
+        else:
+            self.handler(number, frame)
