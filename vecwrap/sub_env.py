@@ -147,8 +147,8 @@ class SubEnv:
             options: likewise; each sub-environment gets a copy of its own.
         """
         self._over, self._autoresetting, self._in_stride = True, False, False
-        slots, row = self._slots, self._row
         self._begin(seed, deepcopy(options))
+        slots, row = self._slots, self._row  # from here on: in a copy of the process they are others
         slots.rewards[row] = 0.0
         slots.terminations[row] = slots.truncations[row] = slots.acted[row] = False
         slots.first[row] = True
@@ -375,6 +375,7 @@ class SubEnv:
         slots.first[row] = self._over = self._autoresetting = True
         self._begin(None, None)
         self._autoresetting = False
+        slots = self._slots
         paid, ended, slots.raw_first[row] = self._raw_of_reset()
         slots.raw_rewards[row] += paid
         slots.raw_dones[row] |= ended

@@ -320,6 +320,7 @@ class Worker:
                     self._parent.connection,
                     spins=init.spins,
                 )
+            os.register_at_fork(after_in_child=self._detach)
         else:
             self._slots = Slots(len(init.env_ids), *self._spaces)
         self._slots.recycle()
@@ -331,6 +332,12 @@ class Worker:
                 except BaseException as error:
                     raise CouldNotMake([make_failure(sub_env.index, error)]) from error
         self._send(("attached",))
+
+    def _detach(self) -> None:
+        """Have a copy of this process write into memory of its own."""
+        self._slots = Slots(self._init.num_envs, *self._spaces)
+        for k, sub_env in enumerate(self._sub_envs):
+            sub_env.attach(self._slots, self._first_row + k)
 
     def _remake(self, rows: list[int], takeovers: list[Takeover]) -> None:
         """Make sub-environments anew that have raised."""
