@@ -1,5 +1,6 @@
 """``to_sb3`` beside Stable-Baselines3's own DummyVecEnv over the same environments, on every backend."""
 
+import signal
 import sys
 from copy import deepcopy
 from functools import partial
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium import wrappers as gw
+from gymnasium.error import AlreadyPendingCallError
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecMonitor, VecNormalize
@@ -480,6 +482,56 @@ def test_actions_of_a_layer_outside_of_clip_action_are_its_own():
     venv = adapted("Pendulum-v1", ["clip_action", Halved], n=1, backend="dummy")
     assert venv.action_space == spaces.Box(-9, 9, (1,))
     venv.close()
+
+
+class CtrlC(vecwrap.VecEnvWrapper):
+    """Ctrl-C is pressed in its next step."""
+
+    pressed = False
+
+    def on_step(self, step):
+        if self.pressed:
+            self.pressed = False
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.fixture
+def _ctrl_c():
+    """Is Python's own, whatever runs the tests."""
+    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, earlier)
+
+
+@pytest.mark.usefixtures("_ctrl_c")
+@BACKENDS
+def test_an_algorithm_that_was_interrupted_learns_again(backend):
+    env = adapted(short_cartpole, [CtrlC, "monitor"], n=2, backend=backend, seed=1)
+    model = PPO("MlpPolicy", env, n_steps=8, batch_size=16, n_epochs=1, device="cpu")
+    for _ in range(2):  # the second time in its reset
+        env.vecwrap_env.find(CtrlC).pressed = True
+        with pytest.raises(KeyboardInterrupt):
+            model.learn(64)
+    model.learn(64)
+    env.vecwrap_env.find(CtrlC).pressed = True
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(64, reset_num_timesteps=False)
+    with pytest.raises(AlreadyPendingCallError, match=r"step_wait\(\) brings what it gives"):
+        model.learn(64, reset_num_timesteps=False)  # it would act once more on what it saw before
+    model._last_obs = None  # so SB3 resets
+    model.learn(64, reset_num_timesteps=False)
+    env.close()
+
+
+@pytest.mark.usefixtures("_ctrl_c")
+def test_what_failed_while_it_was_interrupted_keeps_no_reset_back():
+    env = adapted(lambda: gymnasium.Wrapper(short_cartpole()), [CtrlC], n=2, backend="dummy")
+    first = env.reset()
+    env.vecwrap_env.find(CtrlC).pressed = True
+    env.step_async([0, 7])  # no action of CartPole's
+    with pytest.raises(KeyboardInterrupt):
+        env.step_wait()
+    assert env.reset().shape == first.shape
 
 
 def test_what_an_algorithm_cannot_use_gets_sb3s_own_error():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Sequence
 from copy import deepcopy
@@ -56,6 +57,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def reset(self) -> Any:
         """Begin an episode everywhere, with the seeds and options that ``seed`` and ``set_options`` left."""
+        self._bring_home()
         self._send_resets()
         observations, infos = self.vecwrap_env.reset_wait()
         self.reset_infos = [row_of(infos, i) for i in range(self.num_envs)]
@@ -84,6 +86,15 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def close(self) -> None:
         """Close the environment."""
         self.vecwrap_env.close()
+
+    def _bring_home(self) -> None:
+        """Wait for what an interrupt has left pending: ``learn``, called once more, begins with a reset."""
+        env = self.vecwrap_env
+        with contextlib.suppress(SubEnvError):  # a reset follows
+            if env._root._pending == "step":
+                env.step_wait()
+            elif env._root._pending == "reset":
+                env.reset_wait()
 
     def _send_resets(self) -> None:
         env = self.vecwrap_env
