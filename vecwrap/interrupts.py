@@ -46,7 +46,7 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
-        self._expected = False  # whether whoever is to let them through is there
+        self._expected = False  # whether somebody is there who will let through what came
         _open.add(self)
 
     def __enter__(self) -> None:

@@ -291,6 +291,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         root = self._root
         seeds = [root._seeds(seed, env_ids) for env_ids, _ in requests]
         with root._interrupts:
+            root._interrupts.hold()
             root._asked_by = "reset"
             root._resetting = frozenset(i for env_ids, _ in requests for i in env_ids.tolist())
             try:

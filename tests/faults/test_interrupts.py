@@ -146,8 +146,8 @@ SUB_ENVS = ("sub_env.py", "tap.py", "testing", "slots.py", "columns.py", "batch.
     ("backend", "stride", "left_out"),
     [
         ("dummy", 1, ("backends/local.py", *SUB_ENVS)),  # a row that is interrupted itself is lost, and is told
-        (SHMEM, 1, ("backends/spinning.py", "testing")),
-        (SUBPROCESS, 1, ("backends/spinning.py", "testing")),
+        (SHMEM, 3, ("backends/spinning.py", "testing")),
+        (SUBPROCESS, 3, ("backends/spinning.py", "testing")),
     ],
 )
 def test_at_whatever_line_of_a_step_an_interrupt_comes(backend, stride, left_out):

@@ -253,7 +253,6 @@ class WorkerBackend(Backend, Generic[_Worker]):
     def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         if options is not None:
             refuse_unsendable("reset: the options", options)
-        self._interrupts.hold()
         super()._send_reset(env_ids, seeds, options)
 
     def _not_sent(self, env_ids: IntArray, error: BaseException) -> None:
