@@ -85,5 +85,5 @@ def test_every_mutant_here_changes_what_stands_in_the_source_today():
     for mutant in mutants:
         text = mutant.mutated(ROOT)  # raises where the text is not there exactly once
         if mutant.file.endswith(".py"):
-            compile(text, mutant.name, "exec", dont_inherit=True)  # what is no Python breaks everything, and says nothing
+            compile(text, mutant.name, "exec", dont_inherit=True)  # or else it breaks everything
         assert all((ROOT / test.partition("::")[0]).exists() for test in mutant.tests), mutant.name
