@@ -1,4 +1,4 @@
-"""Ctrl-C, held back while rows are sent, taken in, and go through the layers.
+"""Ctrl-C, held back while rows are sent, stepped in this process, taken in, and go through the layers.
 
 Python calls the handler of SIGINT between any two of its instructions, in the main thread. To replace that handler at
 every step, for some microseconds, costs two calls of the system each time: a tenth of a step of eight CartPoles. So it
@@ -62,6 +62,10 @@ class Interrupts:
                 signal.signal(SIGINT, _Gate(handler))
             _holding.append(self)
 
+    def came(self) -> bool:
+        """Whether something is held back."""
+        return _Gate.shut is not None
+
     def let_through(self) -> None:
         """Let through what came, and what comes from now on."""
         if get_ident() == MAIN:
@@ -99,7 +103,12 @@ class _Gate:
         self._owner = os.getpid()  # a forked copy holds nothing back
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if _holding and _Gate.shut is None and os.getpid() == self._owner:
-            _Gate.shut = self
-        else:
+        if not _holding or os.getpid() != self._owner:
             self.handler(number, frame)
+        elif _Gate.shut is None:
+            _Gate.shut = self
+        else:  # the one that was held back, then this one, for which that may have set another handler
+            _Gate.shut = None
+            self.handler(number, frame)
+            handler = getsignal(number)
+            (self.handler if handler is self else handler)(number, frame)

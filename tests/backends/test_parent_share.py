@@ -3,6 +3,7 @@ where isolation was asked for.
 """
 
 import signal
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -79,9 +80,10 @@ class Moody(gymnasium.Env):
         self.steps += 1
         if self.steps == 3 and self.mood == "raise":
             raise RuntimeError("in a mood")
-        if self.steps == 3 and self.mood == "interrupt":
-            self.mood = ""
-            signal.raise_signal(signal.SIGINT)
+        if self.steps == 3 and self.mood.startswith("interrupt"):
+            times, self.mood = self.mood.count("interrupt"), ""
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
         return np.full(2, self.steps / 10, np.float32), 1.0, False, False, {"steps": self.steps}
 
     def close(self):
@@ -108,8 +110,32 @@ def test_an_exception_here_is_told_as_a_workers_is_and_costs_no_other_row():
         assert env.step([0] * 4)[4]["steps"].tolist() == [4, 4, 4, 1]
 
 
-def test_ctrl_c_in_a_row_of_this_process_takes_that_row_alone():
-    with vector("", "", "interrupt", "") as env:
+@pytest.fixture
+def _ctrl_c():
+    """Is Python's own, whatever runs the tests."""
+    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, earlier)
+
+
+@pytest.mark.usefixtures("_ctrl_c")
+@pytest.mark.parametrize("make", [vector, lambda *moods: DummyBackend([partial(Moody, mood) for mood in moods])])
+def test_ctrl_c_in_a_row_of_this_process_comes_when_the_row_is_done(make):
+    with make("", "", "interrupt", "interrupt") as env:
+        env.reset(seed=1)
+        for _ in range(2):
+            env.step([0] * 4)
+        env.step_async([0] * 4)
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                env.step_wait()
+        assert env.step_wait()[4]["steps"].tolist() == [3] * 4
+        assert env.step([0] * 4)[4]["steps"].tolist() == [4] * 4
+
+
+@pytest.mark.usefixtures("_ctrl_c")
+def test_a_second_ctrl_c_in_a_row_of_this_process_takes_that_row_alone():
+    with vector("", "", "interrupt interrupt", "") as env:
         env.reset(seed=1)
         for _ in range(2):
             env.step([0] * 4)

@@ -139,13 +139,11 @@ def test_at_whatever_line_of_the_layers_an_interrupt_comes():
     assert_same(twin.state_dict()["layers"], env.state_dict()["layers"])
 
 
-SUB_ENVS = ("sub_env.py", "tap.py", "testing", "slots.py", "columns.py", "batch.py", "infos.py")
-
-
 @pytest.mark.parametrize(
     ("backend", "stride", "left_out"),
     [
-        ("dummy", 1, ("backends/local.py", *SUB_ENVS)),  # a row that is interrupted itself is lost, and is told
+        ("dummy", 1, ("testing",)),
+        ({**SHMEM, "parent_share": True}, 3, ("backends/spinning.py", "testing")),
         (SHMEM, 3, ("backends/spinning.py", "testing")),
         (SUBPROCESS, 3, ("backends/spinning.py", "testing")),
     ],
@@ -188,6 +186,24 @@ def test_the_next_call_says_what_brings_them():
     assert env.recv()[4]["env_id"].tolist() == [2]
 
 
+@pytest.mark.parametrize("backend", ["dummy", SHMEM])
+def test_rows_that_were_home_before_the_wait_are_not_lost_either(backend):
+    env, twin = (make(one, ["framestack:2", CtrlC], batch_size=1) for one in (backend, "dummy"))
+    for one in (env, twin):
+        one.reset()
+        one.send([0, 1, 2])
+    while len(env.unwrapped._ready) < 3:
+        env.unwrapped._poll(None)
+    rows = {}
+    for _ in range(3):
+        *given, infos = pressed(env, env.recv)
+        rows[int(infos["env_id"][0])] = given
+    for _ in range(3):
+        *given, infos = twin.recv()
+        assert_same(given, rows[int(infos["env_id"][0])])
+    env.close()
+
+
 def test_rows_that_failed_beside_them_are_told_by_the_next_wait():
     env, twin = make(), make()
     for one in (env, twin):
@@ -227,6 +243,24 @@ def test_a_layer_that_hangs_is_interrupted_by_the_second_one():
     assert layer.times == 3, "it came through at the second"
     layer.times = 0
     assert env.step([0, 1, 2])[1].shape == (3,)
+
+
+def test_what_the_first_one_sets_is_what_the_second_one_meets():
+    """As in `vecwrap run`, whose first one is a wish, and whose second one stops at once."""
+    env, came = make(), []
+    env.reset()
+
+    def ask(number, frame):
+        came.append(number)
+        signal.signal(number, signal.default_int_handler)
+
+    signal.signal(signal.SIGINT, ask)
+    env.find(CtrlC).times = 3
+    env.step_async([0, 1, 2])
+    with pytest.raises(KeyboardInterrupt):
+        env.step_wait()
+    assert came == [signal.SIGINT]
+    assert env.find(CtrlC).times == 3, "it came through at the second"
 
 
 def test_whatever_handler_the_program_has_is_called_once(monkeypatch):

@@ -34,7 +34,7 @@ class DummyBackend(Backend):
     name: ClassVar[str] = "dummy"
 
     def _start(self, factories: Sequence[Factory]) -> Description:
-        self.local = LocalRows(range(len(factories)), factories)
+        self.local = LocalRows(range(len(factories)), factories, self._interrupts)
         descriptions = self.local.make(self.autoreset, debug=self.debug)
         refuse_unequal(list(descriptions.items()))
         first = descriptions[0]

@@ -13,6 +13,7 @@ import numpy as np
 from vecwrap.backends.description import Description
 from vecwrap.contract import Autoreset, Frames
 from vecwrap.failure import Failure, make_failure
+from vecwrap.interrupts import Interrupts
 from vecwrap.slots import Slots
 from vecwrap.sub_env import SubEnv, Takeover
 
@@ -54,9 +55,11 @@ class LocalRows:
     Args:
         env_ids: which.
         factories: how to make each of them.
+        interrupts: held back while a row is stepped or reset, and let through between two.
     """
 
-    def __init__(self, env_ids: Sequence[int], factories: Sequence[Factory]) -> None:
+    def __init__(self, env_ids: Sequence[int], factories: Sequence[Factory], interrupts: Interrupts) -> None:
+        self._interrupts = interrupts
         self._factories = dict(zip(env_ids, factories, strict=True))
         self._sub_envs: dict[int, SubEnv] = {}
         self._slots: Slots
@@ -145,10 +148,13 @@ class LocalRows:
             for i, sub_env in self._sub_envs.items():
                 sub_env.frames = job.frames[i]
             self._frames_set = job.frames
-        sub_envs, resets, first = self._sub_envs, job.resets, job.begun
+        sub_envs, resets, first, interrupts = self._sub_envs, job.resets, job.begun, self._interrupts
         env_ids = job.env_ids[first : first + 1] if one else job.env_ids[first:]
         actions = self._slots.actions.get_all(env_ids) if resets is None else ()
+        interrupts.hold()
         for k, i in enumerate(env_ids):
+            if interrupts.came():
+                interrupts.let_through()
             job.begun = first + k + 1
             try:
                 if resets is None:

@@ -79,7 +79,7 @@ class NativeBackend(Backend):
     def _start(self, factories: Sequence[Factory]) -> Description:
         env = self.vector_env
         if isinstance(env, SyncVectorEnv):
-            self._local = LocalRows(range(self.num_envs), [partial(_itself, one) for one in env.envs])
+            self._local = LocalRows(range(self.num_envs), [partial(_itself, one) for one in env.envs], self._interrupts)
             self._local.make(self.autoreset, debug=False)
         single_observation_space = getattr(env, "single_observation_space", None) or env.observation_space
         single_action_space = getattr(env, "single_action_space", None) or env.action_space

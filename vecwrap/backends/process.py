@@ -153,7 +153,7 @@ class ProcessBackend(WorkerBackend[Link]):
         for worker, init in zip(self._workers, inits, strict=True):
             self._initiate(worker, init)
         if own:
-            self.own = LocalRows(own, self._factories[own[0] :])
+            self.own = LocalRows(own, self._factories[own[0] :], self._interrupts)
             self._descriptions.update(self.own.make(self.autoreset, debug=self.debug))
         self._await_made()
         first = self._descriptions[0]
