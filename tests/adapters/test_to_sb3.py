@@ -495,15 +495,6 @@ class CtrlC(vecwrap.VecEnvWrapper):
             signal.raise_signal(signal.SIGINT)
 
 
-@pytest.fixture
-def _ctrl_c():
-    """Is Python's own, whatever runs the tests."""
-    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, earlier)
-
-
-@pytest.mark.usefixtures("_ctrl_c")
 @BACKENDS
 def test_an_algorithm_that_was_interrupted_learns_again(backend):
     env = adapted(short_cartpole, [CtrlC, "monitor"], n=2, backend=backend, seed=1)
@@ -523,7 +514,6 @@ def test_an_algorithm_that_was_interrupted_learns_again(backend):
     env.close()
 
 
-@pytest.mark.usefixtures("_ctrl_c")
 def test_what_failed_while_it_was_interrupted_keeps_no_reset_back():
     env = adapted(lambda: gymnasium.Wrapper(short_cartpole()), [CtrlC], n=2, backend="dummy")
     first = env.reset()

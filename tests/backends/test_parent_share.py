@@ -110,15 +110,6 @@ def test_an_exception_here_is_told_as_a_workers_is_and_costs_no_other_row():
         assert env.step([0] * 4)[4]["steps"].tolist() == [4, 4, 4, 1]
 
 
-@pytest.fixture
-def _ctrl_c():
-    """Is Python's own, whatever runs the tests."""
-    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, earlier)
-
-
-@pytest.mark.usefixtures("_ctrl_c")
 @pytest.mark.parametrize("make", [vector, lambda *moods: DummyBackend([partial(Moody, mood) for mood in moods])])
 def test_ctrl_c_in_a_row_of_this_process_comes_when_the_row_is_done(make):
     with make("", "", "interrupt", "interrupt") as env:
@@ -133,7 +124,6 @@ def test_ctrl_c_in_a_row_of_this_process_comes_when_the_row_is_done(make):
         assert env.step([0] * 4)[4]["steps"].tolist() == [4] * 4
 
 
-@pytest.mark.usefixtures("_ctrl_c")
 def test_a_second_ctrl_c_in_a_row_of_this_process_takes_that_row_alone():
     with vector("", "", "interrupt interrupt", "") as env:
         env.reset(seed=1)

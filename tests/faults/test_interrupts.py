@@ -31,8 +31,8 @@ SUBPROCESS = {"name": "subprocess", "workers": 2}
 
 @pytest.fixture(autouse=True)
 def _handler():
-    """Python's own, whatever runs the tests."""
-    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Is put back where a test has set one."""
+    earlier = signal.getsignal(signal.SIGINT)
     yield
     gc.collect()  # the environments of the test
     signal.signal(signal.SIGINT, earlier)
