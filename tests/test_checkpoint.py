@@ -184,6 +184,23 @@ def test_a_row_that_failed_needs_a_reset_after_a_load_too(backend, mode):
         np.testing.assert_array_equal(env.step([0, 0, 0])[0], other.step([0, 0, 0])[0])
 
 
+@pytest.mark.parametrize("backend", [DummyBackend, ShmemBackend])
+def test_what_was_loaded_in_part_is_not_stepped(backend):
+    with backend([Drawn] * 3) as env:
+        env.reset(seed=1)
+        state = env.state_dict()
+        broken = {
+            **state,
+            "sub_envs": [state["sub_envs"][0], {**state["sub_envs"][1], "env": {}}, state["sub_envs"][2]],
+        }
+        with pytest.raises(SubEnvError, match="sub-environment 1"):
+            env.load_state_dict(broken)
+        with pytest.raises(ResetNeededError, match=r"sub-environments \[0, 1, 2\] have ended or failed"):
+            env.step([0, 0, 0])
+        env.load_state_dict(state)
+        env.step([0, 0, 0])
+
+
 def go_on(env, steps):
     """Step, resetting what asks for it; give all that came."""
     came = []

@@ -81,13 +81,20 @@ def load_state_dict(env: VecEnv, state: dict[str, Any]) -> None:
             raise CheckpointError(_difference(key, state["chain"].get(key), expected[key]))
     for layer, layer_state in zip(_wrappers(env), state["layers"], strict=True):
         layer._refuse_state(layer_state)
-    for layer, layer_state, training in zip(_wrappers(env), state["layers"], state["training"], strict=True):
-        layer.load_layer_state(layer_state)
-        layer.training = bool(training)
-    root._load_sub_env_states(state["sub_envs"])
-    if state["sub_envs"] is not None:  # what has to be reset after a load has use for its own seed
-        root._build_seed = state.get("build_seed")
-        env._show_again(state["shown"])
+    interrupts = root._interrupts
+    try:
+        with interrupts:
+            interrupts.hold()  # all layers, or none
+            for layer, layer_state, training in zip(_wrappers(env), state["layers"], state["training"], strict=True):
+                layer.load_layer_state(layer_state)
+                layer.training = bool(training)
+        root._load_sub_env_states(state["sub_envs"])
+        if state["sub_envs"] is not None:  # what has to be reset after a load has use for its own seed
+            root._build_seed = state.get("build_seed")
+            env._show_again(state["shown"])
+    except BaseException:
+        root._load_sub_env_states(None)  # what is loaded in part must not be stepped
+        raise
 
 
 def share_statistics(env: VecEnv, source: VecEnv | str | os.PathLike[str]) -> None:

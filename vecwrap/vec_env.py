@@ -630,6 +630,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Raises:
             CheckpointError: the state is of another chain or format; says the first difference.
+            SubEnvError: a sub-environment cannot take its state in. After that, as after an interrupt, nothing can be
+                stepped before it was reset or loaded again.
         """
         checkpoint.load_state_dict(self, state)
 

@@ -17,7 +17,7 @@ from gymnasium.vector import SyncVectorEnv
 
 import vecwrap
 from tests.toys import counter
-from vecwrap.errors import SubEnvError
+from vecwrap.errors import ResetNeededError, SubEnvError
 from vecwrap.interrupts import Interrupts
 from vecwrap.testing import ToyEnv, assert_same
 from vecwrap.wrapper import VecEnvWrapper
@@ -169,6 +169,37 @@ def test_at_whatever_line_of_a_step_an_interrupt_comes(backend, stride, left_out
     assert len(not_seen) <= 8, not_seen
     assert_same(twin.state_dict()["layers"], env.state_dict()["layers"])
     env.close()
+
+
+def test_at_whatever_line_of_a_load_an_interrupt_comes_nothing_goes_on_half_loaded():
+    env, other = make(layers=LAYERS), make(layers=LAYERS)
+    for one, steps in ((env, 3), (other, 8)):
+        one.reset()
+        for _ in range(steps):
+            one.step([0, 1, 2])
+    before, state = env.state_dict(), other.state_dict()
+    refused = whole = 0
+    for line in itertools.count(1, 7):
+        there_is, came = pressed_at(
+            line, partial(env.load_state_dict, state), lambda file: not file.startswith("testing")
+        )
+        layers = env.state_dict()["layers"]
+        try:
+            assert_same(layers, state["layers"])
+        except AssertionError:
+            assert_same(layers, before["layers"], f"line {line}")  # all of them, or none
+        try:
+            env.step([0, 1, 2])
+        except ResetNeededError:
+            assert came is KeyboardInterrupt, line
+            refused += 1
+        else:
+            whole += 1
+        if not there_is:
+            break
+        env.load_state_dict(before)
+        assert_same(before["layers"], env.state_dict()["layers"], f"after line {line}")
+    assert refused > 20, (refused, whole)
 
 
 def test_the_next_call_says_what_brings_them():
