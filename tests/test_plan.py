@@ -22,9 +22,11 @@ from vecwrap import backend_plan
 from vecwrap import plan as plan_module
 from vecwrap.backend_spec import BACKEND_OPTIONS
 from vecwrap.backends.dummy import DummyBackend
+from vecwrap.build import build_plan
 from vecwrap.environments import MakeEnvironment
 from vecwrap.errors import PlanError, SpecError, VecwrapError
 from vecwrap.layer_plan import at_end
+from vecwrap.layer_spec import LayerSpec
 from vecwrap.plan import Plan, plan
 from vecwrap.registry import register_wrapper, wrappers
 from vecwrap.spec import PipelineSpec
@@ -60,7 +62,7 @@ class Halve(MapObservations):
         return observations[:, : observations.shape[1] // 2]
 
     @classmethod
-    def in_words(cls, **arguments: Any) -> str:
+    def in_words(cls, *unnamed: Any, **arguments: Any) -> str:
         return "only the first half is kept"
 
     def describe(self) -> str:
@@ -208,7 +210,41 @@ def test_paths_of_a_file_are_relative_to_it(tmp_path: Path) -> None:
     layer = plan(PipelineSpec.from_yaml(text, "p.yaml", tmp_path)).layers[0]
     assert layer.bound.kwargs["file"] == str(tmp_path / "out.csv")
     assert layer.spec.kwargs["file"] == str(tmp_path / "out.csv")
-    assert planned("PlanBlank-v0 n=1 | halve:file=out.csv").layers[0].bound.kwargs["file"] == "out.csv"
+
+
+class Named(Halve):
+    """Takes paths in every way that Python has, and has one already."""
+
+    path_parameters: ClassVar[frozenset[str]] = frozenset({"file", "more", "log"})
+    made_with: ClassVar[list[Any]] = []
+
+    def __init__(self, env: VecEnv, file: str, *words: str, more: Path | None = None, log: str = "log") -> None:
+        super().__init__(env)
+        self.made_with.append((file, *words, more, log))
+
+
+def test_a_layer_writes_where_the_spec_says_wherever_the_program_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for args, kwargs in [(("a", "word"), {}), (("a",), {}), ((), {"file": "a"})]:
+        layer = LayerSpec(Named, args, {"more": Path("b"), **kwargs})
+        monkeypatch.chdir(tmp_path)
+        checked = plan(PipelineSpec("PlanBlank-v0", n=1, backend="dummy", wrappers=[layer]))
+        monkeypatch.chdir("elsewhere")
+        Named.made_with.clear()
+        with build_plan(checked) as env:
+            ((file, *words, more, log),) = Named.made_with[-1:]
+        spec = env.pipeline.wrappers[0]
+        assert (file, more, log) == (str(tmp_path / "a"), tmp_path / "b", str(tmp_path / "log"))
+        assert words == list(spec.args[1:])
+        assert (spec.args[0] if spec.args else spec.kwargs["file"]) == file
+        assert (spec.kwargs["more"], spec.kwargs["log"]) == (str(more), log)
+
+
+def test_a_plan_shows_paths_as_they_were_written() -> None:
+    assert 'halve  file="./out.csv"' in str(planned("PlanBlank-v0 n=1 | halve:file=./out.csv"))
 
 
 # -- the resolved pipeline --------------------------------------------------------------------------------------------

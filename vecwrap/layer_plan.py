@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from vecwrap.errors import BackendError, PlanError, SubEnvError
 from vecwrap.layer_spec import LayerSpec, read_layers
 from vecwrap.preset import Preset
 from vecwrap.signatures import Bound, Signature, hints, section
-from vecwrap.values import Settings, import_path, shown
+from vecwrap.values import Settings, as_data, import_path, shown
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
@@ -33,7 +33,8 @@ class PlannedLayer:
     Attributes:
         spec: the layer with all its arguments by name, as it stands in the resolved pipeline.
         target: what it is: a class or callable.
-        bound: its arguments.
+        bound: its arguments; those that are paths are absolute, and the same as the spec's.
+        arguments: what it was given, as text; paths as they were written, seen from where the file is.
         runs_in: ``"worker"`` for a layer of each sub-environment, ``"parent"`` for one of the whole vector.
         where: where it was written, and how it was called there.
         words: what it does, where it says so (``in_words``).
@@ -43,16 +44,11 @@ class PlannedLayer:
     spec: LayerSpec
     target: Callable[..., Any]
     bound: Bound
+    arguments: str
     runs_in: Literal["worker", "parent"]
     where: str
     words: str = ""
     preset: str = ""
-
-    @property
-    def arguments(self) -> str:
-        """What it was given, as text."""
-        given = [shown(value) for value in self.bound.args]
-        return ", ".join([*given, *(f"{key}={shown(value)}" for key, value in self.bound.kwargs.items())])
 
     @property
     def at_end(self) -> str:
@@ -135,21 +131,32 @@ def _plan_preset(
 
 def _plan_layer(layer: LayerSpec, target: Callable[..., Any]) -> PlannedLayer:
     runs_in = _runs_in(target, layer)
-    bound = Signature.of(target).bind(layer.args, layer.kwargs, layer.where, layer.where_argument)
-    paths = path_parameters(target)
-    bound = dataclasses.replace(bound, kwargs=_with_paths(bound.kwargs, paths, layer))
-    complete = {key: str(Path(value).absolute()) if key in paths and value is not None else value
-                for key, value in bound.complete.items()}  # fmt: skip
+    signature, paths = Signature.of(target), path_parameters(target)
+    given = signature.bind(layer.args, layer.kwargs, layer.where, layer.where_argument)
+    given = _with_paths(given, signature, paths, lambda name, path: _beside_its_file(layer, name, path))
+    # From here on a path is one place, wherever the program goes: the layer writes where the spec says.
+    bound = _with_paths(given, signature, paths, lambda name, path: _absolute(path))
+    default_paths = {
+        name: _absolute(path) for name, path in given.writable.items() if name in paths and path is not None
+    }
+    complete = {**bound.complete, **default_paths}
     spec = dataclasses.replace(
         layer,
         target=registry.wrappers.name_of(target) or import_path(target) or target,
         args=bound.args,
-        kwargs=Settings(complete),
+        kwargs=Settings({name: as_data(value) if name in paths else value for name, value in complete.items()}),
         not_hashed=frozenset(getattr(target, "not_hashed", ())) | paths,
     )
+    bound = dataclasses.replace(bound, kwargs=Settings({**bound.kwargs, **default_paths}))
     with placed(layer.where):
-        words = target.in_words(*bound.args, **bound.kwargs) if hasattr(target, "in_words") else ""
-    return PlannedLayer(spec, target, bound, runs_in, layer.where, words)
+        words = target.in_words(*given.args, **given.kwargs) if hasattr(target, "in_words") else ""
+    return PlannedLayer(spec, target, bound, _as_text(given), runs_in, layer.where, words)
+
+
+def _as_text(given: Bound) -> str:
+    """Arguments for a plan."""
+    unnamed = [shown(value) for value in given.args]
+    return ", ".join([*unnamed, *(f"{name}={shown(value)}" for name, value in given.kwargs.items())])
 
 
 @contextlib.contextmanager
@@ -191,14 +198,33 @@ def path_parameters(target: Any) -> frozenset[str]:
     return frozenset(getattr(target, "path_parameters", ()))
 
 
-def _with_paths(kwargs: Mapping[str, Any], paths: frozenset[str], layer: LayerSpec) -> Settings:
-    """Paths are relative to the file that they stand in."""
-    settings = dict(kwargs)
-    for key in paths & settings.keys():
-        directory = layer.source.at(layer.name, key).directory
-        if directory is not None and settings[key] is not None:
-            settings[key] = str(directory / settings[key])
-    return Settings(settings)
+def _with_paths(bound: Bound, signature: Signature, paths: frozenset[str], change: Callable[[str, Any], Any]) -> Bound:
+    """Change the arguments that are paths, by name or by position."""
+
+    def changed(name: str, value: Any) -> Any:
+        return change(name, value) if name in paths and value is not None else value
+
+    names = [parameter.name for parameter in signature.parameters if parameter.by_position]
+    unnamed = [*names, *[""] * len(bound.args)]  # what follows the named ones has no name
+    args = tuple(changed(name, value) for name, value in zip(unnamed, bound.args, strict=False))
+    return dataclasses.replace(
+        bound, args=args, kwargs=Settings({name: changed(name, value) for name, value in bound.kwargs.items()})
+    )
+
+
+def _beside_its_file(layer: LayerSpec, name: str, path: Any) -> Any:
+    """A path that stands in a file is relative to that."""
+    directory = layer.source.at(layer.name, name).directory
+    return path if directory is None else _like(path, directory / path)
+
+
+def _absolute(path: Any) -> Any:
+    return _like(path, Path(path).absolute())
+
+
+def _like(written: Any, path: Path) -> Any:
+    """What was text stays text."""
+    return str(path) if isinstance(written, str) else path
 
 
 def _runs_in(target: Any, layer: LayerSpec) -> Literal["worker", "parent"]:

@@ -24,6 +24,7 @@ from vecwrap.commands.pipelines import with_images, with_monitor, with_videos
 from vecwrap.commands.policies import find_policy
 from vecwrap.commands.rollout import RECENT, Interrupt, StepCounter, Tally, interruptible, rollout
 from vecwrap.errors import PlanError, VecwrapError, text_of
+from vecwrap.parts.run_files import seen_from_here
 from vecwrap.plan import plan
 from vecwrap.run_folder import Run, refuse_taken
 from vecwrap.spec import PipelineSpec
@@ -95,7 +96,9 @@ def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, lo
             env.action_space.seed(spec.seed)
             act = find_policy(settings.policy, env)
             if out is None:
-                refuse_taken(running.folder, "Give another folder with --out, or as the monitor layer's dir.")
+                refuse_taken(
+                    seen_from_here(running.folder), "Give another folder with --out, or as the monitor layer's dir."
+                )
             else:
                 journal = running.journal = Journal(out, planned, {"policy": settings.policy})
                 files.callback(journal.close)
@@ -277,7 +280,7 @@ class _Running:
             lines.append(("length", f"{lengths.mean():.0f} agent steps, from {lengths.min()} to {lengths.max()}"))
         if self._restarts:
             lines.append(("restarts", f"{self._restarts:,} sub-environments were lost and made anew"))
-        lines += [("monitor", str(path)) for path in self._monitor.paths if path.exists()]
+        lines += [("monitor", str(seen_from_here(path))) for path in self._monitor.paths if path.exists()]
         lines += [("video", path) for path in _first([path for layer in self._videos for path in layer.paths])]
         lines.append(("picture", self._picture))
         if self.journal is not None:
@@ -294,7 +297,7 @@ def _said(error: Exception) -> str:
 def _first(paths: Sequence[Path], most: int = 3) -> list[str]:
     """A few of many."""
     rest = [f"and {len(paths) - most:,} more"] if len(paths) > most else []
-    return [*map(str, paths[:most]), *rest]
+    return [*(str(seen_from_here(path)) for path in paths[:most]), *rest]
 
 
 def _save_picture(env: VecEnv, path: Path) -> str:
@@ -308,4 +311,4 @@ def _save_picture(env: VecEnv, path: Path) -> str:
         write_whole(path, lambda file: file.write(content))
     except (VecwrapError, OSError) as error:
         return f"none: {' '.join(str(error).split())}"
-    return str(path)
+    return str(seen_from_here(path))

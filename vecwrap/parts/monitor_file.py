@@ -10,7 +10,7 @@ from typing import Any
 from weakref import WeakSet
 
 from vecwrap.errors import PlanError
-from vecwrap.parts.run_files import GrowingFile, as_bytes, csv_line
+from vecwrap.parts.run_files import GrowingFile, as_bytes, csv_line, seen_from_here
 
 __all__ = ["MonitorFile", "move_aside", "open_in"]
 
@@ -105,14 +105,14 @@ class MonitorFile:
         if found != expected:
             here, there = (columns.decode(errors="backslashreplace").strip() for columns in (expected, found))
             raise PlanError(
-                f'monitor: resume: expected {self.path} to have the columns "{here}", got "{there}"; give the same '
-                "info_keys, or another dir"
+                f'monitor: resume: expected {seen_from_here(self.path)} to have the columns "{here}", '
+                f'got "{there}"; give the same info_keys, or another dir'
             )
 
     def _no_monitor_file(self, content: bytes) -> PlanError:
         return PlanError(
-            f'monitor: resume: expected {self.path} to begin with "#" and JSON with t_start, got {content[:60]!r}; '
-            "give another dir"
+            f'monitor: resume: expected {seen_from_here(self.path)} to begin with "#" and JSON with '
+            f"t_start, got {content[:60]!r}; give another dir"
         )
 
 

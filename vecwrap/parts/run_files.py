@@ -15,7 +15,7 @@ from typing import Any
 from vecwrap.errors import PlanError
 from vecwrap.whole_file import write_whole
 
-__all__ = ["GrowingFile", "as_bytes", "csv_line", "make_folder", "unused", "write_whole"]
+__all__ = ["GrowingFile", "as_bytes", "csv_line", "make_folder", "seen_from_here", "unused", "write_whole"]
 
 
 class GrowingFile:
@@ -107,8 +107,21 @@ def make_folder(folder: Path, layer: str) -> None:
             pass
     except OSError as error:
         raise PlanError(
-            f'{layer}: dir: expected a folder that files can be written to, got "{folder}": {error}; give another'
+            f'{layer}: dir: expected a folder that files can be written to, got "{seen_from_here(folder)}": '
+            f"{error}; give another"
         ) from error
+
+
+def seen_from_here(path: Path) -> Path:
+    """Give a path as a person in the working directory writes it: relative, where it lies within.
+
+    >>> print(seen_from_here(Path("runs").absolute()))
+    runs
+    """
+    try:
+        return path.relative_to(Path.cwd())
+    except (ValueError, OSError):  # elsewhere, or the working directory was deleted
+        return path
 
 
 def unused(path: Path) -> Path:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecwrap.errors import PlanError
+from vecwrap.parts.run_files import seen_from_here
 from vecwrap.parts.tiles import fit
 
 __all__ = ["VideoFile", "check_ffmpeg", "count_frames"]
@@ -91,7 +92,9 @@ class VideoFile:
             self._writer.append_data(self._padded(frame))
         except (OSError, StopIteration) as error:  # StopIteration: ffmpeg was ended within an earlier frame, by Ctrl-C
             reason = str(error).splitlines()[0] if str(error) else "it was interrupted"
-            raise OSError(f"{self.path}: ffmpeg takes no more frames ({reason}). Is the disk full?") from None
+            raise OSError(
+                f"{seen_from_here(self.path)}: ffmpeg takes no more frames ({reason}). Is the disk full?"
+            ) from None
         self.frames += 1
 
     def close(self) -> None:
@@ -106,7 +109,7 @@ class VideoFile:
         arrived = count_frames(self.path)
         if arrived != self.frames:
             expected, self.frames = self.frames, arrived
-            raise OSError(f"{self.path}: {arrived} of {expected} frames arrived. Is the disk full?")
+            raise OSError(f"{seen_from_here(self.path)}: {arrived} of {expected} frames arrived. Is the disk full?")
 
     def _padded(self, frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
         width, height = self.size

@@ -16,6 +16,7 @@ from vecwrap.errors import PlanError, VecwrapError, did_you_mean
 from vecwrap.infos import row_of
 from vecwrap.parts.above import gymnasium_wrappers_above
 from vecwrap.parts.monitor_file import MonitorFile, move_aside, open_in
+from vecwrap.parts.run_files import seen_from_here
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
@@ -229,7 +230,8 @@ class Monitor(VecEnvWrapper):
                 )
             if isinstance(inner, Monitor) and self.dir and inner.dir and inner.dir.resolve() == self.dir.resolve():
                 raise PlanError(
-                    f'monitor: dir: an inner monitor writes into "{self.dir}" already; give each its own folder'
+                    f'monitor: dir: an inner monitor writes into "{seen_from_here(self.dir)}" already; give each its '
+                    "own folder"
                 )
 
     def _close_episodes(
@@ -299,8 +301,8 @@ class Monitor(VecEnvWrapper):
         except OSError as error:
             self._close_files()
             raise PlanError(
-                f'monitor: dir: expected a folder that files can be written to, got "{folder}": {error}; '
-                "give another, or leave dir out"
+                f'monitor: dir: expected a folder that files can be written to, got "{seen_from_here(folder)}": '
+                f"{error}; give another, or leave dir out"
             ) from error
         except PlanError:
             self._close_files()
@@ -342,10 +344,11 @@ class Monitor(VecEnvWrapper):
         """Write beside the newer monitor's files, and say so: nobody looks for rows there."""
         for file in self._files:
             file.go_on_aside()
+        assert self.dir is not None
         names = [file.path.name for file in self._files[:3]] + ["..."] * (len(self._files) > 3)
         warnings.warn(
-            f'monitor: dir: a newer environment of this process has taken "{self.dir}" over, so the rows of this one '
-            f"go on there in {', '.join(names)}; give each a dir of its own",
+            f'monitor: dir: a newer environment of this process has taken "{seen_from_here(self.dir)}" over, so the '
+            f"rows of this one go on there in {', '.join(names)}; give each a dir of its own",
             RuntimeWarning,
             stacklevel=2,
         )
