@@ -74,14 +74,42 @@ def test_an_imported_policy_may_be_a_part_of_what_its_module_holds(tmp_path, mon
     [
         ("randm", "expected random, zeros or module:callable, got 'randm'. Did you mean \"random\""),
         ("no_such_module:act", "there is no module 'no_such_module'"),
-        ("math:no_such", "no_such"),
-        ("math:pi", "expected a callable, got float"),
+        ("math:no_such", "math has no no_such"),
+        ("math:pi", "expected a class or callable, got 3.14"),
+        ("./bots:act", 'expected an import path "module:attr"'),
     ],
 )
 def test_a_policy_that_leads_nowhere_is_refused(name, message):
     with idle(spaces.Discrete(2)) as env, pytest.raises(SpecError, match="--policy") as error:
         find_policy(name, env)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "def act(o)\n    return 0\n",
+            "importing broken_bots raised SyntaxError: expected ':' (broken_bots.py, line 1)",
+        ),
+        ("import math\nmath.no_such\n", "importing broken_bots raised AttributeError: module 'math' has no attribute"),
+        ("1 / 0\n", "importing broken_bots raised ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_module_whose_own_code_fails_is_told_with_what_it_raised(text, message, tmp_path, monkeypatch):
+    (tmp_path / "broken_bots.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with idle(spaces.Discrete(2)) as env, pytest.raises(SpecError, match="--policy broken_bots:act: ") as error:
+        find_policy("broken_bots:act", env)
+    assert message in str(error.value)
+
+
+def test_the_name_of_a_file_is_told_how_its_module_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file_bots.py").write_text("def act(o):\n    return [0] * len(o)\n")
+    for name in ("file_bots.py:act", "./file_bots.py:act"):
+        with idle(spaces.Discrete(2)) as env, pytest.raises(SpecError, match=r"leave out \.py: file_bots:act\.$"):
+            find_policy(name, env)
 
 
 def test_an_error_inside_a_policy_names_the_policy():

@@ -10,6 +10,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from vecwrap.errors import SpecError, VecwrapError, did_you_mean
+from vecwrap.registry import import_target, is_import_path
 from vecwrap.vec_env import VecEnv
 
 __all__ = ["Policy", "find_policy"]
@@ -41,17 +42,20 @@ def find_policy(name: str, env: VecEnv) -> Policy:
 
 def _imported(name: str) -> Policy:
     module_name, _, attribute = name.partition(":")
-    try:
-        policy: Any = importlib.import_module(module_name)
-        for part in attribute.split("."):
-            policy = getattr(policy, part)
-    except ModuleNotFoundError as error:
-        raise SpecError(f"--policy {name}: there is no module {error.name!r} in {Path.cwd()} or installed.") from error
-    except AttributeError as error:
-        raise SpecError(f"--policy {name}: {error}.") from error
-    if not callable(policy):
-        raise SpecError(f"--policy {name}: expected a callable, got {type(policy).__name__}.")
-    return policy  # type: ignore[no-any-return]
+    where = f"--policy {name}"
+    if module_name.endswith(".py") and Path(module_name).is_file():
+        module_path = ".".join(Path(module_name).with_suffix("").parts)
+        raise SpecError(
+            f"{where}: expected module:callable, got the name of a file; leave out .py: {module_path}:{attribute}."
+        )
+    if is_import_path(name):
+        try:
+            importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            raise SpecError(f"{where}: there is no module {error.name!r} in {Path.cwd()} or installed.") from error
+        except Exception as error:
+            raise SpecError(f"{where}: importing {module_name} raised {type(error).__name__}: {error}") from error
+    return import_target(name, where)
 
 
 def _guarded(name: str, policy: Policy) -> Policy:
