@@ -1,6 +1,8 @@
 """``vecwrap bench`` as users call it."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
 
@@ -83,6 +85,33 @@ def test_a_mistake_is_one_message_and_status_2(arguments, said, capsys):
     error = capsys.readouterr().err
     assert said in error
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("out", ["folder", "file/bench.md"])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(out, capsys, monkeypatch, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("vecwrap.commands.bench.compare_pipeline", None)
+    assert main(["bench", PIPELINE, "--vs", "gymnasium", "--out", out, *QUICK]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: --out {out}: ")
+    assert "Give a" in error
+    assert len(error.splitlines()) == 1
+
+
+def test_tables_whose_file_cannot_be_written_in_the_end_are_printed(capsys, monkeypatch, tmp_path):
+    (tmp_path / "bench.md").write_text("old")
+    monkeypatch.setattr("vecwrap.commands.bench.markdown", lambda *_: "half" * 100)
+    monkeypatch.setattr("vecwrap.commands.output.write_whole", full_disk)
+    assert main(["bench", PIPELINE, "--vs", "gymnasium", "--out", "bench.md", *QUICK]) == 2
+    captured = capsys.readouterr()
+    assert "Gymnasium Sync" in captured.out
+    assert captured.err == "error: --out bench.md: cannot be written (No space left on device). Give another file.\n"
+    assert (tmp_path / "bench.md").read_text() == "old"
+
+
+def full_disk(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_help_shows_an_example(capsys):

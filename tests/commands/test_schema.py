@@ -1,7 +1,11 @@
 """The JSON schema of pipeline files, read by a validator that is not ours and held against what the plan accepts."""
 
 import json
+import os
 import re
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import jsonschema
@@ -284,6 +288,37 @@ def test_the_command_prints_it_or_writes_it(tmp_path, monkeypatch, capsys):
     assert json.loads(Path("pipeline.schema.json").read_text(encoding="utf-8")) == SCHEMA
     assert main(["schema", "--out", "nowhere/pipeline.schema.json"]) == 2
     assert "--out nowhere/pipeline.schema.json: cannot be written" in capsys.readouterr().err
+
+
+def test_a_full_disk_leaves_the_schema_that_was_there(tmp_path):
+    resource = pytest.importorskip("resource", reason="a limit takes the part of the full disk")
+    file = tmp_path / "pipeline.schema.json"
+    file.write_text("old")
+    result = subprocess.run(
+        [sys.executable, "-m", "vecwrap", "schema", "--out", str(file)],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert f"error: --out {file}: cannot be written (File too large). Give another file." in result.stderr
+    assert file.read_text() == "old"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links and pipes are POSIX's")
+def test_the_schema_is_written_through_links_and_into_pipes(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    assert main(["schema", "--out", str(tmp_path / "link")]) == 0
+    assert json.loads((tmp_path / "file").read_text(encoding="utf-8")) == SCHEMA
+    pipe, came = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: came.append(pipe.read_text(encoding="utf-8")), daemon=True)
+    reader.start()
+    assert main(["schema", "--out", str(pipe)]) == 0
+    reader.join(timeout=60)
+    assert json.loads(came[0]) == SCHEMA
 
 
 def test_a_file_that_names_its_schema_loads(tmp_path):

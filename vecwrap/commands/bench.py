@@ -14,7 +14,7 @@ from vecwrap.bench.machine import describe_machine, machine_line
 from vecwrap.bench.peers import read_names
 from vecwrap.bench.report import TARGET_HEADER, markdown, result_header, result_rows, target_rows, to_data
 from vecwrap.bench.results import Verdict, WorkResult
-from vecwrap.commands.output import print_json
+from vecwrap.commands.output import print_json, refuse_unwritable, write_out
 from vecwrap.spec import PipelineSpec
 
 __all__ = ["DEFAULT_PEERS", "bench_pipeline", "print_result", "print_targets", "progress"]
@@ -47,20 +47,22 @@ def bench_pipeline(
         1 where a peer that was asked for by name has no figures, else 0.
 
     Raises:
+        SpecError: the file cannot be written; the tables were printed then, where it could not be known before.
         VecwrapError: the pipeline cannot be built, or fails.
     """
     peers = read_names(DEFAULT_PEERS if vs is None else vs)
+    if out is not None:
+        refuse_unwritable(out)
     machine = describe_machine()
     with progress(console, quiet=as_json) as say:
         result = compare_pipeline(spec, peers, rounds, seconds, say=say)
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(markdown(machine, [result]), encoding="utf-8")
     if as_json:
         print_json(to_data(machine, [result], rounds=rounds, seconds=seconds), console)
     else:
         console.print(Text(machine_line(machine), style="dim"))
         print_result(result, console)
+    if out is not None:
+        write_out(out, markdown(machine, [result]))
     return int(vs is not None and any(m.missing for m in result.measurements if m.side == "peer"))
 
 

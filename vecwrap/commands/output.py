@@ -5,7 +5,9 @@ import json
 import math
 import os
 import sys
+import tempfile
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,7 +15,19 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Terminal", "discard_output", "escape_what_cannot_be_shown", "flush_output", "name_table", "print_json"]
+from vecwrap.errors import SpecError
+from vecwrap.whole_file import write_whole
+
+__all__ = [
+    "Terminal",
+    "discard_output",
+    "escape_what_cannot_be_shown",
+    "flush_output",
+    "name_table",
+    "print_json",
+    "refuse_unwritable",
+    "write_out",
+]
 
 
 class Terminal(Console):
@@ -62,6 +76,50 @@ def flush_output() -> None:
 def discard_output() -> None:
     """Let what is still to be written, now or at Python's exit, go nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def refuse_unwritable(out: Path) -> None:
+    """See whether the file of ``--out`` can be written, before work is done whose result would be lost.
+
+    Its folder is made where it is missing.
+
+    Raises:
+        SpecError: it cannot.
+    """
+    if out.is_dir():
+        raise SpecError(f"--out {out}: expected a file, got a folder. Give a name in it: --out {out / 'NAME'}.")
+    if _is_stream(out):
+        return
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out.parent):
+            pass
+    except OSError as error:
+        raise _cannot_be_written(out, error) from error
+
+
+def write_out(out: Path, text: str) -> None:
+    """Write the file of ``--out`` as a whole, so that a full disk leaves what was there.
+
+    Raises:
+        SpecError: it cannot be written.
+    """
+    try:
+        if _is_stream(out):
+            out.write_text(text, encoding="utf-8")
+        else:
+            write_whole(out.resolve(), lambda file: file.write(text.encode()))
+    except OSError as error:
+        raise _cannot_be_written(out, error) from error
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether it is something like /dev/stdout, which no file may replace."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _cannot_be_written(out: Path, error: OSError) -> SpecError:
+    return SpecError(f"--out {out}: cannot be written ({error.strerror}). Give another file.")
 
 
 def name_table(lines: Iterable[tuple[str, RenderableType]]) -> Table:

@@ -11,8 +11,8 @@ from typing import Any
 import typer
 
 from vecwrap.commands.catalogue import Row, argument_help, backend_rows, layer_rows
+from vecwrap.commands.output import write_out
 from vecwrap.contract import Autoreset
-from vecwrap.errors import SpecError
 from vecwrap.json_types import json_type
 from vecwrap.layer_spec import POSITIONAL
 from vecwrap.signatures import REQUIRED, Parameter, Signature
@@ -42,10 +42,7 @@ def print_schema(out: Path | None) -> None:
     if out is None:
         typer.echo(text, nl=False)
         return
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise SpecError(f"--out {out}: cannot be written ({error.strerror}).") from error
+    write_out(out, text)
 
 
 def pipeline_schema() -> Json:
