@@ -21,7 +21,7 @@ def write_whole(path: Path, write: Callable[[Any], None], *, to_disk: bool = Fal
         to_disk: wait until it is on the disk, so that the old file is not lost even where the machine fails.
 
     Raises:
-        OSError: it cannot be written; nothing of it is left.
+        OSError: it cannot be written, with the path that was given; nothing of it is left.
     """
     growing = path.parent / f".{secrets.token_hex(8)}.tmp"  # short, however long the file's own name is
     try:
@@ -31,7 +31,15 @@ def write_whole(path: Path, write: Callable[[Any], None], *, to_disk: bool = Fal
                 file.flush()
                 os.fsync(file.fileno())
         growing.replace(path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             growing.unlink()
+        if isinstance(error, OSError) and _is_of(error, growing):
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
+
+
+def _is_of(error: OSError, growing: Path) -> bool:
+    """Whether it tells of the file in which all is written first, whose name says nothing to anybody."""
+    named = error.filename
+    return error.errno is not None and (named is None or str(named) == str(growing))

@@ -1,3 +1,4 @@
+import errno
 import os
 import stat
 
@@ -50,6 +51,27 @@ def test_a_file_is_there_as_a_whole_or_not_at_all(tmp_path):
     assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("file", b"old")]
     write_whole(path, lambda file: file.write(b"new"))
     assert path.read_bytes() == b"new"
+
+
+def test_what_cannot_be_written_is_told_by_the_path_that_was_given(tmp_path):
+    (tmp_path / "folder").mkdir()
+
+    def full(file):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def another(file):
+        (tmp_path / "absent").read_text()
+
+    for path, write, kind, named in (
+        (tmp_path / "nowhere" / "file", lambda file: None, FileNotFoundError, tmp_path / "nowhere" / "file"),
+        (tmp_path / "folder", lambda file: None, IsADirectoryError, tmp_path / "folder"),
+        (tmp_path / "file", full, OSError, tmp_path / "file"),
+        (tmp_path / "file", another, FileNotFoundError, tmp_path / "absent"),
+    ):
+        with pytest.raises(kind) as error:
+            write_whole(path, write)
+        assert str(error.value).endswith(f": '{named}'")
+    assert [one.name for one in tmp_path.iterdir()] == ["folder"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="permissions are POSIX's")
