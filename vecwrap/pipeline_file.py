@@ -13,7 +13,7 @@ from vecwrap.source import Source, fail
 from vecwrap.values import shown
 from vecwrap.yaml_file import read_yaml
 
-__all__ = ["SUFFIXES", "is_file", "lineage", "names_file", "read_file"]
+__all__ = ["SUFFIXES", "is_file", "is_folder", "lineage", "names_file", "read_file"]
 
 SUFFIXES = (".yaml", ".yml", ".json")
 MAX_FILES = 30
@@ -91,4 +91,12 @@ def is_file(path: Path) -> bool:
     try:
         return path.is_file()
     except (OSError, ValueError):  # a name too long, or with a NUL in it
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder of this name, whatever the name."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # as above
         return False

@@ -31,6 +31,12 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+def test_a_folder_that_is_called_like_a_file_is_told_as_a_folder(here, capsys):
+    Path("folder.yaml").mkdir()
+    assert main(["check", "folder.yaml"]) == 2
+    assert capsys.readouterr().err.startswith("error: folder.yaml: expected a pipeline file, got a folder. ")
+
+
 def test_errors_warnings_and_what_is_good_are_told_apart(here, capsys):
     assert main(["check", "good.yaml", "warned.yaml", "wrong.yaml"]) == 1
     said = capsys.readouterr().out

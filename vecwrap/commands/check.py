@@ -10,7 +10,7 @@ from rich.text import Text
 
 from vecwrap.commands.output import print_json
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.pipeline_file import is_file, names_file
+from vecwrap.pipeline_file import is_file, is_folder, names_file
 from vecwrap.rules.check import check, refuse_unknown, rules
 from vecwrap.rules.finding import Finding
 from vecwrap.rules.refusals import not_read
@@ -52,12 +52,11 @@ def check_pipelines(
         The exit status: 1 where there is an error, or with ``strict`` any finding; else 0.
 
     Raises:
-        SpecError: a file that is not there, or an id that no finding has.
+        SpecError: a file that is not there or is a folder, or an id that no finding has.
     """
     refuse_unknown(ignore, rules())
     for pipeline in pipelines:
-        if names_file(pipeline) and not is_file(Path(pipeline)):
-            raise SpecError(f"{pipeline}: there is no such file. Is the path right, seen from {Path.cwd()}?")
+        _refuse_what_is_no_file(pipeline)
     results = [_Checked(pipeline, _findings(pipeline, read, strict, ignore)) for pipeline in pipelines]
     if as_json:
         found = [{"pipeline": result.pipeline, **f.to_dict()} for result in results for f in result.findings]
@@ -66,6 +65,14 @@ def check_pipelines(
         _show(results, console)
     counted = [f for result in results for f in result.findings if strict or f.severity == "error"]
     return int(bool(counted))
+
+
+def _refuse_what_is_no_file(pipeline: str) -> None:
+    """Refuse a file's name without a file: that is a mistake in the call, and not in a pipeline."""
+    if not names_file(pipeline) or is_file(Path(pipeline)):
+        return
+    found = "expected a pipeline file, got a folder" if is_folder(Path(pipeline)) else "there is no such file"
+    raise SpecError(f"{pipeline}: {found}. Is the path right, seen from {Path.cwd()}?")
 
 
 def _findings(
