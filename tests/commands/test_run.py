@@ -171,6 +171,18 @@ def test_a_folder_that_cannot_be_written_is_one_message(capsys, out):
     assert f"--out {out}: expected a folder that files can be written to" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("pipeline", "folder"), [(WALK, "runs"), (f"{WALK} | monitor:dir=file/out", "file/out")])
+def test_where_no_folder_was_given_the_message_says_how_to_give_one(capsys, pipeline, folder):
+    Path("file").write_text("")
+    Path("runs").write_text("")
+    assert main(["run", pipeline, "--steps", "20"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"error: {folder}")
+    assert ": expected a folder that files can be written to: " in captured.err
+    assert "Give another folder with --out, or as the monitor layer's dir." in captured.err
+    assert captured.out == ""
+
+
 def test_of_two_runs_that_begin_at_once_in_one_folder_one_is_refused(capsys, monkeypatch):
     asked = []
 

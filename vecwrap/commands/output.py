@@ -5,7 +5,6 @@ import json
 import math
 import os
 import sys
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vecwrap.errors import SpecError
-from vecwrap.whole_file import write_whole
+from vecwrap.parts.run_files import try_folder, write_whole
 
 __all__ = [
     "Terminal",
@@ -91,9 +90,7 @@ def refuse_unwritable(out: Path) -> None:
     if _is_stream(out):
         return
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out.parent):
-            pass
+        try_folder(out.parent)
     except OSError as error:
         raise _cannot_be_written(out, error) from error
 

@@ -23,8 +23,8 @@ from vecwrap.commands.output import discard_output, name_table
 from vecwrap.commands.pipelines import with_images, with_monitor, with_videos
 from vecwrap.commands.policies import find_policy
 from vecwrap.commands.rollout import RECENT, Interrupt, StepCounter, Tally, interruptible, rollout
-from vecwrap.errors import PlanError, VecwrapError, text_of
-from vecwrap.parts.run_files import seen_from_here
+from vecwrap.errors import PlanError, SpecError, VecwrapError, text_of
+from vecwrap.parts.run_files import seen_from_here, try_folder
 from vecwrap.plan import plan
 from vecwrap.run_folder import Run, refuse_taken
 from vecwrap.spec import PipelineSpec
@@ -96,9 +96,7 @@ def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, lo
             env.action_space.seed(spec.seed)
             act = find_policy(settings.policy, env)
             if out is None:
-                refuse_taken(
-                    seen_from_here(running.folder), "Give another folder with --out, or as the monitor layer's dir."
-                )
+                _refuse_unwritable(seen_from_here(running.folder))
             else:
                 journal = running.journal = Journal(out, planned, {"policy": settings.policy})
                 files.callback(journal.close)
@@ -287,6 +285,18 @@ class _Running:
             folder = self.journal.folder
             lines.append(("folder", f"{folder}, rebuilt by: vecwrap load {shlex.quote(str(folder))}"))
         return name_table(lines)
+
+
+def _refuse_unwritable(folder: Path) -> None:
+    """Refuse the monitor's folder where a run lies, or nothing can be written; most pipelines did not name it."""
+    remedy = "Give another folder with --out, or as the monitor layer's dir."
+    refuse_taken(folder, remedy)
+    try:
+        try_folder(folder)
+    except OSError as error:
+        raise SpecError(
+            f"{folder}: expected a folder that files can be written to: {error.strerror}. {remedy}"
+        ) from error
 
 
 def _said(error: Exception) -> str:

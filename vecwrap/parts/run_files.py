@@ -15,7 +15,16 @@ from typing import Any
 from vecwrap.errors import PlanError
 from vecwrap.whole_file import write_whole
 
-__all__ = ["GrowingFile", "as_bytes", "csv_line", "make_folder", "seen_from_here", "unused", "write_whole"]
+__all__ = [
+    "GrowingFile",
+    "as_bytes",
+    "csv_line",
+    "make_folder",
+    "seen_from_here",
+    "try_folder",
+    "unused",
+    "write_whole",
+]
 
 
 class GrowingFile:
@@ -102,14 +111,26 @@ def make_folder(folder: Path, layer: str) -> None:
         PlanError: they cannot.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        try_folder(folder)
     except OSError as error:
         raise PlanError(
             f'{layer}: dir: expected a folder that files can be written to, got "{seen_from_here(folder)}": '
             f"{error}; give another"
         ) from error
+
+
+def try_folder(folder: Path) -> None:
+    """Make a folder where it is missing, and see whether files can be written to it.
+
+    Raises:
+        OSError: they cannot.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(folder)) from error  # not the temporary file's name
 
 
 def seen_from_here(path: Path) -> Path:
