@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 
 import vecwrap
 from vecwrap.build import build_plan
-from vecwrap.errors import PlanError
+from vecwrap.errors import PlanError, SpecError
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec
 from vecwrap.testing.leftovers import Holdings, assert_nothing_left
@@ -231,3 +231,34 @@ def test_nothing_that_was_given_is_changed() -> None:
     env_kwargs, wrappers = {"size": 5}, [{"framestack": {"k": 2}}]
     vecwrap.build("BuildSmall-v0", n=1, env_kwargs=env_kwargs, wrappers=wrappers).close()
     assert (env_kwargs, wrappers) == ({"size": 5}, [{"framestack": {"k": 2}}])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("num_envs", "build: num_envs: unknown key. The number of sub-environments is called n."),
+        ("n_envs", "build: n_envs: unknown key. The number of sub-environments is called n."),
+        ("wrapper", 'build: wrapper: unknown key. Did you mean "wrappers"?'),
+        ("training", "build: training: expected in the pipeline itself, or in vecwrap.load(FILE, training=...)."),
+        ("wrappers.framestack.k", "build: wrappers.framestack.k: unknown key."),
+    ],
+)
+def test_an_argument_that_there_is_not_is_told_in_the_words_of_a_pipelines_file(name: str, said: str) -> None:
+    arguments: dict[str, Any] = {name: 4}
+    with pytest.raises(SpecError) as error:
+        vecwrap.build("CartPole-v1 | framestack:2", **arguments)
+    assert str(error.value).startswith(said)
+
+
+@pytest.mark.parametrize("path", ["CartPole-v1", "CartPole-v1 n=2 | monitor", "a" * 5000])
+def test_what_is_no_path_is_told_what_builds_it(path: str) -> None:
+    with pytest.raises(SpecError, match="^load: expected a pipeline file or a run folder, got .* for vecwrap.build"):
+        vecwrap.load(path)
+
+
+@pytest.mark.parametrize("seed", ["a", "12", b"34", 1.5, [], object])
+def test_a_seed_of_another_kind_is_told_what_there_may_be(seed: Any) -> None:
+    with vecwrap.build("CartPole-v1", n=2, backend="dummy") as env:
+        with pytest.raises(ValueError, match="^seed: expected an int, a sequence of 2 or None, got "):
+            env.reset(seed=seed)
+        env.reset(seed=[1, 2])

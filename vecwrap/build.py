@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from gymnasium.vector import AutoresetMode
 
@@ -13,13 +14,15 @@ from vecwrap.backends.native import NativeBackend, refuse_other_mode
 from vecwrap.contract import Autoreset
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.evaluation import in_mode
+from vecwrap.keys import KEYS, refuse_unknown
 from vecwrap.layer_plan import plan_layers, refuse_layers_of_sub_envs
 from vecwrap.layer_spec import read_layers
 from vecwrap.pipeline_file import names_file
 from vecwrap.plan import Plan, plan
 from vecwrap.run_folder import Run, read_run
-from vecwrap.source import Source
+from vecwrap.source import Place, Source, fail_where
 from vecwrap.spec import PipelineSpec
+from vecwrap.values import shown
 from vecwrap.vec_env import VecEnv
 from vecwrap.viewer import Viewer
 from vecwrap.wrapper import VecEnvWrapper
@@ -54,6 +57,7 @@ def build(
     env_kwargs: Mapping[str, Any] | None = None,
     debug: bool = False,
     stats: VecEnv | str | Path | None = None,
+    **unknown: NoReturn,
 ) -> VecEnv:
     """Build a vector environment from a pipeline.
 
@@ -96,6 +100,7 @@ def build(
         debug: check every action and observation against its space.
         stats: an environment, or a file that its ``save`` wrote, whose running statistics this one uses, frozen: the
             evaluation copy of a training environment.
+        unknown: nothing; other libraries' words for these are told what they are called here.
 
     Returns:
         The environment: a ``gymnasium.vector.VectorEnv``. Its ``pipeline`` is the spec with all defaults filled in.
@@ -138,6 +143,8 @@ def build(
         "env_kwargs": env_kwargs,
         "debug": debug,
     }
+    for key in unknown:
+        _refuse_unknown_argument(key, ["env", *given, "stats"])
     defaults: dict[str, Any] = {"n": None, "wrappers": (), **(build.__kwdefaults__ or {})}
     changes = {key: value for key, value in given.items() if not _is_default(value, defaults[key])}
     return build_plan(plan(read(env).override(**changes)), stats)
@@ -180,10 +187,27 @@ def load(
     >>> observations.shape, observations.dtype
     ((2, 3, 4), dtype('float32'))
     """
+    _refuse_what_is_no_path(path)
     if Path(path).is_dir():
         run = read_run(path)
         return rebuild(run, run.pipeline(mode, overrides), stats)
     return build_plan(plan(in_mode(PipelineSpec.load(path), mode, overrides)), stats)
+
+
+def _refuse_unknown_argument(key: str, known: Sequence[str]) -> None:
+    """Refuse an argument in the words of a pipeline's file."""
+    if key in KEYS:
+        fail_where(f"build: {key}", f"expected in the pipeline itself, or in vecwrap.load(FILE, {key}=...)")
+    refuse_unknown(key, known, Source(otherwise=Place("build")))
+
+
+def _refuse_what_is_no_path(path: str | Path) -> None:
+    """Refuse an environment's id or a pipeline in one line."""
+    if isinstance(path, str) and not names_file(path) and not os.path.exists(path):  # noqa: PTH110 (a line is too long)
+        raise SpecError(
+            f"load: expected a pipeline file or a run folder, got {shown(path)}, and there is none of this name, seen "
+            f"from {Path.cwd()}. Is the path right? An id, or a pipeline in one line, is for vecwrap.build."
+        )
 
 
 def rebuild(run: Run, pipeline: PipelineSpec, stats: VecEnv | str | Path | None = None) -> VecEnv:

@@ -515,9 +515,11 @@ class Backend(VecEnv):
         if isinstance(seed, (int, np.integer)) and not isinstance(seed, (bool, np.bool_)):
             return [_seed(int(seed) + self.start_index + i) for i in env_ids.tolist()]
         try:
-            seeds = list(seed)
+            seeds = [] if isinstance(seed, (str, bytes)) else list(seed)
         except TypeError:
-            raise ArgumentError(f"seed: expected an int, a sequence of {self.num_envs} or None, got {seed!r}") from None
+            seeds = []
+        if not seeds:
+            raise ArgumentError(f"seed: expected an int, a sequence of {self.num_envs} or None, got {seed!r}")
         if len(seeds) != self.num_envs:
             raise ArgumentError(f"seed: expected {self.num_envs} seeds, one for each sub-environment, got {len(seeds)}")
         return [None if seeds[i] is None else _seed(seeds[i]) for i in env_ids.tolist()]
