@@ -113,6 +113,7 @@ def test_a_module_before_the_id_is_imported(tmp_path: Path, monkeypatch: pytest.
         # What the module does not register but holds is a callable.
         assert made("vecwrap_test_ids:make", env_kwargs={"length": 9}).length == 9  # type: ignore[attr-defined]
         assert "unknown environment" in message_of("vecwrap_test_ids:FromModul-v0")
+        assert message_of("vecwrap_test_ids:FromModul-v0").endswith('Did you mean "vecwrap_test_ids:FromModule-v0"?')
         assert message_of("vecwrap_test_ids:maker").endswith('Did you mean "vecwrap_test_ids:make"?')
     finally:
         registry.pop("FromModule-v0", None)
@@ -179,6 +180,16 @@ def test_a_wrapping_keeps_its_arguments() -> None:
 def test_an_unknown_id_suggests_a_near_one() -> None:
     assert message_of("CartPol-v1") == 'env "CartPol-v1": unknown environment. Did you mean "CartPole-v1"?'
     assert message_of("vecwrap.testing:ToyEnf").endswith('Did you mean "vecwrap.testing:ToyEnv"?')
+    # What a module does not hold is not told by another word that begins with the module's name.
+    assert message_of("json:nope") == (
+        'env "json:nope": unknown environment: json holds no nope, and no id is registered as nope.'
+    )
+    assert "Did you mean" not in message_of("vecwrap:VecEnvWrappe")  # a wrapper makes no environment
+    assert "Did you mean" not in message_of("gymnasium.wrappers:TimeLimi")
+    assert message_of("math:pi") == (
+        'env "math:pi": expected a callable that makes an environment, or an id, got 3.141592653589793, which math '
+        "holds under this name."
+    )
     assert message_of("CartPole-v9") == (
         'env "CartPole-v9": there is no such version; there is CartPole-v0, CartPole-v1.'
     )

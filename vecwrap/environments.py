@@ -13,7 +13,7 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 Env = gymnasium.Env[Any, Any]
+_ABSENT = object()
 
 # Modules that need a package which their distribution does not install by itself, and the command that does.
 _NEEDS = {
@@ -234,12 +235,10 @@ def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
     if not colon:
         return _lookup(name) or _unknown(target, name, source)
     module = _imported(module_name, source)
-    held: Any = functools.reduce(lambda holder, part: getattr(holder, part, None), name.split("."), module)
+    held: Any = functools.reduce(lambda holder, part: getattr(holder, part, _ABSENT), name.split("."), module)
     if callable(held):
         return held  # type: ignore[no-any-return]
-    names = [held for held in dir(module) if callable(getattr(module, held))]
-    known = [f"{module_name}:{each}" for each in (*registry, *names)]
-    return _registered_as(name) or _unknown(target, name, source, known)
+    return _registered_as(name) or _not_in_module(target, held, module, source)
 
 
 def _lookup(name: str) -> EnvSpec | None:
@@ -264,15 +263,45 @@ def _registered_as(name: str) -> EnvSpec | None:
     return None if latest is None else registry.get(f"{name}-v{latest}")
 
 
-def _unknown(target: str, name: str, source: Source, known: Iterable[str] = registry) -> NoReturn:
-    if _ATARI.fullmatch(name) and not _installed("ale_py"):
-        raise SpecError(f'{source.prefix()}{target} needs ale-py: pip install "vecwrap[atari]"')
-    same = [known for known in registry if known.rpartition("-v")[0] == name.rpartition("-v")[0]]
-    if same:
-        raise SpecError(f'{source} "{target}": there is no such version; there is {", ".join(same)}.')
-    near = did_you_mean(target, known)
+def _unknown(target: str, name: str, source: Source) -> NoReturn:
+    _refuse_near_miss(target, name, source)
+    near = did_you_mean(target, registry)
     remedy = ' An id of a package that is not imported yet is written "module:Id-v0"; so is a callable, "module:attr".'
     raise SpecError(f'{source} "{target}": unknown environment.{near or remedy}')
+
+
+def _refuse_near_miss(target: str, name: str, source: Source) -> None:
+    """Refuse an id that would be known with another package installed, or is known in another version."""
+    if _ATARI.fullmatch(name) and not _installed("ale_py"):
+        raise SpecError(f'{source.prefix()}{target} needs ale-py: pip install "vecwrap[atari]"')
+    stem = name.rpartition("-v")[0]
+    same = [known for known in registry if stem and known.rpartition("-v")[0] == stem]
+    if same:
+        raise SpecError(f'{source} "{target}": there is no such version; there is {", ".join(same)}.')
+
+
+def _not_in_module(target: str, held: Any, module: Any, source: Source) -> NoReturn:
+    """Refuse ``module:name`` with what was looked for in the module, and what was found."""
+    module_name, _, name = target.rpartition(":")
+    _refuse_near_miss(target, name, source)
+    if held is not _ABSENT:
+        raise SpecError(
+            f'{source} "{target}": expected a callable that makes an environment, or an id, got {shown(held)}, which '
+            f"{module_name} holds under this name."
+        )
+    near = did_you_mean(name, [*registry, *(each for each in dir(module) if _may_make_one(getattr(module, each)))])
+    near = near.replace('"', f'"{module_name}:', 1)  # names alone are compared: every one has the module's before it
+    raise SpecError(
+        f'{source} "{target}": unknown environment: {module_name} holds no {name}, and no id is registered as '
+        f"{name}.{near}"
+    )
+
+
+def _may_make_one(held: Any) -> bool:
+    """Whether it may be a callable that makes an environment; wrappers are environments and make none."""
+    if isinstance(held, type):
+        return issubclass(held, gymnasium.Env) and not issubclass(held, gymnasium.Wrapper)
+    return callable(held)
 
 
 def _registered(target: str, found: EnvSpec, kwargs: dict[str, Any], source: Source) -> Environment:
