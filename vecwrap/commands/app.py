@@ -24,7 +24,8 @@ app = typer.Typer(
     help="Vectorised reinforcement-learning environments from a pipeline file.",
     epilog="Example: vecwrap run 'CartPole-v1 n=4 | framestack:4'. --help after a command says more of it.\n\n"
     "A mistake gives one message; --debug shows the traceback. "
-    "Exit status: 0 good, 1 findings or a failure while running, 2 a call or pipeline that cannot be used.",
+    "Exit status: 0 good, 1 findings or a failure while running, 2 a call or pipeline that cannot be used, "
+    "130 after Ctrl-C.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
