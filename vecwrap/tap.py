@@ -69,7 +69,7 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def float_reward(reward: Any) -> float:
-    """Give a reward as a float: Python and NumPy numbers, and arrays of one element.
+    """Give a reward as a float: Python and NumPy numbers, whole ones of any size, and arrays of one element.
 
     Raises:
         ValueError: for an array of any other size.
@@ -80,6 +80,6 @@ def float_reward(reward: Any) -> float:
     array = np.asarray(reward)
     if array.size != 1:
         raise ValueError(f"reward: expected one number, got shape {array.shape}")
-    if array.dtype.kind not in "biuf":
+    if array.dtype.kind not in "biuf" and not isinstance(array.item(), int):  # NumPy has no number for 2**64 or more
         raise TypeError(f"reward: expected a number, got {reward!r}")
-    return float(array.reshape(()))
+    return float(array.item())

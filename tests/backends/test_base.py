@@ -185,6 +185,13 @@ def test_rewards_of_shape_1_and_numpy_scalars_are_numbers(make, reward):
     assert_same(np.array([1.5, 1.5]), env.step([0, 0])[1])
 
 
+@pytest.mark.parametrize("reward", [2**64, -(10**30), np.array([2**70])], ids=["2**64", "-10**30", "an array"])
+def test_rewards_that_are_whole_numbers_may_be_of_any_size(make, reward):
+    env = make([told(reward=reward)] * 2)
+    env.reset()
+    assert_same(np.full(2, float(np.asarray(reward).item())), env.step([0, 0])[1])
+
+
 @pytest.mark.parametrize("reward", [np.zeros(2), "1", None, 1j])
 def test_what_is_no_number_is_no_reward(make, reward):
     env = make([told(reward=reward)] * 2)
