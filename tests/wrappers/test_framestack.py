@@ -231,6 +231,27 @@ def test_terminal_observation_has_the_ended_history_and_the_next_stack_nothing_o
     assert observations.ravel().tolist() == [0, 0, 32]
 
 
+@pytest.mark.parametrize("begins_at_once", [True, False], ids=["same_step", "next_step"])
+@pytest.mark.parametrize("axis", ["new", "channel"])
+@pytest.mark.parametrize("dtype", [">i2", ">f4", ">i8"])
+def test_terminal_observation_of_big_endian_numbers_has_the_ended_history(dtype, axis, begins_at_once):
+    space = spaces.Box(0, 255, (4, 5, 2), np.dtype(dtype))
+    make = [lambda: ToyEnv((3, 4), observation_space=space)]
+    native = [lambda: ToyEnv((3, 4), 0, (4, 5, 2), np.dtype(dtype).newbyteorder("="))]
+    mode = "same_step" if begins_at_once else "next_step"
+    with (
+        FrameStack(DummyBackend(make, autoreset=mode), 3, axis=axis) as env,
+        FrameStack(DummyBackend(native, autoreset=mode), 3, axis=axis) as expected,
+    ):
+        assert_same(env.reset()[0], expected.reset()[0])
+        for _ in range(12):
+            results, others = env.step([0]), expected.step([0])
+            assert_same(results[0], others[0])
+            assert results[0].dtype == env.single_observation_space.dtype
+            if "final_obs" in others[4]:
+                assert_same(results[4]["final_obs"][0], others[4]["final_obs"][0])
+
+
 def test_terminal_observation_of_rows_that_did_not_end_is_their_stack():
     with FrameStack(DummyBackend(factories(lengths=(2, 4))), 3) as env:
         env.reset()

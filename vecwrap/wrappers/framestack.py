@@ -208,7 +208,8 @@ class _Stack:
             low[:-1], high[:-1] = np.minimum(low[:-1], 0), np.maximum(high[:-1], 0)
         self.space = spaces.Box(layout.stack(low), layout.stack(high), dtype=low.dtype.type)
         runs = math.prod(layout.value_shape[: layout.position])
-        self._values = [np.zeros((num_envs, runs, layout.run), low.dtype) for _ in range(layout.k)]  # the oldest first
+        dtype = self.space.dtype  # of every value: runs are brought together bit by bit, in one byte order
+        self._values = [np.zeros((num_envs, runs, layout.run), dtype) for _ in range(layout.k)]  # the oldest first
         recycle(sum(value.nbytes for value in self._values))
         self._cv2 = None
         short = runs > 1 and layout.run <= _SHORT and layout.k * layout.run <= _MOST_CHANNELS
