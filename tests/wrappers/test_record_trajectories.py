@@ -214,6 +214,27 @@ def test_seeds_are_those_of_resets_and_of_a_schedule(mode, tmp_path):
     assert seeds[:3] == ([1] if mode == "episodic" else [1, 7, None])  # where an ended row rests until it is reset
 
 
+class FailsWithSeed8(ToyEnv):
+    """A toy whose reset raises with one seed."""
+
+    def reset(self, *, seed=None, options=None):
+        if seed == 8:
+            raise RuntimeError("boom")
+        return super().reset(seed=seed, options=options)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_seed_that_the_reset_failed_with_is_not_the_episodes(mode, tmp_path):
+    backend = DummyBackend([FailsWithSeed8] * 2, autoreset=mode, on_failure="restart", restart_backoff=0.0)
+    with RecordTrajectories(backend, tmp_path) as env:
+        env.reset(seed=7)
+        env.step([0, 0])
+        env.reset(seed=20)
+        env.step([0, 0])
+    assert [header["seed"] for header, _ in files_of(tmp_path, 0)] == [7, 20]
+    assert [header["seed"] for header, _ in files_of(tmp_path, 1)] == [None, 21]
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_an_episode_that_a_reset_breaks_off_has_no_step_into_the_next(mode, tmp_path):
     with RecordTrajectories(DummyBackend(make(lengths=(9,), n=2), autoreset=mode), tmp_path) as env:

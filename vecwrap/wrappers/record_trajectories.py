@@ -38,8 +38,8 @@ class RecordTrajectories(VecEnvWrapper):
     Members of Dict and Tuple spaces have arrays of their own: ``observations/camera``, ``actions/0``. The last
     observation of a part is the first of the next. The header says ``env_id``, ``pipeline`` (its hash, or null),
     ``env`` (the sub-environment's index), ``episode``, ``part``, ``first_step`` (of the part within the episode),
-    ``seed`` (that its reset was given, or null: none, or before this layer could see it), and ``ended``:
-    ``"terminated"``, ``"truncated"``, ``"lost"`` (with its sub-environment), ``"reset"`` (broken off by one),
+    ``seed`` (that its reset was given, or null: none, before this layer could see it, or of one that was made anew), and
+    ``ended``: ``"terminated"``, ``"truncated"``, ``"lost"`` (with its sub-environment), ``"reset"`` (broken off by one),
     ``"closed"``, or null where the next part goes on. Nothing in a file is pickled::
 
         with np.load(path, allow_pickle=False) as file:
@@ -234,6 +234,8 @@ class RecordTrajectories(VecEnvWrapper):
         for k, place in zip(np.flatnonzero(which).tolist(), places.tolist(), strict=True):
             i = int(step.env_ids[k])
             seed, self._given[i] = self._given[i], None
+            if step.lost[k]:  # its reset may have failed with this seed, and another one was taken
+                seed = None
             self._seeds[place] = int(scheduled[k]) if told is not None and scheduled is not None and told[k] else seed
 
     def _write(self, place: int, ended: str | None) -> None:
