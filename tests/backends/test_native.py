@@ -110,6 +110,43 @@ def test_what_it_hands_out_stays_as_it_was():
         np.testing.assert_array_equal(first, kept)
 
 
+class Traced(gymnasium.Env):
+    """Goes on writing into the lists that it gave; an episode is two steps long."""
+
+    observation_space = gymnasium.spaces.Sequence(gymnasium.spaces.Discrete(9), stack=True)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self):
+        self.trace = np.zeros(1, np.int64)
+        self.told = [0]
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.result()
+
+    def step(self, action):
+        *_, info = self.result()
+        return self.trace, 1.0, self.trace[0] % 3 == 2, False, info
+
+    def result(self):
+        self.trace += 1
+        self.told.append(len(self.told))
+        return self.trace, {"told": self.told, "deep": {"told": self.told}}
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_infos_and_observations_without_an_array_form_stay_as_they_were(mode):
+    engine = SyncVectorEnv([Traced] * 2, autoreset_mode=mode, copy=False)
+    with NativeBackend(engine) as env:
+        came = [env.reset(seed=1)]
+        then = [repr(came[-1])]
+        for _ in range(3 if mode is not AutoresetMode.DISABLED else 1):
+            came.append(env.step([0, 0]))
+            then.append(repr(came[-1]))
+        assert any("final_info" in infos for *_, infos in came) == (mode is AutoresetMode.SAME_STEP)
+        assert [repr(one) for one in came] == then
+
+
 def test_rows_go_out_together_or_not_at_all():
     with NativeBackend(SyncVectorEnv([cartpole] * 3)) as env:
         env.reset(seed=1)

@@ -24,6 +24,7 @@ from vecwrap.batch import Batch, object_array
 from vecwrap.contract import Autoreset, BoolArray, Frames, Infos, IntArray, StepResult
 from vecwrap.errors import ArgumentError, PlanError, VecwrapError
 from vecwrap.failure import Failure, make_failure
+from vecwrap.infos import own_copy
 from vecwrap.vec_env import VecEnv
 
 __all__ = ["NativeBackend", "refuse_other_mode"]
@@ -209,7 +210,7 @@ class NativeBackend(Backend):
         return out
 
     def _rows_of(self, observations: Any) -> Batch:
-        """Gymnasium's batch as ours: fresh arrays, and object arrays where Gymnasium has tuples of values."""
+        """Gymnasium's batch as ours: fresh arrays, and object arrays of copies where Gymnasium has tuples of values."""
         return _to_batch(self.single_observation_space, observations)
 
     def _row_of(self, observation: Any) -> Batch:
@@ -352,7 +353,7 @@ def _to_batch(space: spaces.Space[Any], value: Any, *, single: bool = False) -> 
         return tuple(_to_batch(member, part, single=single) for member, part in zip(space.spaces, value, strict=True))
     if type(space) in (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete):
         return np.array(value, dtype=space.dtype)
-    return object_array([value])[0:1] if single else object_array(list(value))
+    return object_array([own_copy(each) for each in ([value] if single else value)])
 
 
 def _set_row(i: int) -> Any:
@@ -363,13 +364,18 @@ def _set_row(i: int) -> Any:
 
 
 def _take_infos(infos: Infos, rows: Any) -> Infos:
-    """These rows of an engine's infos, as fresh arrays; what is no array of rows is passed on as it is."""
+    """These rows of an engine's infos, and of what is no array of rows all; as copies, for an environment may go on
+    writing into what it gave.
+    """
     out: Infos = {}
     for key, value in infos.items():
         if isinstance(value, dict):
             out[key] = _take_infos(value, rows)
         elif isinstance(value, np.ndarray) and value.ndim:
-            out[key] = np.array(value[rows])
+            taken = np.array(value[rows])
+            if taken.dtype == object:
+                taken = object_array([own_copy(each) for each in taken.flat]).reshape(taken.shape)
+            out[key] = taken
         else:
-            out[key] = value
+            out[key] = own_copy(value)
     return out
