@@ -31,7 +31,7 @@ def conform_actions(space: spaces.Space[Any], actions: Any, num_rows: int, path:
     >>> conform_actions(spaces.Discrete(2), [0, 1, 1], 3)
     array([0, 1, 1])
     """
-    if type(space) in _ARRAY_SPACES:
+    if isinstance(space, _ARRAY_SPACES):
         return _conform_array(space, actions, num_rows, path)
     if isinstance(space, spaces.Dict):
         members = _members(actions, num_rows, path, dict.fromkeys(space.spaces))

@@ -336,7 +336,10 @@ class TupleColumn:
 def make_column(
     space: spaces.Space[Any], num_rows: int, allocate: Allocate, *, shared: bool = False, path: str = "observation"
 ) -> Column:
-    """Give storage for ``num_rows`` values of a space; leaves are allocated in the order of the space's members."""
+    """Give storage for ``num_rows`` values of a space; leaves are allocated in the order of the space's members.
+
+    A space of the user's own that derives from one of Gymnasium's is stored as that one: so it is batched, too.
+    """
     if isinstance(space, spaces.Dict):
         return DictColumn(
             {
@@ -353,8 +356,8 @@ def make_column(
             ),
             path,
         )
-    if type(space) in (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete):
+    if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)):
         return ArrayColumn(space, num_rows, allocate, shared, path)
-    if type(space) is spaces.Text:
+    if isinstance(space, spaces.Text):
         return TextColumn(space, num_rows, allocate, shared, path)
     return ObjectColumn(num_rows)

@@ -830,7 +830,7 @@ def _has_object_leaves(space: spaces.Space[Any]) -> bool:
         return any(_has_object_leaves(member) for member in space.spaces.values())
     if isinstance(space, spaces.Tuple):
         return any(_has_object_leaves(member) for member in space.spaces)
-    return type(space) not in (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
+    return not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete))
 
 
 def _tuples_of_objects(batch: Batch) -> Any:

@@ -351,7 +351,7 @@ def _to_batch(space: spaces.Space[Any], value: Any, *, single: bool = False) -> 
         return {key: _to_batch(space[key], value[key], single=single) for key in space.spaces}
     if isinstance(space, spaces.Tuple):
         return tuple(_to_batch(member, part, single=single) for member, part in zip(space.spaces, value, strict=True))
-    if type(space) in (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete):
+    if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)):
         return np.array(value, dtype=space.dtype)
     return object_array([own_copy(each) for each in ([value] if single else value)])
 
@@ -364,9 +364,7 @@ def _set_row(i: int) -> Any:
 
 
 def _take_infos(infos: Infos, rows: Any) -> Infos:
-    """These rows of an engine's infos, and of what is no array of rows all; as copies, for an environment may go on
-    writing into what it gave.
-    """
+    """These rows of an engine's infos, and all of what is no array of rows; as copies, for who gave them writes on."""
     out: Infos = {}
     for key, value in infos.items():
         if isinstance(value, dict):

@@ -57,6 +57,7 @@ def flat(space: Space, observations: Batch) -> Array:
     if isinstance(space, spaces.Tuple):
         parts = zip(space.spaces, observations, strict=True)
         return np.concatenate([flat(member, part) for member, part in parts], axis=1)
+    # These exactly: for a space that derives from one, Gymnasium may have been told another flat form.
     if type(space) in (spaces.Box, spaces.MultiBinary):
         return np.reshape(observations, (len(observations), -1))
     if type(space) is spaces.Discrete:

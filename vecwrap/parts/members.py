@@ -115,4 +115,4 @@ def name_of(key: Key) -> str:
 
 def is_box(space: Space) -> bool:
     """Whether it is a Box, of numbers that batches hold in one array."""
-    return type(space) is spaces.Box and np.dtype(space.dtype).kind in "iuf"
+    return isinstance(space, spaces.Box) and np.dtype(space.dtype).kind in "iuf"

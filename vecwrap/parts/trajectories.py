@@ -36,7 +36,7 @@ def columns_of(name: str, space: spaces.Space[Any], layer: str) -> dict[str, spa
                 raise PlanError(f'{layer}: two members of {space} are called "{twice.pop()}" in a file; rename one')
             columns.update(inner)
         return columns
-    if type(space) not in _ARRAYS:
+    if not isinstance(space, _ARRAYS):
         raise PlanError(
             f"{layer}: {name}: expected Box, Discrete, MultiBinary or MultiDiscrete, or Dict and Tuple of these, got "
             f"{space}, which would have to be pickled. Leave it out with filter_obs, or change its form inside"

@@ -49,7 +49,7 @@ class Dtype(MapObservations):
             "dtype",
             env.single_observation_space,
             keys,
-            lambda space: type(space) in SERVED,
+            lambda space: isinstance(space, SERVED),
             "a Box, Discrete, MultiDiscrete or MultiBinary",
             "the layer flatten, inside of this one, makes a Box of most spaces",
         )

@@ -134,7 +134,7 @@ class FrameStack(VecEnvWrapper):
 
 
 def _is_box(space: spaces.Space[Any]) -> bool:
-    return type(space) is spaces.Box
+    return isinstance(space, spaces.Box)
 
 
 @dataclass(frozen=True)

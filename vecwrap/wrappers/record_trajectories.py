@@ -38,9 +38,9 @@ class RecordTrajectories(VecEnvWrapper):
     Members of Dict and Tuple spaces have arrays of their own: ``observations/camera``, ``actions/0``. The last
     observation of a part is the first of the next. The header says ``env_id``, ``pipeline`` (its hash, or null),
     ``env`` (the sub-environment's index), ``episode``, ``part``, ``first_step`` (of the part within the episode),
-    ``seed`` (that its reset was given, or null: none, before this layer could see it, or of one that was made anew), and
-    ``ended``: ``"terminated"``, ``"truncated"``, ``"lost"`` (with its sub-environment), ``"reset"`` (broken off by one),
-    ``"closed"``, or null where the next part goes on. Nothing in a file is pickled::
+    ``seed`` (that its reset was given, or null: none, before this layer could see it, or its sub-environment was made
+    anew), and ``ended``: ``"terminated"``, ``"truncated"``, ``"lost"`` (with its sub-environment), ``"reset"`` (broken
+    off by one), ``"closed"``, or null where the next part goes on. Nothing in a file is pickled::
 
         with np.load(path, allow_pickle=False) as file:
             header, observations = json.loads(str(file["header"])), file["observations"]
