@@ -2,6 +2,7 @@
 
 import os
 from collections import deque, namedtuple
+from functools import partial
 from pathlib import Path
 
 import ale_py
@@ -238,6 +239,70 @@ def test_restarts_go_on_as_if_it_had_never_stopped(tmp_path, backend, mode, seed
         assert other.health().lost_episodes.tolist() == env.health().lost_episodes.tolist()
 
 
+class Late(Drawn):
+    """Has no state before its first reset; shows how often it was reset, too, and what was set on it."""
+
+    observation_space = gymnasium.spaces.Box(0, 1000, (4,), np.int64)
+    level = resets = 0
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        self.resets += 1
+        self.begun = self.resets, self.level
+        return np.array([*observation, *self.begun]), info
+
+    def step(self, action):
+        observation, *others = super().step(action)
+        return np.array([*observation, *self.begun]), *others
+
+    def state_dict(self):
+        return {"state": self.state, "begun": self.begun, "resets": self.resets, "level": self.level}
+
+    def load_state_dict(self, state):
+        self.state, self.begun = state["state"], state["begun"]
+        self.resets, self.level = state["resets"], state["level"]
+
+
+@pytest.mark.parametrize("used", [False, True], ids=["fresh", "used"])
+@pytest.mark.parametrize("seeds", [None, [3, 5, 7, 9, 11]], ids=["", "scheduled"])
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
+@pytest.mark.parametrize(
+    ("backend", "action"),
+    [(DummyBackend, Drawn.FAILS), (partial(ShmemBackend, workers=1), Drawn.FAILS), (ShmemBackend, Drawn.DIES)],
+    ids=["dummy", "shmem", "shmem, dies"],
+)
+def test_what_was_made_anew_and_never_reset_is_saved_as_such(tmp_path, backend, action, mode, seeds, used):
+    def make(backend, **options):
+        env = backend([Late] * 3, autoreset=mode, **options)
+        return env if seeds is None else SeedEachEpisode(env, seeds)
+
+    source = DummyBackend if action == Drawn.FAILS else backend  # a state is the same whatever it came from
+    restarting = {"on_failure": "restart", "restart_backoff": 0.0}
+    with make(source, **restarting) as env, make(backend, **restarting) as other, make(DummyBackend) as third:
+        env.reset(seed=1)
+        env.set_attr("level", 5)
+        env.step([0, 0, 0])
+        lost = env.step([0, action, 0])[3]
+        env.save(tmp_path / "state.npz")
+        assert env.state_dict()["sub_envs_missing"] is None
+        for one in (other, third):
+            if used:
+                one.reset(seed=9)
+                one.step([1, 1, 1])
+            one.load(tmp_path / "state.npz")
+        if mode in ("disabled", "episodic"):
+            mask = {"reset_mask": lost}
+            expected = env.reset(options=mask)[0]
+            for one in (other, third):
+                np.testing.assert_array_equal(one.reset(options=mask)[0], expected)
+        expected = go_on(env, FAILS_ONCE[:2])
+        assert go_on(other, FAILS_ONCE[:2]) == expected
+        for mine, theirs in zip(go_on(third, FAILS_ONCE[:2]), expected, strict=True):
+            assert mine[:4] == theirs[:4]  # but for the count of restarts in infos
+        assert go_on(other, FAILS_ONCE) == go_on(env, FAILS_ONCE)
+        assert other.health().restarts.tolist() == env.health().restarts.tolist()
+
+
 @pytest.mark.parametrize("backend", [DummyBackend, ShmemBackend])
 def test_restarts_after_a_load_set_again_what_was_set_when_it_was_saved(tmp_path, backend):
     with (
@@ -264,7 +329,7 @@ def test_restarts_after_a_load_set_again_what_was_set_when_it_was_saved(tmp_path
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
 def test_a_loss_that_was_not_told_yet_is_told_after_a_load(mode):
     def make():
-        return ShmemBackend([Drawn] * 3, workers=1, autoreset=mode, on_failure="restart")
+        return ShmemBackend([Late] * 3, workers=1, autoreset=mode, on_failure="restart")
 
     with make() as env, make() as other, make() as third:
         env.reset(seed=1)

@@ -93,14 +93,17 @@ class SubEnv:
 
     Args:
         index: its number in the vector.
-        env: the environment, wrapped in its layers.
+        factory: gives the environment, wrapped in its layers.
         mode: when an ended episode is followed by the next.
         debug: check each observation against its space (actions are checked before they are sent).
     """
 
-    def __init__(self, index: int, env: Env, mode: Autoreset, *, debug: bool = False) -> None:
+    def __init__(
+        self, index: int, factory: SubEnvFactory | Callable[[], Env], mode: Autoreset, *, debug: bool = False
+    ) -> None:
         self.index = index
-        self.env = env
+        self._factory = factory
+        self._make_env()
         self._mode = mode
         self._debug = debug
         self._slots: Slots
@@ -109,9 +112,6 @@ class SubEnv:
         self._seed: int | None = None
         self._episode = 0
         self._steps = 0
-        chain = list(_chain(env))
-        self._tap = next((layer for layer in chain if isinstance(layer, Tap)), None)
-        self._goes_on = [layer for layer in chain if hasattr(layer, "game_goes_on")]
         self._schedule: Schedule | None = None
         self._seed_of_takeover: int | None = None
         self._autoresetting = False
@@ -220,14 +220,14 @@ class SubEnv:
         return frame.copy() if isinstance(frame, np.ndarray) else frame
 
     def state(self) -> dict[str, Any]:
-        """Give all that it takes to go on from here.
+        """Give all that it takes to go on from here; ``env`` is None where nobody has reset the environment yet.
 
         Raises:
             CannotSaveError: the environment or one of its wrappers offers no state.
         """
         slots, row = self._slots, self._row
         return {
-            "env": env_state(self.env),
+            "env": None if self._is_new else env_state(self.env),
             "over": self._over,
             "seed": self._seed,
             "seed_of_takeover": self._seed_of_takeover,
@@ -239,11 +239,20 @@ class SubEnv:
             "truncated": bool(slots.truncations[row]),
         }
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Take in what ``state`` gave for an equal sub-environment."""
-        if self._episode == 0:
-            self.env.reset()  # makes what an environment makes at its first reset; the state then replaces it
-        load_env_state(self.env, state["env"])
+    def load_state(self, state: dict[str, Any], attributes: dict[str, Any]) -> None:
+        """Take in what ``state`` gave for an equal sub-environment.
+
+        Args:
+            state: what it gave.
+            attributes: what is set on the environment where it is to be as one that was made anew and never reset.
+        """
+        if state["env"] is None:
+            self._be_new(attributes)
+        else:
+            if self._episode == 0:
+                self.env.reset()  # makes what an environment makes at its first reset; the state then replaces it
+            self._is_new = False
+            load_env_state(self.env, state["env"])
         slots, row = self._slots, self._row
         self._over, self._seed = state["over"], state["seed"]
         self._seed_of_takeover = state.get("seed_of_takeover")
@@ -281,11 +290,11 @@ class SubEnv:
             observation, slots.terminations[row], slots.truncations[row] = takeover.resting
             slots.observations.put(row, observation)
 
-    def made_anew(self, factory: SubEnvFactory | Callable[[], Env], takeover: Takeover) -> SubEnv:
+    def made_anew(self, takeover: Takeover) -> SubEnv:
         """Close this one, whatever it says, and give another that takes its place."""
         with contextlib.suppress(Exception, SystemExit):
             self.env.close()
-        other = SubEnv(self.index, factory(), self._mode, debug=self._debug)
+        other = SubEnv(self.index, self._factory, self._mode, debug=self._debug)
         other.attach(self._slots, self._row)
         other.take_over(takeover)
         return other
@@ -314,6 +323,23 @@ class SubEnv:
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
+    def _make_env(self) -> None:
+        """Make the environment; nobody has reset it yet."""
+        self.env = self._factory()
+        self._is_new = True
+        chain = list(_chain(self.env))
+        self._tap = next((layer for layer in chain if isinstance(layer, Tap)), None)
+        self._goes_on = [layer for layer in chain if hasattr(layer, "game_goes_on")]
+
+    def _be_new(self, attributes: dict[str, Any]) -> None:
+        """Have an environment that nobody has reset yet: where ours has run, a reset would not bring it back there."""
+        if not self._is_new:
+            with contextlib.suppress(Exception, SystemExit):
+                self.env.close()
+            self._make_env()
+        for name, value in attributes.items():
+            self.set_attr(name, value)
+
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> None:
         """Reset the environment; write observation, info and frame."""
         if self._schedule is None:
@@ -331,6 +357,7 @@ class SubEnv:
         self._seed_of_takeover = None
         if seed is not None:
             self._seed = seed
+        self._is_new = False
         return self.env.reset(seed=seed, options=options)
 
     def _reset_on_schedule(self, schedule: Schedule, seed: int | None, options: dict[str, Any] | None) -> Any:

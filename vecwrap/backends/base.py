@@ -626,7 +626,8 @@ class Backend(VecEnv):
         if states is None:
             self._ended[:] = self._any_ended = True
             return
-        self._call_now("load_state", [(state,) for state in states], self.all_ids.tolist())
+        attributes = [self._attributes_of(i, state) for i, state in enumerate(states)]
+        self._call_now("load_state", list(zip(states, attributes, strict=True)), self.all_ids.tolist())
         self._never_reset[:] = False
         for i, state in enumerate(states):
             self.slots.observations.put(i, state["observation"])
@@ -634,6 +635,14 @@ class Backend(VecEnv):
             if self._recovery is not None:
                 self._recovery.loaded(i, state, self.slots)
         self._any_ended = bool(self._ended.any())
+
+    def _attributes_of(self, i: int, state: dict[str, Any]) -> dict[str, Any]:
+        """Give what a sub-environment has set where it was made anew and never reset before it was saved."""
+        if state["env"] is not None:
+            return {}
+        if self._recovery is not None:
+            return self._recovery.attributes_of(i, state)
+        return dict(state.get("recovery", {}).get("attributes", {}))
 
     def _call_now(self, method: str, arguments: Sequence[tuple[Any, ...]], ids: Sequence[int]) -> tuple[Any, ...]:
         self._values = {}

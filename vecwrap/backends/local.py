@@ -79,9 +79,8 @@ class LocalRows:
         descriptions: dict[int, Description] = {}
         for i, factory in self._factories.items():
             try:
-                env = factory()
-                self._sub_envs[i] = SubEnv(i, env, mode, debug=debug)
-                descriptions[i] = Description.of(env)
+                self._sub_envs[i] = SubEnv(i, factory, mode, debug=debug)
+                descriptions[i] = Description.of(self._sub_envs[i].env)
             except (Exception, SystemExit) as error:
                 raise make_failure(i, error).error() from error
         return descriptions
@@ -174,7 +173,7 @@ class LocalRows:
         failures = []
         for i, takeover in takeovers.items():
             try:
-                self._sub_envs[i] = self._sub_envs[i].made_anew(self._factories[i], takeover)
+                self._sub_envs[i] = self._sub_envs[i].made_anew(takeover)
             except (Exception, SystemExit) as error:
                 failures.append(make_failure(i, error))
         return failures

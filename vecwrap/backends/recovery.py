@@ -139,12 +139,17 @@ class Recovery:
         self._flags[:, i] = known["terminated"], known["truncated"]
         self._over[i], self._seeds[i] = known["over"], known["seed"]
         self.lost[i], self.lost_episodes[i] = known["lost"], known["lost_episodes"]
-        if "attributes" in known:
-            own = self._attributes[i]
-            kept = {name: value for name, value in own.items() if not is_plain(value)}  # no state holds them
-            self._attributes[i] = {**kept, **own_copy(known["attributes"])}
+        self._attributes[i] = self.attributes_of(i, state)
         self._skipped[i] = 0
         self.restarts.load(i, known["restarts"])
+
+    def attributes_of(self, i: int, state: dict[str, Any]) -> dict[str, Any]:
+        """Give what a new sub-environment gets set after this state was loaded."""
+        own, saved = self._attributes[i], state.get("recovery", {}).get("attributes")
+        if saved is None:
+            return own
+        kept = {name: value for name, value in own.items() if not is_plain(value)}  # no state holds them
+        return {**kept, **own_copy(saved)}
 
     def set_attribute(self, i: int, name: str, value: Any) -> None:
         """Take note of what ``set_attr`` has set."""

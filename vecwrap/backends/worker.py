@@ -243,9 +243,8 @@ class Worker:
         descriptions: list[Description] = []
         for i, factory in zip(init.env_ids, init.factories, strict=True):
             try:
-                env = factory()
-                self._sub_envs.append(SubEnv(i, env, init.autoreset, debug=init.debug))
-                descriptions.append(Description.of(env))
+                self._sub_envs.append(SubEnv(i, factory, init.autoreset, debug=init.debug))
+                descriptions.append(Description.of(self._sub_envs[-1].env))
             except BaseException as error:
                 self.close()
                 raise CouldNotMake([make_failure(i, error)]) from error
@@ -345,7 +344,7 @@ class Worker:
         for row, takeover in zip(rows, takeovers, strict=True):
             k = row - self._first_row
             try:
-                self._sub_envs[k] = self._sub_envs[k].made_anew(self._init.factories[k], takeover)
+                self._sub_envs[k] = self._sub_envs[k].made_anew(takeover)
                 self._not_there.discard(row)
             except BaseException as error:
                 self._not_there.add(row)
