@@ -110,8 +110,8 @@ the clock after each row.
 
 What it costs is isolation, for these rows: an environment that crashes there ends this process, one that hangs there
 hangs it, its memory is this process's memory, and what it does to global state is done here. An exception is told as a
-worker's is, and costs the other rows nothing; Ctrl-C amid a row takes that row alone. The stream is the same, bit for
-bit.
+worker's is, and costs the other rows nothing; Ctrl-C amid a row comes when that row is done. The stream is the same,
+bit for bit.
 """
 CHECKS = """# Checks
 

@@ -221,12 +221,15 @@ def _acting(policy: Any, deterministic: bool) -> Callable[[Any, BoolArray], Any]
 def _standing_still(env: VecEnv) -> Iterator[None]:
     """Freeze every statistic in the chain, and let each layer go on as it was before."""
     before = [(layer, layer.training) for layer in env.layers]
-    env.eval()
     try:
+        env.eval()
         yield
     finally:
-        for layer, training in before:
-            layer.training = training
+        interrupts = env._root._interrupts
+        with interrupts:
+            interrupts.hold()  # all of them go on
+            for layer, training in before:
+                layer.training = training
 
 
 @contextlib.contextmanager

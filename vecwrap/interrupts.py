@@ -16,10 +16,11 @@ from threading import get_ident, main_thread
 from types import FrameType
 from typing import Any, ClassVar
 
-__all__ = ["Interrupts"]
+__all__ = ["Interrupts", "is_interrupt"]
 
 SIGINT = int(signal.SIGINT)
 MAIN = main_thread().ident
+_MARK = "_raised_by_the_handler_of_SIGINT"
 
 _open: weakref.WeakSet[Interrupts] = weakref.WeakSet()
 _holding: list[Interrupts] = []  # one, or one within another's; the main thread alone changes it
@@ -57,7 +58,7 @@ class Interrupts:
         if self._expected and self not in _holding and get_ident() == MAIN:
             handler = getsignal(SIGINT)
             if type(handler) is not _Gate:  # at first, and where the program has set another one since
-                if not callable(handler):
+                if not callable(handler) or self not in _open:
                     return
                 signal.signal(SIGINT, _Gate(handler))
             _holding.append(self)
@@ -73,16 +74,18 @@ class Interrupts:
                 _holding.remove(self)
             if _Gate.shut is not None and not _holding:
                 gate, _Gate.shut = _Gate.shut, None
-                gate.handler(SIGINT, None)
+                gate.call(gate.handler, SIGINT, None)
 
     def __exit__(self, *exception: object) -> None:
         self._expected = False
-        if _holding:
+        if _holding or _Gate.shut is not None:
             self.let_through()
 
     def close(self) -> None:
         """Put the program's own handler back, where no environment is open any more."""
         _open.discard(self)
+        if self in _holding and get_ident() == MAIN:
+            _holding.remove(self)
         gate = getsignal(SIGINT)
         if type(gate) is _Gate and not _open and get_ident() == MAIN:
             signal.signal(SIGINT, gate.handler)
@@ -100,15 +103,43 @@ class _Gate:
 
     def __init__(self, handler: Callable[[int, FrameType | None], Any]) -> None:
         self.handler = handler
-        self._owner = os.getpid()  # a forked copy holds nothing back
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if not _holding or os.getpid() != self._owner:
-            self.handler(number, frame)
+        if not _holding:
+            self.call(self.handler, number, frame)
         elif _Gate.shut is None:
             _Gate.shut = self
         else:  # the one that was held back, then this one, for which that may have set another handler
             _Gate.shut = None
-            self.handler(number, frame)
+            self.call(self.handler, number, frame)
             handler = getsignal(number)
-            (self.handler if handler is self else handler)(number, frame)
+            self.call(self.handler if handler is self else handler, number, frame)
+
+    @staticmethod
+    def call(handler: Callable[[int, FrameType | None], Any], number: int, frame: FrameType | None) -> None:
+        """Call the program's handler, and mark what it raises, which may be anything: `sys.exit` is common there."""
+        try:
+            handler(number, frame)
+        except BaseException as error:
+            setattr(error, _MARK, True)
+            raise
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether the program's handler of SIGINT has raised this, as far as a gate stood before it; else by its type."""
+    return isinstance(error, KeyboardInterrupt) or hasattr(error, _MARK)
+
+
+def _begin_anew() -> None:
+    """Leave to the parent what is the parent's: a forked copy holds nothing of it back."""
+    global MAIN
+    MAIN = get_ident()
+    _open.clear()
+    _holding.clear()
+    _Gate.shut = None
+    gate = getsignal(SIGINT)
+    if type(gate) is _Gate:
+        signal.signal(SIGINT, gate.handler)
+
+
+os.register_at_fork(after_in_child=_begin_anew)

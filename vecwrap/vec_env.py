@@ -128,7 +128,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     _root: Backend
     _shown: Batch = None  # what the user was last shown, where the backend cannot give it again
-    _through: tuple[StepResult, FiveTuple] | None = None  # what came through the layers and was not handed out yet
     _object_leaves: bool
 
     # -- the private row protocol --------------------------------------------------------------------------------------
@@ -265,7 +264,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ArgumentError: an index twice, out of range, or out already.
         """
         root = self._root
-        root._refuse_pending("send", allow=None if self._through else "send")
+        root._refuse_pending("send", allow=None if root._through else "send")
         ids = root._idle_ids(env_ids)
         order = np.argsort(ids, kind="stable")
         self._dispatch("send", actions, ids[order], order)
@@ -332,14 +331,14 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         if root._pending != kind:
             prior = {"step": "step_async", "reset": "reset_async", "send": "send"}[kind]
             raise NoAsyncCallError(f"Calling `{name}` without any prior call to `{prior}`.", kind)
-        if self._through is None:
+        if root._through is None:
             count = root._num_out
             if kind == "send" and root.batch_size is not None:
                 count = min(count, root.batch_size)
             with root._interrupts:
                 try:
                     step = self._receive(count, timeout)
-                    self._through = step, self._five_tuple(step)
+                    root._through = step, self._five_tuple(step)
                 except BaseException as error:
                     if root.closed and isinstance(error, Exception):  # by another thread, or by a signal's handler
                         raise ClosedEnvironmentError(f"{name}: the environment was closed meanwhile") from error
@@ -350,10 +349,11 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     def _hand_out(self, kind: str) -> tuple[StepResult, FiveTuple]:
         """Give what came through the layers, or raise what failed beside it."""
-        assert self._through is not None
         root = self._root
-        pending = "send" if root._num_out and (kind == "send" or self._through[0].failures) else None
-        (step, result), self._through, root._pending = self._through, None, pending  # at once: an interrupt may come
+        if root._through is None:  # the program's handler of SIGINT has taken it, amid this very wait
+            raise NoAsyncCallError("What this call waits for was taken by another wait.", kind)
+        pending = "send" if root._num_out and (kind == "send" or root._through[0].failures) else None
+        (step, result), root._through, root._pending = root._through, None, pending  # at once: an interrupt may come
         if step.failures:
             error = step.failures[0]
             error.failures = step.failures

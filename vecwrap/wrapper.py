@@ -183,7 +183,10 @@ class VecEnvWrapper(VecEnv):
         """Call ``on_close``: once, and in no forked copy. Layers with files do so also when they are forgotten."""
         if not self._on_close_called and os.getpid() == self._owner:
             self._on_close_called = True  # also where the backend is closed already: it may have failed
-            self.on_close()
+            interrupts = self._root._interrupts
+            with interrupts:
+                interrupts.hold()  # what is interrupted here is closed by nobody else
+                self.on_close()
 
     def render(self) -> Any:
         """What the layer below renders."""

@@ -95,6 +95,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
                 env.step_wait()
             elif env._root._pending == "reset":
                 env.reset_wait()
+            elif env._root._pending == "call":
+                env.call_wait()
 
     def _send_resets(self) -> None:
         env = self.vecwrap_env

@@ -29,10 +29,10 @@ from vecwrap.batch import Batch
 from vecwrap.contract import Autoreset, BoolArray, Frames, IntArray, StepResult
 from vecwrap.errors import ArgumentError, BackendError, PlanError, ResetNeededError, SubEnvError
 from vecwrap.failure import Failure
-from vecwrap.interrupts import Interrupts
+from vecwrap.interrupts import Interrupts, is_interrupt
 from vecwrap.slots import Slots
 from vecwrap.sub_env import Takeover
-from vecwrap.vec_env import VecEnv
+from vecwrap.vec_env import FiveTuple, VecEnv
 
 __all__ = ["Backend", "Factory"]
 
@@ -119,6 +119,9 @@ class Backend(VecEnv):
         self._build_seed = seed
         self._pending: str | None = None
         self._asked_by: str | None = None  # the call that is pending as soon as its rows are out
+        self._through: tuple[StepResult, FiveTuple] | None = (
+            None  # what came through the layers, until it is handed out
+        )
         self._interrupts = Interrupts()
         self._resetting = _NONE  # the rows of the last call that asked for resets, in however many requests
         self._all = frozenset(range(self.num_envs))
@@ -545,7 +548,10 @@ class Backend(VecEnv):
             with self._interrupts:
                 values, failures = self._answers(None if timeout is None else time.monotonic() + timeout)
         except BaseException as error:
-            if not isinstance(error, TimeoutError) and (isinstance(error, Exception) or not self._answers_are_kept()):
+            goes_on = isinstance(error, TimeoutError) or (
+                (is_interrupt(error) or not isinstance(error, Exception)) and self._answers_are_kept()
+            )
+            if not goes_on:
                 self._pending = None
             raise
         self._pending = None
@@ -564,12 +570,16 @@ class Backend(VecEnv):
         each = values if isinstance(values, (list, tuple)) else [values] * len(ids)
         if len(each) != len(ids):
             raise ArgumentError(f"set_attr({name!r}): expected one value or {len(ids)} values, got {len(each)}")
+        told = True
         try:
             self._call_now("set_attr", [(name, value) for value in each], ids)
-        finally:  # it is set where it succeeded, though another one refuses it or is lost
+        except BaseException as error:
+            told = isinstance(error, Exception) and not is_interrupt(error)
+            raise
+        finally:  # it is set where it succeeded, though another one refuses it or is lost; who is interrupted meant all
             if recovery is not None:
                 for i, value in zip(ids, each, strict=True):
-                    if i in self._values:
+                    if i in self._values or not told:
                         recovery.set_attribute(i, name, value)
 
     def _request_frames(self, layer: VecEnv, env_ids: IntArray, opening: IntArray) -> None:
@@ -677,7 +687,7 @@ class Backend(VecEnv):
         if not self._open:
             return
         self.closed, self._open = True, False
-        self._pending = None
+        self._pending = self._through = None
         try:
             self._stop(5.0 if timeout is None else timeout, terminate)
         except BaseException as error:
@@ -693,7 +703,9 @@ class Backend(VecEnv):
 
     def __del__(self) -> None:
         if self._open:
-            self.close(terminate=True)
+            with self._interrupts:
+                self._interrupts.hold()  # nobody could close it again
+                self.close(terminate=True)
 
     @property  # type: ignore[misc]
     def np_random(self) -> Any:

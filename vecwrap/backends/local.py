@@ -13,7 +13,7 @@ import numpy as np
 from vecwrap.backends.description import Description
 from vecwrap.contract import Autoreset, Frames
 from vecwrap.failure import Failure, make_failure
-from vecwrap.interrupts import Interrupts
+from vecwrap.interrupts import Interrupts, is_interrupt
 from vecwrap.slots import Slots
 from vecwrap.sub_env import SubEnv, Takeover
 
@@ -82,6 +82,8 @@ class LocalRows:
                 self._sub_envs[i] = SubEnv(i, factory, mode, debug=debug)
                 descriptions[i] = Description.of(self._sub_envs[i].env)
             except (Exception, SystemExit) as error:
+                if is_interrupt(error):
+                    raise
                 raise make_failure(i, error).error() from error
         return descriptions
 
@@ -163,7 +165,7 @@ class LocalRows:
             except BaseException as error:
                 during, action = ("step", actions[k]) if resets is None else ("reset", None)
                 job.failures.append(sub_envs[i].failure(error, during, action))
-                if isinstance(error, KeyboardInterrupt):  # nobody knows how far it got
+                if is_interrupt(error):  # nobody knows how far it got
                     raise
             else:
                 job.done.append(i)
@@ -175,6 +177,8 @@ class LocalRows:
             try:
                 self._sub_envs[i] = self._sub_envs[i].made_anew(takeover)
             except (Exception, SystemExit) as error:
+                if is_interrupt(error):
+                    raise
                 failures.append(make_failure(i, error))
         return failures
 
@@ -195,7 +199,7 @@ class LocalRows:
                 self._values[i] = getattr(self._sub_envs[i], method)(*arguments)
             except BaseException as error:
                 self._failures.append(self._sub_envs[i].failure(error, method))
-                if not isinstance(error, (Exception, SystemExit)):
+                if is_interrupt(error) or not isinstance(error, (Exception, SystemExit)):
                     raise
         return self._values, self._failures
 

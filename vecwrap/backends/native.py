@@ -129,10 +129,10 @@ class NativeBackend(Backend):
 
     def _receive(self, count: int, timeout: float | None) -> StepResult:
         assert self._request is not None, "rows are out"
+        self._interrupts.hold()  # from here on: an engine that is interrupted has stepped some rows and others not
         (kind, content, env_ids), self._request = self._request, None
         self._mark_home(env_ids)
         step = self._reset(content, env_ids) if kind == "reset" else self._step(content)
-        self._interrupts.hold()
         self._note_ends(step)
         return step
 

@@ -1,0 +1,344 @@
+"""Ctrl-C in programs as they are: handlers that exit or raise what they like, engines, forks, files being closed."""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.error import NoAsyncCallError
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+
+import vecwrap
+from vecwrap.interrupts import Interrupts
+from vecwrap.testing import assert_same
+from vecwrap.wrapper import VecEnvWrapper
+
+pytestmark = pytest.mark.usefixtures("quick_workers")
+PRESS_TWICE, FAIL = 1, 2
+SHARED = {"name": "shmem", "workers": 1, "parent_share": True}
+
+
+@pytest.fixture(autouse=True)
+def _handler():
+    """Is put back where a test has set one."""
+    earlier = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, earlier)
+
+
+def press():
+    """Press Ctrl-C."""
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+class Stop(Exception):
+    """What a program's own handler raises."""
+
+
+class Pressed(gymnasium.Env):
+    """Counts its steps; in it Ctrl-C is pressed: in a step, in a call, or as it is made anew."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = gymnasium.spaces.Discrete(3)
+    bonus = 0.0
+    press_in = ""  # of the class
+
+    def __init__(self):
+        self.came = 0
+        if type(self).press_in == "make":
+            press()
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.came = 0
+        return np.array([-1.0 if seed is None else seed, 0.0]), {}
+
+    def step(self, action):
+        if action == FAIL:
+            raise ValueError("broken")
+        if action == PRESS_TWICE or type(self).press_in == "step":
+            press()
+            if action == PRESS_TWICE:
+                press()
+        self.came += 1
+        return np.array([self.bonus, self.came]), 1.0, False, False, {}
+
+    def press(self):
+        """Be a method in which it is pressed."""
+        press()
+        return 7
+
+    def wait(self):
+        """Be a method that takes its time."""
+        time.sleep(0.5)
+        return 7
+
+
+class Quiet(Pressed):
+    """One in which nothing is pressed."""
+
+    press_in = ""
+
+
+def exits(number, frame):
+    """Be the commonest handler of all."""
+    sys.exit(3)
+
+
+def raises(number, frame):
+    """Be a handler with an exception of its own."""
+    raise Stop
+
+
+HANDLERS = pytest.mark.parametrize(("handler", "kind"), [(exits, SystemExit), (raises, Stop)])
+
+
+@HANDLERS
+@pytest.mark.parametrize(
+    "settings",
+    [{"backend": "dummy"}, {"backend": "dummy", "on_failure": "restart"}, {"backend": SHARED}],
+    ids=["", "restart", "parent_share"],
+)
+def test_what_a_handler_raises_is_no_failure_of_the_environment_that_it_comes_in(handler, kind, settings):
+    with vecwrap.build(Pressed, n=2, **settings) as env:
+        env.reset()
+        signal.signal(signal.SIGINT, handler)
+        with pytest.raises(kind):
+            env.step([0, PRESS_TWICE])  # the second one comes through at once
+        assert env.health().restarts.tolist() == [0, 0]
+
+
+@HANDLERS
+def test_what_a_handler_raises_while_something_is_made_anew_is_no_failure_of_that(handler, kind, monkeypatch):
+    with vecwrap.build(Pressed, n=2, backend="dummy", on_failure="restart") as env:
+        env.reset()
+        signal.signal(signal.SIGINT, handler)
+        monkeypatch.setattr(Pressed, "press_in", "make")
+        with pytest.raises(kind):
+            env.step([0, FAIL])
+        monkeypatch.setattr(Pressed, "press_in", "")
+        assert env.step_wait()[4]["restarted"].tolist() == [0, 1]
+
+
+@HANDLERS
+def test_what_a_handler_raises_in_a_call_is_raised(handler, kind):
+    with vecwrap.build(Pressed, n=2, backend="dummy") as env:
+        env.reset()
+        signal.signal(signal.SIGINT, handler)
+        with pytest.raises(kind):
+            env.call("press")
+
+
+def test_a_call_that_a_handler_interrupts_can_be_waited_for_again_whatever_it_raises():
+    with vecwrap.build(Pressed, n=2, backend="subprocess") as env:
+        env.reset()
+        signal.signal(signal.SIGINT, raises)
+        env.call_async("wait")
+        threading.Timer(0.1, press).start()
+        with pytest.raises(Stop):
+            env.call_wait()
+        assert env.call_wait() == (7, 7)
+
+
+def test_a_handler_that_takes_what_is_pending_leaves_a_word_for_the_call_that_it_took_it_from(monkeypatch):
+    with vecwrap.build(Pressed, n=2, backend="dummy") as env:
+        env.reset()
+        taken = []
+        signal.signal(signal.SIGINT, lambda number, frame: taken.append(env.step_wait()))
+        monkeypatch.setattr(Pressed, "press_in", "step")
+        env.step_async([0, 0])
+        monkeypatch.setattr(type(env), "_receive", pressing(type(env)._receive))
+        with pytest.raises(NoAsyncCallError, match="was taken by another wait"):
+            env.step_wait()
+        assert taken[0][0][:, 1].tolist() == [1.0, 1.0]
+
+
+def pressing(receive):
+    """A `_receive` in which Ctrl-C is pressed at the end, while it is held back."""
+
+    def pressed(self, count, timeout):
+        Pressed.press_in = ""
+        step = receive(self, count, timeout)
+        press()
+        return step
+
+    return pressed
+
+
+def sync(monkeypatch):
+    """An engine in this process; Ctrl-C comes amid its second sub-environment."""
+    return SyncVectorEnv([Quiet, Pressed, Quiet])
+
+
+def processes(monkeypatch):
+    """An engine of processes; Ctrl-C comes after it has sent the actions off, or asked for resets."""
+    for name in ("step_wait", "reset_wait"):
+        monkeypatch.setattr(AsyncVectorEnv, name, pressing_first(getattr(AsyncVectorEnv, name)))
+    return AsyncVectorEnv([Quiet] * 3, context="fork")
+
+
+def pressing_first(wait):
+    """A wait that Ctrl-C is pressed in before anything has come."""
+
+    def pressed(self, *args, **kwargs):
+        press()
+        return wait(self, *args, **kwargs)
+
+    return pressed
+
+
+@pytest.mark.parametrize("make", [sync, processes])
+def test_an_engine_is_not_interrupted_amid_its_rows(make, monkeypatch):
+    with (
+        vecwrap.wrap(make(monkeypatch), ["monitor"], seed=5) as env,
+        vecwrap.wrap(SyncVectorEnv([Quiet] * 3), ["monitor"], seed=5) as twin,
+    ):
+        if make is processes:
+            with pytest.raises(KeyboardInterrupt):
+                env.reset()
+            came = env.reset_wait()
+        else:
+            came = env.reset()
+            monkeypatch.setattr(Pressed, "press_in", "step")
+        assert_same(twin.reset(), came)
+        for _ in range(3):
+            with pytest.raises(KeyboardInterrupt):
+                env.step([0, 0, 0])
+            assert_same(twin.step([0, 0, 0]), env.step_wait())
+
+
+def test_learning_with_sb3_can_begin_again_after_ctrl_c_in_a_call():
+    venv = vecwrap.to_sb3(vecwrap.build(Pressed, n=2, backend="subprocess"))
+    venv.reset()
+    threading.Timer(0.1, press).start()
+    with pytest.raises(KeyboardInterrupt):
+        venv.env_method("wait")
+    assert venv.reset().shape == (2, 2)
+    assert venv.env_method("wait") == [7, 7]
+    venv.close()
+
+
+class PressesOnce(VecEnvWrapper):
+    """A layer in which Ctrl-C is pressed, in the given vector step."""
+
+    left = -1
+
+    def on_step(self, step):
+        self.left -= 1
+        if self.left == 0:
+            press()
+
+
+def test_what_an_evaluation_was_interrupted_in_is_brought_home_by_the_environment_itself():
+    with vecwrap.build("CartPole-v1", n=3, wrappers=[PressesOnce, "normalize"], backend="dummy") as env:
+        env.reset(seed=1)
+        env.find(PressesOnce).left = 4
+        with pytest.raises(KeyboardInterrupt):
+            vecwrap.evaluate(env, lambda observations: np.zeros(3, np.int64), episodes=3)
+        assert all(layer.training for layer in env.layers)
+        assert env.step_wait()[0].shape == (3, 4)
+        vecwrap.evaluate(env, lambda observations: np.zeros(3, np.int64), episodes=3)
+
+
+def test_a_forked_process_has_its_own_handler_and_holds_back_for_itself():
+    with vecwrap.build(Pressed, n=1, backend="dummy") as env:
+        env.reset()
+        interrupts = Interrupts()
+        with interrupts:
+            interrupts.hold()
+            copy = os.fork()
+            if not copy:
+                os._exit(in_the_copy())
+        interrupts.close()
+        assert os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1]) == 0
+
+
+def in_the_copy():
+    """What is wrong in a forked copy, as an exit code."""
+    try:
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            return 1
+        came = []
+        signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+        own = Interrupts()
+        for k in range(3):
+            with own:
+                own.hold()
+                press()
+                if len(came) != k:
+                    return 2
+            if len(came) != k + 1:
+                return 3
+        handler = signal.getsignal(signal.SIGINT)
+        own.close()
+        return 4 * (signal.getsignal(signal.SIGINT) is handler)
+    except BaseException:
+        return 5
+
+
+class PressedAsItCloses(VecEnvWrapper):
+    """A layer that has something to finish as it is closed."""
+
+    finished = False
+
+    def on_close(self):
+        press()
+        self.finished = True
+
+
+def test_what_a_layer_finishes_as_it_is_closed_is_finished():
+    env = vecwrap.build(Pressed, n=1, wrappers=[PressedAsItCloses], backend="dummy")
+    env.reset()
+    with pytest.raises(KeyboardInterrupt):
+        env.close()
+    assert env.find(PressedAsItCloses).finished
+    assert env.closed
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_what_is_forgotten_is_closed_to_the_end(monkeypatch):
+    env = vecwrap.build(Pressed, n=1, backend="dummy")
+    env.reset()
+    stopped, ignored = [], []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)  # nobody can catch what `__del__` raises
+    monkeypatch.setattr(type(env), "_stop", lambda self, timeout, terminate: [press(), stopped.append(True)])
+    del env
+    assert stopped == [True]
+    assert [one.exc_type for one in ignored] == [KeyboardInterrupt]
+
+
+def test_an_attribute_that_ctrl_c_came_amid_is_set_again_at_a_restart(monkeypatch):
+    with vecwrap.build(Pressed, n=2, backend="dummy", on_failure="restart") as env:
+        env.reset()
+        with monkeypatch.context() as interrupted:
+            answers = type(env)._answers
+
+            def pressed(self, deadline):
+                answers(self, deadline)
+                press()
+
+            interrupted.setattr(type(env), "_answers", pressed)
+            with pytest.raises(KeyboardInterrupt):
+                env.set_attr("bonus", 5.0)
+        env.step([FAIL, 0])
+        assert env.get_attr("bonus") == (5.0, 5.0)
+
+
+def test_one_that_is_closed_holds_nothing_back():
+    first, second = Interrupts(), Interrupts()
+    with second:
+        second.hold()
+    first.__enter__()
+    first.hold()
+    first.close()
+    with pytest.raises(KeyboardInterrupt):
+        press()
+    second.close()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with first:  # a layer may be closed after the backend
+        first.hold()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
