@@ -9,11 +9,10 @@ import numpy as np
 from gymnasium import spaces
 
 from vecwrap.batch import Batch, object_array, row
+from vecwrap.columns import ARRAY_SPACES
 from vecwrap.errors import ArgumentError
 
 __all__ = ["conform_actions", "refuse_outside"]
-
-_ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
 
 
 def conform_actions(space: spaces.Space[Any], actions: Any, num_rows: int, path: str = "actions") -> Batch:
@@ -31,7 +30,7 @@ def conform_actions(space: spaces.Space[Any], actions: Any, num_rows: int, path:
     >>> conform_actions(spaces.Discrete(2), [0, 1, 1], 3)
     array([0, 1, 1])
     """
-    if isinstance(space, _ARRAY_SPACES):
+    if isinstance(space, ARRAY_SPACES):
         return _conform_array(space, actions, num_rows, path)
     if isinstance(space, spaces.Dict):
         members = _members(actions, num_rows, path, dict.fromkeys(space.spaces))

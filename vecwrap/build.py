@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -17,7 +16,7 @@ from vecwrap.evaluation import in_mode
 from vecwrap.keys import KEYS, refuse_unknown
 from vecwrap.layer_plan import plan_layers, refuse_layers_of_sub_envs
 from vecwrap.layer_spec import read_layers
-from vecwrap.pipeline_file import names_file
+from vecwrap.pipeline_file import is_file, is_folder, names_file
 from vecwrap.plan import Plan, plan
 from vecwrap.run_folder import Run, read_run
 from vecwrap.source import Place, Source, fail_where
@@ -203,7 +202,7 @@ def _refuse_unknown_argument(key: str, known: Sequence[str]) -> None:
 
 def _refuse_what_is_no_path(path: str | Path) -> None:
     """Refuse an environment's id or a pipeline in one line."""
-    if isinstance(path, str) and not names_file(path) and not os.path.exists(path):  # noqa: PTH110 (a line is too long)
+    if isinstance(path, str) and not (names_file(path) or is_file(Path(path)) or is_folder(Path(path))):
         raise SpecError(
             f"load: expected a pipeline file or a run folder, got {shown(path)}, and there is none of this name, seen "
             f"from {Path.cwd()}. Is the path right? An id, or a pipeline in one line, is for vecwrap.build."

@@ -18,7 +18,10 @@ from gymnasium import spaces
 from vecwrap.batch import Allocate, Batch, object_array, scatter
 from vecwrap.errors import CastWarning
 
-__all__ = ["Arena", "Column", "make_column"]
+__all__ = ["ARRAY_SPACES", "Arena", "Column", "make_column"]
+
+ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
+"""Whose values are arrays, or numbers; those that derive from them too, as Gymnasium batches them."""
 
 _ALIGNMENT = 64  # a cache line: two columns never share one
 
@@ -356,7 +359,7 @@ def make_column(
             ),
             path,
         )
-    if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)):
+    if isinstance(space, ARRAY_SPACES):
         return ArrayColumn(space, num_rows, allocate, shared, path)
     if isinstance(space, spaces.Text):
         return TextColumn(space, num_rows, allocate, shared, path)

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from vecwrap.columns import ARRAY_SPACES
 from vecwrap.values import callable_name
 
 __all__ = ["bytes_of", "bytes_text", "short_text", "space_data", "space_text"]
-
-_ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
 
 
 def space_text(space: Any) -> str:
@@ -61,7 +60,7 @@ def space_data(space: Any) -> dict[str, Any]:
         return {**data, "members": {str(key): space_data(part) for key, part in space.spaces.items()}}
     if isinstance(space, spaces.Tuple):
         return {**data, "members": [space_data(part) for part in space.spaces]}
-    if isinstance(space, _ARRAYS):
+    if isinstance(space, ARRAY_SPACES):
         data |= {"shape": list(space.shape or ()), "dtype": str(space.dtype)}
     if isinstance(space, spaces.Discrete):
         data |= {"n": int(space.n), "start": int(space.start)}
@@ -80,7 +79,7 @@ def bytes_of(space: Any) -> int | None:
         parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
         sizes = [bytes_of(part) for part in parts]
         return None if None in sizes else sum(size for size in sizes if size is not None)
-    if isinstance(space, _ARRAYS):
+    if isinstance(space, ARRAY_SPACES):
         return int(np.prod(space.shape or (), dtype=np.int64)) * np.dtype(space.dtype).itemsize
     return None
 

@@ -23,6 +23,7 @@ from vecwrap import batch as batches
 from vecwrap import checkpoint
 from vecwrap.actions import conform_actions, refuse_outside
 from vecwrap.batch import Batch
+from vecwrap.columns import ARRAY_SPACES
 from vecwrap.contract import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.errors import ArgumentError, ResetNeededError
 from vecwrap.infos import scatter_columns
@@ -830,7 +831,7 @@ def _has_object_leaves(space: spaces.Space[Any]) -> bool:
         return any(_has_object_leaves(member) for member in space.spaces.values())
     if isinstance(space, spaces.Tuple):
         return any(_has_object_leaves(member) for member in space.spaces)
-    return not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete))
+    return not isinstance(space, ARRAY_SPACES)
 
 
 def _tuples_of_objects(batch: Batch) -> Any:

@@ -1,5 +1,8 @@
 """What the fault suite starts from."""
 
+import gc
+import signal
+
 import pytest
 
 from vecwrap.backends.subprocess import SubprocessBackend
@@ -19,3 +22,12 @@ def either_start(request):
     """
     if "backend" in request.fixturenames and request.getfixturevalue("backend") is SubprocessBackend:
         request.getfixturevalue("quick_workers")
+
+
+@pytest.fixture
+def own_handler():
+    """The handler of SIGINT is put back where a test has set one."""
+    earlier = signal.getsignal(signal.SIGINT)
+    yield
+    gc.collect()  # the environments of the test
+    signal.signal(signal.SIGINT, earlier)

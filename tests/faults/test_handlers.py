@@ -17,17 +17,9 @@ from vecwrap.interrupts import Interrupts
 from vecwrap.testing import assert_same
 from vecwrap.wrapper import VecEnvWrapper
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
+pytestmark = pytest.mark.usefixtures("quick_workers", "own_handler")
 PRESS_TWICE, FAIL = 1, 2
 SHARED = {"name": "shmem", "workers": 1, "parent_share": True}
-
-
-@pytest.fixture(autouse=True)
-def _handler():
-    """Is put back where a test has set one."""
-    earlier = signal.getsignal(signal.SIGINT)
-    yield
-    signal.signal(signal.SIGINT, earlier)
 
 
 def press():

@@ -1,6 +1,5 @@
 """Ctrl-C while layers work on rows that have come home: it waits until they are through, and costs no row."""
 
-import gc
 import itertools
 import os
 import signal
@@ -22,20 +21,11 @@ from vecwrap.interrupts import Interrupts
 from vecwrap.testing import ToyEnv, assert_same
 from vecwrap.wrapper import VecEnvWrapper
 
-pytestmark = pytest.mark.usefixtures("quick_workers")
+pytestmark = pytest.mark.usefixtures("quick_workers", "own_handler")
 PACKAGE = f"{Path(vecwrap.__file__).parent}/"
 LAYERS = ["terminal_obs", "framestack:2", "normalize", {"time_aware": {"limit": 50}}, "monitor"]
 SHMEM = {"name": "shmem", "workers": 2, "parent_share": False}
 SUBPROCESS = {"name": "subprocess", "workers": 2}
-
-
-@pytest.fixture(autouse=True)
-def _handler():
-    """Is put back where a test has set one."""
-    earlier = signal.getsignal(signal.SIGINT)
-    yield
-    gc.collect()  # the environments of the test
-    signal.signal(signal.SIGINT, earlier)
 
 
 @pytest.fixture(autouse=True)

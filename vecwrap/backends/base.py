@@ -119,9 +119,7 @@ class Backend(VecEnv):
         self._build_seed = seed
         self._pending: str | None = None
         self._asked_by: str | None = None  # the call that is pending as soon as its rows are out
-        self._through: tuple[StepResult, FiveTuple] | None = (
-            None  # what came through the layers, until it is handed out
-        )
+        self._through: tuple[StepResult, FiveTuple] | None = None  # what came through the layers, until handed out
         self._interrupts = Interrupts()
         self._resetting = _NONE  # the rows of the last call that asked for resets, in however many requests
         self._all = frozenset(range(self.num_envs))
@@ -570,16 +568,16 @@ class Backend(VecEnv):
         each = values if isinstance(values, (list, tuple)) else [values] * len(ids)
         if len(each) != len(ids):
             raise ArgumentError(f"set_attr({name!r}): expected one value or {len(ids)} values, got {len(each)}")
-        told = True
+        interrupted = False
         try:
             self._call_now("set_attr", [(name, value) for value in each], ids)
         except BaseException as error:
-            told = isinstance(error, Exception) and not is_interrupt(error)
+            interrupted = is_interrupt(error) or not isinstance(error, Exception)
             raise
         finally:  # it is set where it succeeded, though another one refuses it or is lost; who is interrupted meant all
             if recovery is not None:
                 for i, value in zip(ids, each, strict=True):
-                    if i in self._values or not told:
+                    if i in self._values or interrupted:
                         recovery.set_attribute(i, name, value)
 
     def _request_frames(self, layer: VecEnv, env_ids: IntArray, opening: IntArray) -> None:

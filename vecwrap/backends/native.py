@@ -21,6 +21,7 @@ from vecwrap.backends.base import Backend, Factory
 from vecwrap.backends.description import Description
 from vecwrap.backends.local import LocalRows
 from vecwrap.batch import Batch, object_array
+from vecwrap.columns import ARRAY_SPACES
 from vecwrap.contract import Autoreset, BoolArray, Frames, Infos, IntArray, StepResult
 from vecwrap.errors import ArgumentError, PlanError, VecwrapError
 from vecwrap.failure import Failure, make_failure
@@ -351,7 +352,7 @@ def _to_batch(space: spaces.Space[Any], value: Any, *, single: bool = False) -> 
         return {key: _to_batch(space[key], value[key], single=single) for key in space.spaces}
     if isinstance(space, spaces.Tuple):
         return tuple(_to_batch(member, part, single=single) for member, part in zip(space.spaces, value, strict=True))
-    if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)):
+    if isinstance(space, ARRAY_SPACES):
         return np.array(value, dtype=space.dtype)
     return object_array([own_copy(each) for each in ([value] if single else value)])
 

@@ -13,6 +13,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecwrap.batch import Batch
+from vecwrap.columns import ARRAY_SPACES
 from vecwrap.errors import ArgumentError
 from vecwrap.parts.run_files import write_whole
 from vecwrap.parts.tiles import tile
@@ -145,7 +146,7 @@ def _columns(name: str, space: spaces.Space[Any], values: list[Batch]) -> dict[s
         parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         columns = [_columns(f"{name}.{key}", part, [value[key] for value in values]) for key, part in parts]
         return {key: column for found in columns for key, column in found.items()}
-    if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)):
+    if not isinstance(space, ARRAY_SPACES):
         raise ArgumentError(
             f"terminal_obs: save_endings: {name}: expected observations that have an array form, got {space}; the "
             "endings themselves hold them"

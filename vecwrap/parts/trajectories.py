@@ -8,13 +8,13 @@ import numpy as np
 from gymnasium import spaces
 
 from vecwrap.batch import Batch
+from vecwrap.columns import ARRAY_SPACES
 from vecwrap.contract import BoolArray, IntArray
 from vecwrap.errors import PlanError
 
 __all__ = ["Trajectories", "columns_of", "flat"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
-_ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
 
 
 def columns_of(name: str, space: spaces.Space[Any], layer: str) -> dict[str, spaces.Space[Any]]:
@@ -36,7 +36,7 @@ def columns_of(name: str, space: spaces.Space[Any], layer: str) -> dict[str, spa
                 raise PlanError(f'{layer}: two members of {space} are called "{twice.pop()}" in a file; rename one')
             columns.update(inner)
         return columns
-    if not isinstance(space, _ARRAYS):
+    if not isinstance(space, ARRAY_SPACES):
         raise PlanError(
             f"{layer}: {name}: expected Box, Discrete, MultiBinary or MultiDiscrete, or Dict and Tuple of these, got "
             f"{space}, which would have to be pickled. Leave it out with filter_obs, or change its form inside"

@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from vecwrap.batch import Batch
+from vecwrap.columns import ARRAY_SPACES
 from vecwrap.errors import PlanError
 from vecwrap.parts import members
 from vecwrap.parts.members import Key
@@ -15,8 +16,6 @@ from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import MapObservations
 
 __all__ = ["Dtype"]
-
-SERVED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 class Dtype(MapObservations):
@@ -49,7 +48,7 @@ class Dtype(MapObservations):
             "dtype",
             env.single_observation_space,
             keys,
-            lambda space: isinstance(space, SERVED),
+            lambda space: isinstance(space, ARRAY_SPACES),
             "a Box, Discrete, MultiDiscrete or MultiBinary",
             "the layer flatten, inside of this one, makes a Box of most spaces",
         )
