@@ -252,6 +252,18 @@ def test_what_behaves_badly_works_as_on_dummy_and_goes_when_it_is_told():
     assert gone(pids)
 
 
+def test_what_ray_does_not_kill_is_killed(monkeypatch):
+    """Ray's word may be overtaken: then it lets Python end there, which waits for the threads of an environment."""
+    import ray
+
+    monkeypatch.setattr(ray, "kill", lambda handle, **options: None)
+    env = patient([isolation.Threads, isolation.Deaf], workers=2)
+    pids = [worker.pid for worker in env.health().workers]
+    env.reset(seed=1)
+    env.close()
+    assert gone(pids)
+
+
 CASES = isolation.test_it_is_an_error_that_names_the_sub_environment.pytestmark[0].args[1]
 
 

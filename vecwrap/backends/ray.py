@@ -49,6 +49,7 @@ from vecwrap.sub_env import Takeover
 __all__ = ["RayBackend"]
 
 _PATIENCE = 10.0  # seconds for an actor to find its place before a warning says what it waits for
+_TIME_TO_END = 2.0  # seconds for an actor to end when Ray tells it to
 _NAP = 0.05  # seconds before an actor that Ray is starting anew is asked again
 _MISSING_PACKAGE = ("ModuleNotFoundError", "DependencyNotInstalled")
 _log = logging.getLogger("vecwrap")
@@ -517,14 +518,30 @@ class RayBackend(WorkerBackend[ActorLink]):
 
     def _end_worker(self, actor: ActorLink) -> None:
         """End an actor's process; under ``on_failure="restart"`` Ray starts another by itself."""
-        assert self._cluster is not None
         if actor.handle is None:
             return
-        if actor.pid is not None and actor.node == self._cluster.here:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(actor.pid, signal.SIGKILL)  # Ray asks first, and takes seconds where nobody answers
+        if self._is_here(actor):
+            _signal(actor, signal.SIGKILL)  # Ray asks first, and takes seconds where nobody answers
         else:
             self._ray.kill(actor.handle, no_restart=not self._restarts_itself)
+
+    def _is_here(self, actor: ActorLink) -> bool:
+        """Whether an actor is known to run on this very node."""
+        return self._cluster is not None and actor.pid is not None and actor.node == self._cluster.here
+
+    def _await_end(self, actors: Sequence[ActorLink], seconds: float) -> None:
+        """Wait until these have ended, as far as they run on this node, and kill what has not.
+
+        Ray can hear that nobody holds an actor any more before it hears that it is to be killed. Then it lets Python
+        end by itself there, which waits for all threads that the environments have started.
+        """
+        left = [actor for actor in actors if actor.is_up() and self._is_here(actor)]
+        deadline = time.monotonic() + seconds
+        while left and time.monotonic() < deadline:
+            time.sleep(0.005)
+            left = [actor for actor in left if _signal(actor, 0)]
+        for actor in left:
+            _signal(actor, signal.SIGKILL)
 
     def _forget(self, actor: ActorLink) -> None:
         """Expect nothing of an actor."""
@@ -540,18 +557,29 @@ class RayBackend(WorkerBackend[ActorLink]):
             return
         actors, cluster = self._workers, self._cluster
         if cluster.ray.is_initialized():
-            handles = [actor.handle for actor in actors if actor.handle is not None]
             if not terminate:
                 asked = [actor.handle.close.remote() for actor in actors if actor.is_up() and actor.handle is not None]
                 if asked:
                     cluster.ray.wait(asked, num_returns=len(asked), timeout=min(timeout, 1e6))
-            for handle in handles:
-                cluster.ray.kill(handle)
+            for actor in actors:
+                if actor.handle is not None:
+                    cluster.ray.kill(actor.handle)
+            self._await_end(actors, min(timeout, _TIME_TO_END))
         self._workers, self._cluster = [], None
         cluster.leave()
         if hasattr(self, "slots"):
             del self.slots
             self._latest = None
+
+
+def _signal(actor: ActorLink, number: int) -> bool:
+    """Send a signal to an actor's process on this node (0: none); whether there is such a process."""
+    assert actor.pid is not None
+    try:
+        os.kill(actor.pid, number)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _note_of_store(error: BaseException) -> str:
