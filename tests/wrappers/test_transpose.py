@@ -66,6 +66,17 @@ def test_bounds_go_along_and_the_wrapped_space_stays_as_it_was():
         assert inner.single_observation_space == before
 
 
+@pytest.mark.parametrize("dtype", [">i2", ">f4", ">f8"])
+def test_the_space_has_the_byte_order_of_the_arrays(dtype):
+    space = spaces.Box(0, 200, (4, 5, 3), np.dtype(dtype))
+    with Transpose(DummyBackend([lambda: ToyEnv(index=0, observation_space=space)])) as env:
+        observations, _ = env.reset(seed=1)
+        assert (
+            observations.dtype == env.single_observation_space.dtype == env.observation_space.dtype == np.dtype(dtype)
+        )
+        assert env.observation_space.contains(observations)
+
+
 def test_axes_before_the_image_stay_where_they_are():
     with (
         Transpose(FrameStack(DummyBackend(factories(IMAGE)), 2)) as env,

@@ -49,7 +49,7 @@ class Transpose(MapObservations):
             "leave the layer out where there is no channel axis",
         )
         turned: dict[members.Key, Any] = {
-            key: spaces.Box(np.moveaxis(box.low, -1, -3), np.moveaxis(box.high, -1, -3), dtype=box.dtype.type)
+            key: spaces.Box(np.moveaxis(box.low, -1, -3), np.moveaxis(box.high, -1, -3), dtype=box.dtype)
             for key, box in images.items()
         }
         self._functions = dict.fromkeys(images, _channels_first)
