@@ -1,11 +1,17 @@
 import errno
+import functools
 import os
 import stat
 
+import gymnasium
 import pytest
 
+from vecwrap.backends.dummy import DummyBackend
 from vecwrap.errors import PlanError
 from vecwrap.parts.run_files import GrowingFile, make_folder, unused, write_whole
+from vecwrap.wrappers.monitor import Monitor
+from vecwrap.wrappers.record_trajectories import RecordTrajectories
+from vecwrap.wrappers.video import Video
 
 
 def test_a_folder_is_made_with_all_above_it_and_nothing_stays_in_it(tmp_path):
@@ -126,3 +132,21 @@ def test_a_piece_for_which_there_was_no_room_leaves_no_trace(new, tmp_path):
     file.append("three\n")
     file.close()
     assert (tmp_path / "file").read_text() == "one\nthree\n"
+
+
+@pytest.mark.parametrize(
+    ("layer", "settings"),
+    [(Monitor, {"dir": "here"}), (RecordTrajectories, {"dir": "here"}), (Video, {"dir": "here", "every": 1})],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_layers_put_together_by_hand_write_where_they_were_made(layer, settings, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    make = functools.partial(gymnasium.make, "CartPole-v1", render_mode="rgb_array", max_episode_steps=3)
+    with layer(DummyBackend([make]), **settings) as env:
+        monkeypatch.chdir("elsewhere")
+        env.reset(seed=1)
+        for _ in range(4):
+            env.step([0])
+    assert list((tmp_path / "here").iterdir())
+    assert not list((tmp_path / "elsewhere").iterdir())

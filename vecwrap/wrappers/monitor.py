@@ -125,7 +125,7 @@ class Monitor(VecEnvWrapper):
         stats_key: str = "episode",
     ) -> None:
         super().__init__(env)
-        self.dir = None if dir is None else Path(dir)
+        self.dir = None if dir is None else Path(dir).absolute()
         self.info_keys = tuple(info_keys)
         self.per_env = per_env
         self.rewards = rewards

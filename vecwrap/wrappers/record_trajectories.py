@@ -100,7 +100,7 @@ class RecordTrajectories(VecEnvWrapper):
             )
         if max_steps < 1:
             raise PlanError(f"{layer}: max_steps: expected at least 1, got {max_steps}")
-        self.dir = Path(dir)
+        self.dir = Path(dir).absolute()
         self.num_files = 0
         self._ids = ids
         self._place = np.full(self.num_envs, -1, dtype=np.int64)  # where a sub-environment's arrays are

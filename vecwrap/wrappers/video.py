@@ -123,7 +123,7 @@ class Video(VecEnvWrapper):
             raise PlanError(f"video: fps: expected a number above 0 and below 1000, got {fps:g}")
         if not name or Path(name).name != name:
             raise PlanError(f'video: name: expected the beginning of a file\'s name, got "{name}"; folders go into dir')
-        self._folder = VideoFolder(Path(dir), name, fps, {"env_id": self._root.env_id, "pipeline": None})
+        self._folder = VideoFolder(Path(dir).absolute(), name, fps, {"env_id": self._root.env_id, "pipeline": None})
         by = _one_of("by", by, ("episodes", "steps"))
         triggered = self._trigger(by, every, at, trigger)
         length = None if length is None else _at_least("length", length, 1)
