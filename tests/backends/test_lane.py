@@ -1,6 +1,8 @@
 """Bells, spins and lanes: nothing is lost, nothing comes twice, and the order is kept."""
 
+import os
 import select
+import signal
 import threading
 from multiprocessing import Pipe
 from pathlib import Path
@@ -8,11 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.faults.faulty import factories
+from tests.waiting import gone, until
 from vecwrap.backends import bell
 from vecwrap.backends import lane as lane_module
 from vecwrap.backends.bell import Bell
-from vecwrap.backends.lane import Lane, LaneOfWorker, lanes
+from vecwrap.backends.lane import ORDERED, Lane, LaneOfWorker, lanes
+from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.spinning import MOST, Spinner
+from vecwrap.errors import BackendError
 
 
 @pytest.fixture(params=["eventfd", "pipe"])
@@ -241,6 +247,25 @@ def test_who_sleeps_is_woken_and_who_is_awake_misses_nothing(turns):
     lane.close()
     here.close()
     there.close()
+
+
+@pytest.mark.skipif(not ORDERED, reason="nobody looks at shared memory without having heard the bell")
+def test_a_death_is_noticed_though_all_answers_are_there_before_anybody_waits(tmp_path):
+    env = ShmemBackend(factories(tmp_path, 4), workers=2)
+    env.reset(seed=1)
+    worker, victim = env._workers
+
+    def steps():
+        env.send([0, 0], env_ids=[0, 1])
+        assert until(worker.lane.has_answers)
+        env.recv()
+        return False
+
+    os.kill(victim.process.pid, signal.SIGKILL)
+    assert gone([victim.process.pid])
+    with pytest.raises(BackendError, match=r"worker 1 .*sub-environments 2-3.* died: killed by SIGKILL"):
+        until(steps)
+    env.close()
 
 
 def test_nothing_is_left_open():
