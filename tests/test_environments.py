@@ -11,6 +11,7 @@ import gymnasium
 import pytest
 from gymnasium.envs.registration import registry
 
+import vecwrap
 from vecwrap import environments
 from vecwrap.environments import MakeEnvironment, WrapSubEnv, find_environment, refuse_unsendable
 from vecwrap.errors import PlanError, SpecError
@@ -146,6 +147,59 @@ def test_arguments_and_render_mode_reach_gymnasium() -> None:
     assert env.spec.max_episode_steps == 9
     assert env.spec.kwargs["sutton_barto_reward"] is True
     assert kwargs == {"sutton_barto_reward": True, "max_episode_steps": 9}
+
+
+@pytest.mark.parametrize("backend", ["dummy", "shmem"])
+@pytest.mark.parametrize(
+    ("line", "where"),
+    [("render_mode: rgb_aray", "render_mode"), ("env_kwargs: {render_mode: rgb_aray}", "env_kwargs.render_mode")],
+)
+def test_a_render_mode_that_an_id_does_not_have_is_refused_when_it_is_made(line: str, where: str, backend: str) -> None:
+    spec = PipelineSpec.from_yaml(f"env: CartPole-v1\n{line}\nn: 2\nbackend: {backend}\n", "pong.yaml")
+    said = 'expected one that CartPole-v1 has (human, rgb_array), got "rgb_aray". Did you mean "rgb_array"?'
+    (finding,) = vecwrap.check(spec)
+    assert (finding.file, finding.line) == ("pong.yaml", 2)
+    assert finding.reason == f"{where}: {said}"
+    with pytest.raises(PlanError) as error:
+        vecwrap.build(spec)
+    assert str(error.value) == f"pong.yaml:2: {where}: {said}"
+
+
+class Draws(Counter):
+    """Says how it can be shown."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__()
+        self.render_mode = render_mode
+
+
+def test_a_render_mode_that_a_class_does_not_have_is_refused_at_once() -> None:
+    message = 'render_mode: expected one that Draws has (rgb_array), got "ansi".'
+    assert message_of(Draws, render_mode="ansi") == message
+    assert message_of((Draws, Draws), render_mode="ansi") == message
+    assert made(Draws, render_mode="rgb_array").render_mode == "rgb_array"
+    assert made(Draws, render_mode="human").render_mode == "rgb_array", "one window shows the frames of all"
+
+
+class SaysNothing(Draws):
+    """Renders, and does not say how."""
+
+    metadata = gymnasium.Env.metadata
+
+
+@pytest.mark.filterwarnings("ignore:.*not in the possible render_modes")
+def test_render_modes_that_gymnasium_makes_of_others_or_that_nobody_named_are_none_of_our_business(
+    registered: Any,
+) -> None:
+    assert made("CartPole-v1", render_mode="rgb_array_list").render_mode == "rgb_array_list"
+    registered("Draws-v0", Draws)
+    with pytest.warns(UserWarning, match="HumanRendering"):
+        assert made("Draws-v0", env_kwargs={"render_mode": "human"}).render_mode == "human"
+    of_an_id = registered("SaysNothing-v0", SaysNothing)
+    for target in (SaysNothing, of_an_id, lambda render_mode: SaysNothing(render_mode)):
+        assert made(target, render_mode="ansi").render_mode == "ansi"
 
 
 def test_one_environment_does_not_get_at_the_arguments_of_the_next(registered: Any) -> None:

@@ -30,6 +30,7 @@ __all__ = [
     "Environment",
     "MakeEnvironment",
     "WrapSubEnv",
+    "creator_of",
     "engine_of",
     "find_environment",
     "refusal",
@@ -54,20 +55,47 @@ _ATARI = re.compile(
 
 @dataclass(frozen=True)
 class MakeEnvironment:
-    """A factory for a registered environment: its registration by value, and what to make it with."""
+    """A factory for a registered environment.
+
+    Attributes:
+        env_spec: its registration, by value.
+        kwargs: what to make it with.
+        where: the place of its render mode, for errors; ``""``: any mode may be tried.
+    """
 
     env_spec: EnvSpec
     kwargs: Mapping[str, Any]
+    where: str = ""
 
     def __call__(self) -> Env:
-        """Make one."""
+        """Make one.
+
+        Raises:
+            PlanError: a render mode that it does not have.
+        """
         if str(self.env_spec.entry_point).startswith("ale_py"):
             _silence_ale()
+        _refuse_render_mode(creator_of(self.env_spec.entry_point), self.kwargs, str(self), self.where)
         # The passive checker would look at each sub-environment's first steps; build(debug=True) looks at all of them.
         return gymnasium.make(self.env_spec, **{"disable_env_checker": True, **deepcopy(dict(self.kwargs))})
 
     def __str__(self) -> str:
         return self.env_spec.id
+
+
+def _refuse_render_mode(creator: Any, kwargs: Mapping[str, Any], name: str, where: str) -> None:
+    """Refuse a mode that is none of those that an environment's class names; one that names none may have any.
+
+    Gymnasium only warns. Lists and windows it makes of frames by itself.
+    """
+    mode, metadata = kwargs.get("render_mode"), getattr(creator, "metadata", None)
+    modes = metadata.get("render_modes") if isinstance(metadata, Mapping) else None
+    if not where or mode is None or not modes or str(mode).removesuffix("_list") in modes:
+        return
+    if mode == "human" and {"rgb_array", "rgb_array_list"}.intersection(modes):
+        return
+    near = did_you_mean(str(mode), modes)
+    raise PlanError(f"{where}: expected one that {name} has ({', '.join(modes)}), got {shown(mode)}.{near}")
 
 
 def _silence_ale() -> None:
@@ -166,15 +194,14 @@ class Environment:
         """The names of the arguments that a registered environment takes; imports it."""
         if self.env_spec is None or self.env_spec.entry_point is None:
             return []
-        entry_point = self.env_spec.entry_point
-        creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+        creator = creator_of(self.env_spec.entry_point)
         return [parameter.name for parameter in Signature.of(creator, skip=0).parameters]
 
     def with_kwargs(self, kwargs: Mapping[str, Any]) -> Environment:
         """The same, made with further arguments."""
         (make,) = self.factories
         assert isinstance(make, MakeEnvironment)
-        return dataclasses.replace(self, factories=(MakeEnvironment(make.env_spec, {**make.kwargs, **kwargs}),))
+        return dataclasses.replace(self, factories=(dataclasses.replace(make, kwargs={**make.kwargs, **kwargs}),))
 
 
 def find_environment(
@@ -188,12 +215,12 @@ def find_environment(
     Args:
         target: an id, ``"module:Id-v0"``, an import path of a callable, a callable, or a tuple of callables.
         env_kwargs: arguments for ``gymnasium.make``, or for the callables.
-        render_mode: likewise.
+        render_mode: likewise; for ``human``, whose one window shows the frames of all, they render ``rgb_array``.
         source: where it was written.
 
     Raises:
         SpecError: an unknown id, or a package that is missing.
-        PlanError: a callable that does not take the arguments.
+        PlanError: a callable that does not take the arguments, or a class that does not have the render mode.
 
     >>> find_environment("CartPole").name
     'CartPole-v1'
@@ -201,16 +228,24 @@ def find_environment(
     source = source or Source(steps=("env",))
     kwargs = {key: copied(value) for key, value in (env_kwargs or {}).items()}
     if render_mode is not None:
-        kwargs["render_mode"] = render_mode
-    if isinstance(target, str):
-        found = _find(target, source)
-        if isinstance(found, EnvSpec):
-            return _registered(target, found, kwargs, source)
-        return Environment(target, (_with_kwargs(found, kwargs, source),))
+        kwargs["render_mode"] = "rgb_array" if render_mode == "human" else render_mode
+    mode = ("env_kwargs", "render_mode") if render_mode is None else ("render_mode",)
+    where = "" if render_mode == "human" else str(dataclasses.replace(source, steps=mode))  # the window says its own
+    found = _find(target, source) if isinstance(target, str) else target
+    if isinstance(found, EnvSpec):
+        return _registered(target, found, kwargs, source, where)
+    makers = found if isinstance(found, tuple) else (found,)
+    for make in makers:
+        _refuse_render_mode(make, kwargs, callable_name(make), where)
     if isinstance(target, tuple):
         factories = tuple(_with_kwargs(make, kwargs, source.at(i)) for i, make in enumerate(target))
         return Environment(target, factories, one_each=True)
-    return Environment(target, (_with_kwargs(target, kwargs, source),))
+    return Environment(target, (_with_kwargs(found, kwargs, source),))
+
+
+def creator_of(entry_point: Any) -> Any:
+    """What makes an environment: an entry point, imported where it is a path."""
+    return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
 
 
 def engine_of(entry_point: Any) -> str | None:
@@ -304,7 +339,7 @@ def _may_make_one(held: Any) -> bool:
     return callable(held)
 
 
-def _registered(target: str, found: EnvSpec, kwargs: dict[str, Any], source: Source) -> Environment:
+def _registered(target: str, found: EnvSpec, kwargs: dict[str, Any], source: Source, where: str) -> Environment:
     module_name = target.rpartition(":")[0]
     target = f"{module_name}:{found.id}" if module_name else found.id
     if found.entry_point is None:
@@ -318,7 +353,7 @@ def _registered(target: str, found: EnvSpec, kwargs: dict[str, Any], source: Sou
         module_name, _, attr = entry_point.partition(":")
         if module_name == "__main__":  # another process has another one
             found = dataclasses.replace(found, entry_point=getattr(_imported("__main__", source), attr))
-    return Environment(target, (MakeEnvironment(found, kwargs),), found)
+    return Environment(target, (MakeEnvironment(found, kwargs, where),), found)
 
 
 def _imported(module_name: str, source: Source) -> Any:

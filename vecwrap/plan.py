@@ -276,8 +276,7 @@ def plan(spec: PipelineSpec) -> Plan:
           at an episode's end: truncates the episode after max_episode_steps steps, and counts anew.
     backend shmem: ...
     """
-    rendered = "rgb_array" if spec.render_mode == "human" else spec.render_mode  # one window shows the frames of all
-    environment = find_environment(spec.env, spec.env_kwargs, rendered, spec.source.at("env"))
+    environment = find_environment(spec.env, spec.env_kwargs, spec.render_mode, spec.source.at("env"))
     n = _how_many(spec, environment)
     words, layers = plan_layers(spec.wrappers)
     refuse_wrong_order(layers)

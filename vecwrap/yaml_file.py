@@ -14,6 +14,27 @@ from vecwrap.scalars import joined, read_yaml_scalar, write_yaml_scalar
 
 __all__ = ["read_yaml", "write_yaml"]
 
+# What the parser says, and what is then to be done; the first that fits counts.
+_REMEDIES = (
+    ("found character '\\t'", "Indent with spaces, not with tabs."),
+    ("cannot start any token", "Text that begins with it needs quotes."),
+    ("expected alphabetic or numeric character", "Text that begins with * or & needs quotes."),
+    ("unknown escape character", "Between double quotes a backslash is written twice; between single quotes once."),
+    ("a quoted scalar", "Is the quote that opens in line {line} closed?"),
+    (
+        "while parsing a flow",
+        "Is the bracket that opens in line {line} closed? Text that holds a colon, a comma or a bracket needs quotes.",
+    ),
+    ("'<document start>'", "Is there a bracket too many?"),
+    ("could not find expected ':'", 'Is what begins in line {line} a key? One ends with a colon and a space: "n: 4".'),
+    ("sequence entries are not allowed", "The entries of a list stand below its key, one a line, or in brackets."),
+    (
+        "mapping values are not allowed",
+        'Keys of one mapping begin in the same column; text that holds ": " needs quotes.',
+    ),
+    ("<block end>", "The entries of one list or mapping begin in the same column."),
+)
+
 
 @reader
 def read_yaml(text: str, builder: Builder) -> None:
@@ -30,7 +51,10 @@ def read_yaml(text: str, builder: Builder) -> None:
         mark = error.problem_mark or error.context_mark
         place = f"{builder.name}:{mark.line + 1}" if mark is not None else builder.name
         said = " ".join(part for part in (error.context, error.problem) if part)
-        raise SpecError(f"{place}: this is not YAML: {said}.") from None
+        began = error.context_mark or mark
+        remedy = next((f" {remedy}" for words, remedy in _REMEDIES if words in said), "")
+        remedy = remedy.replace("{line}", str(began.line + 1 if began is not None else 1))
+        raise SpecError(f"{place}: this is not YAML: {said}.{remedy}") from None
     except Exception as error:  # ruamel meets some texts with errors that are not its own
         raise SpecError(f"{builder.name}: this is not YAML: {' '.join(str(error).split())}.") from None
 

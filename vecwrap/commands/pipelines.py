@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gymnasium.envs.registration import load_env_creator
-
-from vecwrap.environments import find_environment
+from vecwrap.environments import creator_of, find_environment
 from vecwrap.errors import SpecError
 from vecwrap.evaluation import in_mode
 from vecwrap.layer_plan import plan_layers
@@ -213,7 +211,6 @@ def with_images(spec: PipelineSpec) -> PipelineSpec:
     found = find_environment(spec.env, spec.env_kwargs, None, spec.source.at("env"))
     makers = [found.env_spec.entry_point] if found.env_spec is not None else found.factories
     for maker in makers:
-        creator = load_env_creator(maker) if isinstance(maker, str) else maker
-        if "rgb_array" not in getattr(creator, "metadata", {}).get("render_modes", ()):
+        if "rgb_array" not in getattr(creator_of(maker), "metadata", {}).get("render_modes", ()):
             return spec
     return spec.override(render_mode="rgb_array")
