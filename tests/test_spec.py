@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -221,6 +222,21 @@ def test_what_yaml_has_no_word_for_is_written_as_what_it_has() -> None:
         PipelineSpec("CartPole-v1", env_kwargs={"x": {"map": {1: 2}}}).format()
     with pytest.raises(SpecError, match='the name "a.b" cannot be written in a line'):
         PipelineSpec("CartPole-v1", env_kwargs={"a.b": {"c": 1}}).format()
+
+
+@pytest.mark.parametrize("key", [None, True, False, 3, 1e-8, math.inf, math.nan, "none"])
+def test_a_key_is_one_and_the_same_in_yaml_and_as_the_text_that_json_makes_of_it(key: Any) -> None:
+    spec = PipelineSpec("CartPole-v1", n=1, env_kwargs={"map": {key: 1}})
+    assert PipelineSpec.from_yaml(spec.to_yaml()) == spec
+    again = PipelineSpec.from_dict(read_json(json.dumps(spec.to_dict()), "test").value)
+    assert again == spec
+    assert again.hash == spec.hash
+
+
+def test_numpys_scalars_are_pythons_as_keys_too() -> None:
+    spec = PipelineSpec("CartPole-v1", env_kwargs={"map": {np.int64(3): np.float64(0.5), np.str_("a"): 1}})
+    assert spec.to_dict()["env_kwargs"] == {"map": {3: 0.5, "a": 1}}
+    assert PipelineSpec.from_yaml(spec.to_yaml()) == spec
 
 
 @pytest.mark.parametrize(

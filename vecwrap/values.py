@@ -6,6 +6,7 @@ import contextlib
 import functools
 import hashlib
 import itertools
+import json
 import operator
 import os
 import re
@@ -140,7 +141,7 @@ def copied(value: Any, depth: int = 0) -> Any:
     if depth > MAX_DEPTH:
         fail_where(shown(value), f"nested more than {MAX_DEPTH} deep")
     if isinstance(value, Mapping):
-        return {key: copied(inner, depth + 1) for key, inner in value.items()}
+        return {copied(key, depth + 1): copied(inner, depth + 1) for key, inner in value.items()}
     if type(value) in (list, tuple, set):
         return type(value)([copied(inner, depth + 1) for inner in value])
     return value
@@ -202,8 +203,9 @@ def as_data(value: Any) -> Any:
 
 
 def _key(key: Any) -> str:
-    """A mapping's key as text: JSON and lines have no others."""
-    return str(as_data(key))
+    """A mapping's key as text, which JSON makes of it: JSON and lines have no others."""
+    key = as_data(key)
+    return json.dumps(key) if is_scalar(key) and not isinstance(key, str) else str(key)
 
 
 def canonical(value: Any) -> Any:
