@@ -476,6 +476,7 @@ def test_a_class_that_is_no_backend_is_told() -> None:
             "2 sub-environments share the cores; vecwrap tune measures whether another way is quicker",
         ),
         ("PlanBlank-v0 n=1 backend.workers=1", "shmem", "workers asks for worker processes"),
+        ("PlanBlank-v0 n=1 backend.parent_share=false", "shmem", "parent_share asks for worker processes"),
         ("PlanBlank-v0 n=2 backend=subprocess", "subprocess", ""),
     ],
 )

@@ -26,6 +26,7 @@ _PROCESS_OPTIONS = (
     "envs_per_worker",
     "start_method",
     "daemon",
+    "parent_share",
     "step_timeout",
     "reset_timeout",
     "start_timeout",
