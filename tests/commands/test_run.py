@@ -183,6 +183,13 @@ def test_where_no_folder_was_given_the_message_says_how_to_give_one(capsys, pipe
     assert captured.out == ""
 
 
+def test_what_is_refused_of_the_monitor_has_its_line_though_the_run_gives_it_a_folder(capsys):
+    layers = "  - monitor: {dir: out, stats_key: inner}\n  - monitor: a\n"
+    Path("two.yaml").write_text(f"env: CartPole-v1\nn: 1\nwrappers:\n{layers}")
+    assert run("two.yaml", "--steps", 20) == 2
+    assert 'error: two.yaml:5: wrappers[1] "monitor": dir: an inner monitor writes' in capsys.readouterr().err
+
+
 def test_of_two_runs_that_begin_at_once_in_one_folder_one_is_refused(capsys, monkeypatch):
     asked = []
 
@@ -261,7 +268,9 @@ def test_a_full_disk_under_the_output_is_a_warning_and_the_run_goes_on(interval)
             [sys.executable, "-m", "vecwrap", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("standard output cannot be written (") == 1
+    told = "RuntimeWarning: standard output cannot be written ([Errno 28] No space left on device); the run goes on "
+    assert done.stderr.splitlines().count(f"{told}and prints nothing more") == 1, "no place in our source beside it"
+    assert "self._print" not in done.stderr
     assert (facts()["end"], facts()["steps"], progress()[-1]["steps"]) == ("finished", 100, "100")
     said = Path("out/log.txt").read_text()
     assert said.count("RuntimeWarning: standard output cannot be written (") == 1

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import functools
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -401,7 +402,7 @@ def run_app(arguments: list[str]) -> int:
     except OSError as error:
         _say(f"the working directory cannot be read ({error.strerror}), was it deleted? Change to another")
         return 2
-    with _modules_of(here):
+    with _modules_of(here), contextlib.nullcontext() if debug else _warnings_without_source():
         try:
             status = _run(arguments, debug)
             flush_output()
@@ -431,6 +432,24 @@ def _modules_of(here: str) -> Iterator[None]:
         yield
     finally:
         sys.path.remove(here)
+
+
+@contextlib.contextmanager
+def _warnings_without_source() -> Iterator[None]:
+    """Let warnings be shown without the line of source code that gave them; of ours no place in it either."""
+
+    def shown(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        ours = Path(filename).is_relative_to(Path(vecwrap.__file__).parent)
+        return f"{'' if ours else f'{filename}:{lineno}: '}{category.__name__}: {message}\n"
+
+    before = warnings.formatwarning
+    warnings.formatwarning = shown
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def _run(arguments: list[str], debug: bool) -> int:

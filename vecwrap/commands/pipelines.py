@@ -9,6 +9,7 @@ from typing import Any
 from vecwrap.environments import creator_of, find_environment
 from vecwrap.errors import SpecError
 from vecwrap.evaluation import in_mode
+from vecwrap.layer_changes import with_argument
 from vecwrap.layer_plan import plan_layers
 from vecwrap.layer_spec import LayerSpec
 from vecwrap.no_imports import load_without_imports, refuse_imports
@@ -140,7 +141,7 @@ def _with_folder(spec: PipelineSpec, name: str, folder: Path) -> PipelineSpec:
     found, old = _outermost(spec, name), _folder_of(spec, name)
     has_list = isinstance(section.get("wrappers"), tuple)
     if found is not None:
-        layers[found] = LayerSpec(layers[found].target, kwargs={**_arguments(layers[found]), "dir": str(folder)})
+        layers[found] = with_argument(layers[found], "dir", str(folder), Source())
         if has_list and old is not None:
             section = moved(plan(spec).pipeline, old, folder.absolute()).eval
     else:
