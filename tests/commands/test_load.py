@@ -226,8 +226,11 @@ def test_a_newer_vecwrap_is_named_where_the_pipelines_differ(capsys):
 
 @pytest.mark.parametrize(
     "options",
-    [["--out", "zz"], ["--record"], ["--policy", "zeros"], ["--snapshot", "s.png"], ["--out", "zz", "--json"]],
-)
+    [
+        ["--out", "zz"], ["--record"], ["--policy", "zeros"], ["--snapshot", "s.png"], ["--interval", "3"],
+        ["--out", "zz", "--json"],
+    ],
+)  # fmt: skip
 def test_options_of_a_run_that_are_given_without_one_are_refused(capsys, options):
     assert main(["load", "out", *options]) == 2
     said = capsys.readouterr()

@@ -72,7 +72,7 @@ def load_folder(
 def _for_a_run(chosen: RunSettings) -> list[str]:
     """The options that were given and say how something is run."""
     default = RunSettings()
-    names = ("policy", "out", "record", "snapshot")
+    names = ("policy", "out", "record", "snapshot", "interval")
     return [f"--{name}" for name in names if getattr(chosen, name) != getattr(default, name)]
 
 
