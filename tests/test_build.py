@@ -256,6 +256,22 @@ def test_what_is_no_path_is_told_what_builds_it(path: str) -> None:
         vecwrap.load(path)
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "shown"),
+    [
+        ({"env": "CartPole-v1"}, '{env: "CartPole-v1"}'),
+        (None, "null"),
+        (PipelineSpec("CartPole-v1", n=2), "PipelineSp"),
+    ],
+)
+def test_a_pipeline_that_is_no_path_is_told_what_builds_it(pipeline: Any, shown: str) -> None:
+    with pytest.raises(SpecError) as error:
+        vecwrap.load(pipeline)
+    said = str(error.value)
+    assert said.startswith(f"load: expected the path of a pipeline file or of a run folder, got {shown}")
+    assert said.endswith("is for vecwrap.build.")
+
+
 @pytest.mark.parametrize("seed", ["a", "12", b"34", 1.5, [], object])
 def test_a_seed_of_another_kind_is_told_what_there_may_be(seed: Any) -> None:
     with vecwrap.build("CartPole-v1", n=2, backend="dummy") as env:

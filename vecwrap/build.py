@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -200,8 +201,13 @@ def _refuse_unknown_argument(key: str, known: Sequence[str]) -> None:
     refuse_unknown(key, known, Source(otherwise=Place("build")))
 
 
-def _refuse_what_is_no_path(path: str | Path) -> None:
-    """Refuse an environment's id or a pipeline in one line."""
+def _refuse_what_is_no_path(path: Any) -> None:
+    """Refuse an environment's id, a pipeline in one line, and what ``build`` takes besides."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise SpecError(
+            f"load: expected the path of a pipeline file or of a run folder, got {shown(path)}. A pipeline that is "
+            "none, as a dict or a PipelineSpec, is for vecwrap.build."
+        )
     if isinstance(path, str) and not (names_file(path) or is_file(Path(path)) or is_folder(Path(path))):
         raise SpecError(
             f"load: expected a pipeline file or a run folder, got {shown(path)}, and there is none of this name, seen "
