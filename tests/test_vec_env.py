@@ -49,6 +49,20 @@ def test_a_masked_reset_shows_the_other_rows_as_they_were_last_shown(layers):
     assert_same(np.array([False, True, False]), infos["_began"])
 
 
+def test_a_masked_reset_shows_the_other_rows_as_they_were_before_a_layer_changed_any():
+    class DoubledUnlessFirst(Doubled):
+        def on_step(self, step):
+            if not step.first.any():
+                super().on_step(step)
+
+    env = DoubledUnlessFirst(DummyBackend([counter(length=9)] * 3))
+    env.reset()
+    env.send([0], env_ids=[2])
+    env.recv()
+    observations, _ = env.reset(options={"reset_mask": np.array([False, True, False])})
+    assert_same(array([1, 0], [2, 0], [2, 2]), observations)
+
+
 def test_what_is_shown_again_is_a_copy():
     env = DummyBackend([counter(length=9)] * 2)
     env.reset()

@@ -129,6 +129,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     _root: Backend
     _shown: Batch = None  # what the user was last shown, where the backend cannot give it again
+    _shown_unchanged: bool = False  # whether what the backend gave was shown, before there was anything to keep
     _object_leaves: bool
 
     # -- the private row protocol --------------------------------------------------------------------------------------
@@ -398,8 +399,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             return
         if self._shown is None:
             if step.observations is self._root._latest:
+                self._shown_unchanged = True
                 return
-            self._shown = batches.empty_like(step.observations, self.num_envs)
+            if self._shown_unchanged:  # a layer that changes observations at times
+                self._shown = self._all_observations()
+            else:
+                self._shown = batches.empty_like(step.observations, self.num_envs)
         batches.scatter(self._shown, step.rows, step.observations)
 
     def _all_observations(self) -> Batch:
