@@ -165,8 +165,8 @@ class SubEnv:
         if type(reward) is not float:
             reward = float_reward(reward)
         done = bool(terminated or truncated)
-        paid, over = (reward, done) if self._tap is None else self._raw_of_step(done)
-        if self._in_stride and not (done or over):
+        paid, over, anew = (reward, done, False) if self._tap is None else self._raw_of_step(done)
+        if self._in_stride and not (done or over or anew):
             self._rewards[self._row], self._raw_rewards[self._row] = reward, paid
             if info or self._slots.infos:
                 self._slots.put_info(self._row, info)
@@ -175,14 +175,14 @@ class SubEnv:
         slots, row = self._slots, self._row
         slots.rewards[row], slots.raw_rewards[row], slots.raw_dones[row] = reward, paid, over
         slots.terminations[row], slots.truncations[row] = terminated, truncated
-        slots.acted[row] = True
-        slots.first[row] = slots.raw_first[row] = self._in_stride = False
+        slots.acted[row], slots.raw_first[row] = True, anew
+        slots.first[row] = self._in_stride = False
         if done and self._mode is Autoreset.SAME_STEP:
             self._end_and_begin(observation, info)
             return
         self._over = done
         self._write(observation, info)
-        self._in_stride = not (done or over or self._watched or self._debug)
+        self._in_stride = not (done or over or anew or self._watched or self._debug)
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a method of the outermost layer that has it, or give the attribute where it is no method."""
@@ -428,11 +428,11 @@ class SubEnv:
         slots.acted[row] = slots.first[row] = slots.raw_dones[row] = slots.raw_first[row] = False
         slots.forget_info(row)
 
-    def _raw_of_step(self, done: bool) -> tuple[float, bool]:
-        """What the environment itself paid in a step, and whether its episode ended."""
+    def _raw_of_step(self, done: bool) -> tuple[float, bool, bool]:
+        """What the environment itself paid in a step, whether its episode ended, whether a layer began a new one."""
         assert self._tap is not None
-        paid, over = self._tap.after_step()
-        return paid, over or (done and not self._game_goes_on())
+        paid, over, anew = self._tap.after_step()
+        return paid, over or (done and not self._game_goes_on()), anew and not done
 
     def _raw_of_reset(self) -> tuple[float, bool, bool]:
         """What the environment itself paid, whether its episode ended, and whether a new one began in a reset."""

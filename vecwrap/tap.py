@@ -14,8 +14,9 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Sits between the environment and the layers, and notes what the environment itself paid and reported.
 
     One agent step may be many steps of the environment (frame skip), and one reset may be several resets and steps
-    (no-ops, a lost life). Nothing that the environment pays is lost: what it pays during a reset counts towards the
-    game's next agent step, or, where the game ends within the reset, towards the row of that reset.
+    (no-ops, a lost life); a layer may also begin a new game amid a step, as one that joins games does. Nothing that the
+    environment pays is lost: what it pays after the beginning of a game counts towards the game's next agent step, and
+    what a game pays that ends within a reset or amid a step towards that row.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -23,7 +24,7 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._reward = 0.0
         self._done = False
         self._first = False
-        self._closed: float | None = None  # what a game that ended within a reset had still paid
+        self._closed: float | None = None  # what a game had still paid that ended before the newest began
 
     def step(self, action: Any) -> Any:
         """Step, and note the reward and whether the environment says that it ended."""
@@ -53,16 +54,16 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Whether a new game has begun since it was last asked."""
         return self._first
 
-    def after_step(self) -> tuple[float, bool]:
-        """What the environment paid since it was last asked, and whether its episode ended."""
-        reward, done = self._reward, self._done
-        self._reward, self._first, self._closed = 0.0, False, None
-        if done:
-            self._done = False
-        return reward, done
+    def after_step(self) -> tuple[float, bool, bool]:
+        """What the environment paid since it was last asked, whether its episode ended, and whether a new one runs."""
+        if self._first and not self._done:
+            return self.after_reset()
+        reward, done = self._reward + (self._closed or 0.0), self._done
+        self._reward, self._done, self._first, self._closed = 0.0, False, False, None
+        return reward, done, False
 
     def after_reset(self) -> tuple[float, bool, bool]:
-        """What a game that ended within the reset still paid, whether one did, and whether a new game began."""
+        """What a game that ended before the newest began still paid, whether one did, and whether a new game began."""
         closed, first = self._closed, self._first
         self._closed, self._first = None, False
         return closed or 0.0, closed is not None, first

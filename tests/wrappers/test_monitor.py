@@ -194,6 +194,69 @@ def test_whose_reward_a_monitor_reports_when_a_game_ends_in_the_reset_after_a_lo
         assert infos["episode"]["l"].tolist() == [2, 2, 2]
 
 
+class Joined(gymnasium.Wrapper):
+    """Plays several games as one episode: the next begins within the step that ends the one before."""
+
+    def __init__(self, env, games, *, broken_off_at=None):
+        super().__init__(env)
+        self.games, self.broken_off_at = games, broken_off_at
+
+    def reset(self, **kwargs):
+        self.left = self.games
+        return self.env.reset(**kwargs)
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        ended = terminated or truncated or self.unwrapped.time == self.broken_off_at
+        self.left -= ended
+        if ended and self.left:
+            observation, info = self.env.reset()
+            terminated = truncated = False
+        return observation, reward, terminated, truncated, info
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_whose_reward_a_monitor_reports_when_a_layer_begins_the_next_game_within_a_step(mode):
+    make = SubEnvFactory(lambda: ToyEnv((3, 1, 2), 1), (lambda env: Joined(env, 2),))
+    with Monitor(DummyBackend([make], autoreset=mode)) as env:
+        env.reset()
+        dones, found = [False], []
+        for _ in range(16):
+            if dones[0] and mode in ("disabled", "episodic"):
+                env.reset()
+            _, _, terminations, truncations, infos = env.step([0])
+            dones = terminations | truncations
+            if "episode" in infos:
+                found.append((infos["episode"]["r"][0], infos["episode"]["l"][0]))
+        (scores,) = env.get_attr("scores")
+        assert found == list(zip(scores, [3, 1, 2] * 9, strict=False))
+        assert len(found) >= 6
+
+
+def test_whose_reward_a_monitor_reports_when_a_layer_breaks_a_game_off():
+    make = SubEnvFactory(lambda: ToyEnv((5, 3), 1), (lambda env: Joined(env, 2, broken_off_at=4),))
+    with Monitor(DummyBackend([make])) as env:
+        play(env, 4)
+        *_, infos = env.step([0])
+        assert "episode" not in infos
+        env.step([0])
+        *_, infos = env.step([0])
+        (scores,) = env.get_attr("scores")
+        assert (infos["episode"]["r"][0], infos["episode"]["l"][0]) == (scores[0], 3)
+
+
+def test_whose_reward_a_monitor_reports_when_the_next_game_begins_amid_a_skip():
+    make = SubEnvFactory(lambda: ToyEnv((3, 4), 1), (lambda env: Joined(env, 2), lambda env: Skip(env, 2)))
+    with Monitor(DummyBackend([make])) as env:
+        env.reset()
+        found = []
+        for _ in range(4):
+            *_, infos = env.step([0])
+            found.append((infos["episode"]["r"][0], infos["episode"]["l"][0]) if "episode" in infos else None)
+        (scores,) = env.get_attr("scores")
+        assert found == [None, (scores[0], 2), None, (scores[1], 2)]
+
+
 def test_two_monitors_report_both_kinds_of_reward():
     with Monitor(ClipReward(Monitor(DummyBackend(factories((2,))))), rewards="seen", stats_key="clipped") as env:
         env.reset()
