@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vecwrap
+import vecwrap.testing
 from tests.streams import Driver, Lives, Skip, ToyEnv, replay
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.native import NativeBackend
@@ -751,6 +752,24 @@ def test_goes_on_from_a_state_as_if_it_had_never_stopped():
             assert play_on[0][1][key].tolist() == play_on[1][1][key].tolist()
         assert other.num_episodes == env.num_episodes == 6
         assert [episode[:2] for episode in other.recent] == [episode[:2] for episode in env.recent]
+
+
+def test_monitor_csv_goes_on_after_a_load_without_a_reset(tmp_path):
+    def build(folder):
+        make = [lambda: vecwrap.testing.ToyEnv(limit=3)] * 2  # which offers its state
+        return Monitor(DummyBackend(make), str(tmp_path / folder))
+
+    def rows(folder):
+        return [(row["r"], row["l"], row["env"]) for row in read(tmp_path / folder / "monitor.csv")[1]]
+
+    with build("stays") as env, build("goes on") as other:
+        env.reset(seed=1)
+        env.step([0, 1])
+        other.load_state_dict(env.state_dict())
+        for _ in range(8):
+            env.step([0, 1])
+            other.step([0, 1])
+    assert rows("goes on") == rows("stays") != []
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,8 @@ class Monitor(VecEnvWrapper):
     Files of an earlier run in the folder are moved aside (``monitor.csv.1``, ``.2``, ...), where they overwrite nothing
     and no reader takes them for part of this run. So are those of another environment of this process that was not
     closed, as when the cell of a notebook runs again; if that one is stepped on nevertheless, it warns, and its rows go
-    on in such a file. A folder that cannot be written is an error at the first reset; a write that fails later ends the
-    recording with a warning, never the training.
+    on in such a file. A folder that cannot be written is an error at the first reset or load; a write that fails later
+    ends the recording with a warning, never the training.
 
     At an episode's end:
         Where the environment's own episode ends, its score and length are reported; a lost life is no end.
@@ -190,7 +190,8 @@ class Monitor(VecEnvWrapper):
         }
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
-        """Take in what ``layer_state`` gave."""
+        """Take in what ``layer_state`` gave; no reset need follow."""
+        self._open()
         self._returns[:] = state["returns"]
         self._lengths[:] = state["lengths"]
         self._running[:] = state["running"]
@@ -279,9 +280,12 @@ class Monitor(VecEnvWrapper):
     def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         if len(env_ids) == self.num_envs:
             self._refuse_one_above()
+        self._open()
+        super()._send_reset(env_ids, seeds, options)
+
+    def _open(self) -> None:
         if self.dir is not None and not self._opened:
             self._open_files(self.dir)
-        super()._send_reset(env_ids, seeds, options)
 
     def _open_files(self, folder: Path) -> None:
         older = open_in(folder)
