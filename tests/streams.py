@@ -102,6 +102,30 @@ class Lives(gymnasium.Wrapper):
         return observation, float(np.sign(reward)), terminated or lost, truncated, info
 
 
+class Joined(gymnasium.Wrapper):
+    """Plays games as one episode: the next begins within the step that ends the one before, or breaks it off."""
+
+    def __init__(self, env, games=2, most=None):
+        super().__init__(env)
+        self.games = games
+        self.most = most  # steps of a game
+
+    def reset(self, *, seed=None, options=None):
+        self.left, self.steps = self.games, 0
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.steps += 1
+        if terminated or truncated or self.steps == self.most:
+            self.left -= 1
+            self.steps = 0
+            if self.left:
+                observation, info = self.env.reset()
+                terminated = truncated = False
+        return observation, reward, terminated, truncated, info
+
+
 class Skip(gymnasium.Wrapper):
     """Holds an action for ``frame_skip`` steps, or until the game ends."""
 

@@ -378,7 +378,7 @@ class SubEnv:
         if info or slots.infos:
             slots.put_info(self._row, info)
         self._put(observation)  # after the info, which may be refused, and before a picture is drawn
-        if self._watched and (self._frames is Frames.ALL or self._steps == 0):
+        if self._watched and (self._frames is Frames.ALL or self._steps == 0 or slots.raw_first[self._row]):
             slots.frames[self._row] = self._frame()
         elif slots.frames:
             slots.frames.pop(self._row, None)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import vecwrap
 import vecwrap.testing
-from tests.streams import Driver, Lives, Skip, ToyEnv, replay
+from tests.streams import Driver, Joined, Lives, Skip, ToyEnv, replay
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.native import NativeBackend
 from vecwrap.errors import PlanError
@@ -195,30 +195,9 @@ def test_whose_reward_a_monitor_reports_when_a_game_ends_in_the_reset_after_a_lo
         assert infos["episode"]["l"].tolist() == [2, 2, 2]
 
 
-class Joined(gymnasium.Wrapper):
-    """Plays several games as one episode: the next begins within the step that ends the one before."""
-
-    def __init__(self, env, games, *, broken_off_at=None):
-        super().__init__(env)
-        self.games, self.broken_off_at = games, broken_off_at
-
-    def reset(self, **kwargs):
-        self.left = self.games
-        return self.env.reset(**kwargs)
-
-    def step(self, action):
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        ended = terminated or truncated or self.unwrapped.time == self.broken_off_at
-        self.left -= ended
-        if ended and self.left:
-            observation, info = self.env.reset()
-            terminated = truncated = False
-        return observation, reward, terminated, truncated, info
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_whose_reward_a_monitor_reports_when_a_layer_begins_the_next_game_within_a_step(mode):
-    make = SubEnvFactory(lambda: ToyEnv((3, 1, 2), 1), (lambda env: Joined(env, 2),))
+    make = SubEnvFactory(lambda: ToyEnv((3, 1, 2), 1), (Joined,))
     with Monitor(DummyBackend([make], autoreset=mode)) as env:
         env.reset()
         dones, found = [False], []
@@ -235,7 +214,7 @@ def test_whose_reward_a_monitor_reports_when_a_layer_begins_the_next_game_within
 
 
 def test_whose_reward_a_monitor_reports_when_a_layer_breaks_a_game_off():
-    make = SubEnvFactory(lambda: ToyEnv((5, 3), 1), (lambda env: Joined(env, 2, broken_off_at=4),))
+    make = SubEnvFactory(lambda: ToyEnv((5, 3), 1), (lambda env: Joined(env, most=4),))
     with Monitor(DummyBackend([make])) as env:
         play(env, 4)
         *_, infos = env.step([0])
@@ -247,7 +226,7 @@ def test_whose_reward_a_monitor_reports_when_a_layer_breaks_a_game_off():
 
 
 def test_whose_reward_a_monitor_reports_when_the_next_game_begins_amid_a_skip():
-    make = SubEnvFactory(lambda: ToyEnv((3, 4), 1), (lambda env: Joined(env, 2), lambda env: Skip(env, 2)))
+    make = SubEnvFactory(lambda: ToyEnv((3, 4), 1), (Joined, lambda env: Skip(env, 2)))
     with Monitor(DummyBackend([make])) as env:
         env.reset()
         found = []

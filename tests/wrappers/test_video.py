@@ -21,7 +21,7 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
-from tests.streams import Lives
+from tests.streams import Joined, Lives
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.native import NativeBackend
 from vecwrap.backends.shmem import ShmemBackend
@@ -247,6 +247,18 @@ def test_a_game_in_which_lives_are_lost_is_one_video(tmp_path):
         play(env, 12)
     assert [story(path)[0] for path in env.paths] == [(0, 0, 0), (0, 1, 0)]
     assert story(env.paths[0]) == episode(0, 5)
+
+
+@pytest.mark.parametrize("at", [(0, 1, 2), (1,)])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_game_that_a_layer_begins_within_a_step_is_a_video_of_its_own_from_its_first_frame(mode, at, tmp_path):
+    factory = SubEnvFactory(lambda: Painted(length=3), (Joined,))
+    with Video(DummyBackend([factory], autoreset=mode), tmp_path, at=at) as env:
+        env.reset()
+        play(env, 14)
+    # The last frame of a game is known to the layer alone that has begun the next one.
+    shown = {0: episode(0, 2), 1: episode(1, 3), 2: episode(2, 2)}
+    assert [story(path) for path in env.paths] == [shown[number] for number in at]
 
 
 def test_cubes_by_default_and_every_kth(tmp_path):

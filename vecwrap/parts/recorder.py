@@ -106,7 +106,7 @@ class Recorder:
         if lead is not None:
             self._note_ends(step, lead)
         if self._recording is not None:
-            self._put(_frames(step.frames, [(i, k) for i, k in self._mine(rows) if step.first[k]]))
+            self._put(_frames(step.frames, [(i, k) for i, k in self._mine(rows) if _opens(step, k)]))
 
     def wishes(self, about_to_reset: frozenset[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Say whose frames are wanted with every result that is asked for next, and whose if it opens an episode."""
@@ -241,8 +241,13 @@ class _Recording:
 def _last_frames(step: StepResult, rows: list[tuple[int, int]]) -> dict[int, Image]:
     """What belongs to the episodes that were running: of one that ended in this very step its last frame."""
     ended = [(i, k) for i, k in rows if step.first[k] and step.dones[k]]
-    others = [(i, k) for i, k in rows if not step.first[k]]
+    others = [(i, k) for i, k in rows if not _opens(step, k)]
     return {**_frames(step.final_frames, ended), **_frames(step.frames, others)}
+
+
+def _opens(step: StepResult, k: int) -> bool:
+    """Whether a row's observation opens an episode, be it a game that a layer has begun within the step."""
+    return bool(step.first[k] or step.raw_first[k])
 
 
 def _frames(frames: Sequence[Any] | None, rows: list[tuple[int, int]]) -> dict[int, Image]:
