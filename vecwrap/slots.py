@@ -26,6 +26,7 @@ class Slots:
     """All columns of ``num_rows`` sub-environments.
 
     Attributes:
+        shared: whether the parent and its workers see the same rows.
         observations, final_observations, actions: columns of the spaces' leaves.
         rewards, raw_rewards: (num_rows,) float64.
         scheduled: (num_rows,) float64. How many episodes a schedule has given.
@@ -46,7 +47,7 @@ class Slots:
         first_row: int = 0,
     ) -> None:
         self.num_rows = num_rows
-        self._shared = shared
+        self.shared = shared
         self.observations = make_column(observation_space, num_rows, allocate, shared=shared)
         self.final_observations = make_column(observation_space, num_rows, allocate, shared=shared)
         self.actions = make_column(action_space, num_rows, allocate, shared=shared, path="action")
@@ -135,7 +136,7 @@ class Slots:
 
         Frames never do.
         """
-        if self.rides_the_pipe or not self._shared:
+        if self.rides_the_pipe or not self.shared:
             return ()
         if not (self.infos or self.final_infos or self.frames or self.final_frames or self._cells):
             return rows
@@ -164,7 +165,7 @@ class Slots:
                 self._put_into_cells(row, row in ended)
             learnt = self._cells.learnt(self._told[0]), self._final_cells.learnt(self._told[1])
         return (
-            None if self._shared else (self._numbers[:, index], self._flags[:, index]),
+            None if self.shared else (self._numbers[:, index], self._flags[:, index]),
             self.observations.export(index),
             (
                 ended,

@@ -285,8 +285,8 @@ class SubEnv:
         if takeover.schedule is not None:
             self.follow(takeover.schedule)
             self.go_on_in_schedule({"episodes": takeover.scheduled, "remembered": None})
-        if takeover.resting is not None:
-            slots, row = self._slots, self._row
+        slots, row = self._slots, self._row
+        if takeover.resting is not None and not slots.shared:  # there the parent sees to it: it may not have read yet
             observation, slots.terminations[row], slots.truncations[row] = takeover.resting
             slots.observations.put(row, observation)
 

@@ -1,20 +1,24 @@
 """``on_failure="restart"``: what is lost is told, exactly, and every other row is what it would have been."""
 
+import contextlib
 import os
 import signal
+import time
 from functools import partial
 from itertools import cycle, product
+from pathlib import Path
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 
-from tests.faults.faulty import DEATHS, IN_STEP_OF_A_WORKER, Faulty, ask, factories
+from tests.faults.faulty import DEATHS, IN_STEP_OF_A_WORKER, Faulty, ask, factories, forget
 from tests.faults.trial import Trial
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.batch import take
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.testing import assert_same
 from vecwrap.testing.leftovers import Holdings, assert_nothing_left
@@ -221,6 +225,47 @@ def test_what_was_lost_while_it_was_not_asked_is_told_when_it_is_next_asked(back
     trial.reset(mask=np.array([False, False, False, True]))  # which is reset before it was told
     play_on(trial, 3)
     trial.close()
+
+
+class Gated(Faulty):
+    """Its step waits for as long as a file is there."""
+
+    def step(self, action):
+        while Path(self.folder, f"{self.index} gate").exists():
+            time.sleep(0.01)
+        return super().step(action)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_who_takes_the_place_of_a_dead_worker_leaves_its_rows_alone_that_are_home(backend, mode, tmp_path):
+    """Of three rows the first comes home, the second takes their worker with it, and the third is waited for."""
+    makers = [partial(Gated, str(tmp_path), i, end=0.0) for i in range(3)]
+    settings = {"workers": 2, "batch_size": 3, "start_method": "forkserver"}
+    with (
+        backend(makers, autoreset=mode, on_failure="restart", **settings) as env,
+        DummyBackend(factories(None, 3, end=0.0), autoreset=mode) as twin,
+    ):
+        env.reset(seed=1)
+        twin.reset(seed=1)
+        ask(tmp_path, 1, "step", "kill")
+        ask(tmp_path, 2, "gate", "shut")
+        env.step_async([1, 1, 1])
+        while env.health().workers[0].restarts == 0 or "attached" in env._workers[0].owes():
+            with contextlib.suppress(TimeoutError):
+                env.step_wait(timeout=0.01)
+        forget(tmp_path)
+        result, expected = env.step_wait(), twin.step([1, 1, 1])
+        for got, meant in zip(result[:4], expected[:4], strict=True):
+            assert_same(take(meant, [0, 2]), take(got, [0, 2]))
+        assert result[3].tolist() == [False, True, False]
+        assert result[4]["_restarted"].tolist() == [False, True, False]
+        if mode == "disabled":
+            env.reset(options={"reset_mask": np.array([False, True, False])})
+        told = env.step([1, 1, 1])  # and now the first
+        assert told[3].tolist()[0]
+        assert told[4]["_restarted"].tolist()[0]
+        assert env.health().lost_episodes.tolist() == [1, 1, 0]
 
 
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
