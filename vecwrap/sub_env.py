@@ -291,12 +291,15 @@ class SubEnv:
             slots.observations.put(row, observation)
 
     def made_anew(self, takeover: Takeover) -> SubEnv:
-        """Close this one, whatever it says, and give another that takes its place."""
-        with contextlib.suppress(Exception, SystemExit):
-            self.env.close()
+        """Give another that takes the place of this one, which was closed; it is closed where it cannot take over."""
         other = SubEnv(self.index, self._factory, self._mode, debug=self._debug)
-        other.attach(self._slots, self._row)
-        other.take_over(takeover)
+        try:
+            other.attach(self._slots, self._row)
+            other.take_over(takeover)
+        except BaseException:
+            with contextlib.suppress(Exception, SystemExit):  # the reason is what is raised, not how closing went
+                other.close()
+            raise
         return other
 
     def close(self) -> None:

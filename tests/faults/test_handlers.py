@@ -32,7 +32,7 @@ class Stop(Exception):
 
 
 class Pressed(gymnasium.Env):
-    """Counts its steps; in it Ctrl-C is pressed: in a step, in a call, or as it is made anew."""
+    """Counts its steps; in it Ctrl-C is pressed: in a step, in a call, or as it is closed or made anew."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
     action_space = gymnasium.spaces.Discrete(3)
@@ -58,6 +58,10 @@ class Pressed(gymnasium.Env):
                 press()
         self.came += 1
         return np.array([self.bonus, self.came]), 1.0, False, False, {}
+
+    def close(self):
+        if type(self).press_in == "close":
+            press()
 
     def press(self):
         """Be a method in which it is pressed."""
@@ -105,11 +109,12 @@ def test_what_a_handler_raises_is_no_failure_of_the_environment_that_it_comes_in
 
 
 @HANDLERS
-def test_what_a_handler_raises_while_something_is_made_anew_is_no_failure_of_that(handler, kind, monkeypatch):
+@pytest.mark.parametrize("place", ["close", "make"])
+def test_what_a_handler_raises_while_something_is_made_anew_is_no_failure_of_that(handler, kind, place, monkeypatch):
     with vecwrap.build(Pressed, n=2, backend="dummy", on_failure="restart") as env:
         env.reset()
         signal.signal(signal.SIGINT, handler)
-        monkeypatch.setattr(Pressed, "press_in", "make")
+        monkeypatch.setattr(Pressed, "press_in", place)
         with pytest.raises(kind):
             env.step([0, FAIL])
         monkeypatch.setattr(Pressed, "press_in", "")

@@ -1,5 +1,6 @@
 """``on_failure="restart"``: what is lost is told, exactly, and every other row is what it would have been."""
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -7,6 +8,7 @@ import time
 from functools import partial
 from itertools import cycle, product
 from pathlib import Path
+from uuid import uuid4
 
 import gymnasium
 import numpy as np
@@ -162,6 +164,46 @@ def test_what_cannot_be_set_again_is_said_and_no_end_of_the_worker(backend, kind
         ask(tmp_path, 1, "step", kind)
         with pytest.raises(SubEnvError, match="raised ConnectionError in make: reset first"):
             env.step([0, 0])
+
+
+class Noted(Unready):
+    """Leaves a file for as long as it is open."""
+
+    def __init__(self, folder, index):
+        super().__init__(folder, index)
+        self.note = Path(folder, f"open {uuid4()}")
+        self.note.touch()
+
+    def close(self):
+        self.note.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_was_made_but_cannot_be_set_again_is_closed(backend, tmp_path):
+    makers = [partial(Noted, str(tmp_path), i) for i in range(2)]
+    with backend(makers, on_failure="restart", max_restarts=2, restart_backoff=0.0) as env:
+        env.reset(seed=1)
+        env.set_attr("level", 3)
+        ask(tmp_path, 1, "step", "raise")
+        with pytest.raises(SubEnvError, match="raised ConnectionError in make: reset first"):
+            env.step([0, 0])
+        assert len(list(tmp_path.glob("open *"))) == 1  # the other one
+
+
+class Cancelled(Faulty):
+    """Is closed as what runs an event loop of its own: with an exception that is none of Python's ``Exception``s."""
+
+    def close(self):
+        raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_whatever_a_lost_one_raises_as_it_is_closed_another_takes_its_place(backend, tmp_path):
+    with backend([partial(Cancelled, str(tmp_path), i) for i in range(2)], on_failure="restart", workers=1) as env:
+        env.reset(seed=1)
+        ask(tmp_path, 1, "step", "raise")
+        assert env.step([0, 0])[3].tolist()[1]
+        assert env.health().restarts.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -175,12 +175,22 @@ class LocalRows:
         failures = []
         for i, takeover in takeovers.items():
             try:
+                self._close_lost(self._sub_envs[i])
                 self._sub_envs[i] = self._sub_envs[i].made_anew(takeover)
             except (Exception, SystemExit) as error:
                 if is_interrupt(error):
                     raise
                 failures.append(make_failure(i, error))
         return failures
+
+    @staticmethod
+    def _close_lost(sub_env: SubEnv) -> None:
+        """Close it, whatever it says, but for what the program's handler of SIGINT says meanwhile."""
+        try:
+            sub_env.close()
+        except (Exception, SystemExit) as error:
+            if is_interrupt(error):
+                raise
 
     def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         """Ask for a method of ``SubEnv`` of each, with its arguments."""

@@ -344,6 +344,8 @@ class Worker:
         for row, takeover in zip(rows, takeovers, strict=True):
             k = row - self._first_row
             try:
+                with contextlib.suppress(BaseException):  # in a worker nothing that it says is the program's own
+                    self._sub_envs[k].close()
                 self._sub_envs[k] = self._sub_envs[k].made_anew(takeover)
                 self._not_there.discard(row)
             except BaseException as error:
