@@ -157,6 +157,18 @@ def test_rows_are_answered_in_their_order_and_those_by_message_are_left_out(two_
         assert not lane.owes
 
 
+@pytest.mark.parametrize("by_message", [0, 1])
+def test_that_one_of_several_answers_came_by_message_is_known_whichever_it_was(two_ends, by_message):
+    lane, worker, _ = two_ends
+    lane.ask([0, 1], 0)
+    assert worker.wait()
+    for k in range(2):
+        worker.answer(1, piped=k == by_message)
+    lane.hear()
+    assert lane.take() == ([1 - by_message], 1)
+    assert lane.piped
+
+
 def test_a_message_that_was_sent_before_comes_before(two_ends):
     lane, worker, here = two_ends
     here.send_bytes(b"first")

@@ -2,13 +2,16 @@
 
 import errno
 import os
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.toys import counter
 from vecwrap.backends import launch
 from vecwrap.backends.bell import Bell
+from vecwrap.backends.lane import _DONE
 from vecwrap.backends.launch import ONE_THREAD, check_start_method, worker_environment, worker_variables
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
@@ -102,3 +105,17 @@ def test_a_lane_that_finds_no_descriptors_is_an_error_that_says_so_and_leaves_no
     with pytest.raises(BackendError, match="its bells .*Too many"):
         ShmemBackend([toy()] * 2, workers=2)
     assert_nothing_left(before, before)
+
+
+def test_an_info_is_read_though_its_keys_are_told_in_the_message_of_another_row():
+    """Two rows are done before the parent looks: the first tells of an info's keys, the second has such an info."""
+    with ShmemBackend([counter(length=9)] * 2, workers=1, batch_size=1) as env:
+        env.reset(seed=1)
+        env.send([0, 1])
+        lane = env._workers[0].lane
+        while lane._counts[_DONE] < 2:
+            time.sleep(0.001)
+        for _ in range(2):
+            infos = env.recv()[4]
+            assert infos["action"].tolist() == infos["env_id"].tolist()
+            assert infos["step"].tolist() == [1]

@@ -71,7 +71,7 @@ class Lane:
 
     Attributes:
         there, back: the bells.
-        piped: whether the answer that was taken last came as a message.
+        piped: whether any of the answers that were taken last came as a message, which may say how to read the others.
     """
 
     def __init__(self, words: Words, rows: Sequence[int]) -> None:
@@ -131,10 +131,12 @@ class Lane:
         """Give the rows that are done and lie in shared memory, and how many answers that were."""
         words, rows, answers = self._words, [], 0
         done = self._num_done()
+        self.piped = False
         for position in range(self._done, done):
             group = self._asked_for.popleft()
-            self.piped = bool(words.piped[position % words.size])
-            if not self.piped:
+            if words.piped[position % words.size]:
+                self.piped = True
+            else:
                 rows += group
                 answers += 1
         self._done = done
