@@ -6,7 +6,10 @@ autoreset mode, because each of them brings a StepResult; per-sub-environment st
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
+import weakref
 from abc import abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
@@ -23,6 +26,8 @@ from vecwrap.running import RunningStatistics
 from vecwrap.vec_env import VecEnv
 
 __all__ = ["MapObservations", "VecEnvWrapper"]
+
+_layers: weakref.WeakKeyDictionary[VecEnvWrapper, None] = weakref.WeakKeyDictionary()  # inner ones first
 
 
 class VecEnvWrapper(VecEnv):
@@ -98,6 +103,7 @@ class VecEnvWrapper(VecEnv):
         self._root = env._root
         self._owner = os.getpid()
         self._on_close_called = False
+        _layers[self] = None
         self._object_leaves = env._object_leaves
 
     # -- the two hooks -------------------------------------------------------------------------------------------------
@@ -180,7 +186,10 @@ class VecEnvWrapper(VecEnv):
             self.env.close(timeout=timeout, terminate=terminate)
 
     def _close_layer(self) -> None:
-        """Call ``on_close``: once, and in no forked copy. Layers with files do so also when they are forgotten."""
+        """Call ``on_close``: once, and in no forked copy; at the interpreter's end too.
+
+        Layers with files do so also when they are forgotten.
+        """
         if not self._on_close_called and os.getpid() == self._owner:
             self._on_close_called = True  # also where the backend is closed already: it may have failed
             interrupts = self._root._interrupts
@@ -281,3 +290,11 @@ class MapObservations(VecEnvWrapper):
         step.observations = self.map(step.observations)
         if step.final_obs is not None:
             step.final_obs = self.map(step.final_obs)
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close what is open, the outermost first, while a module that it takes can still be imported."""
+    with contextlib.ExitStack() as each:  # one that raises leaves no other open
+        for layer in list(_layers):
+            each.callback(layer._close_layer)

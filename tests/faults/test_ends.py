@@ -177,3 +177,48 @@ def test_nothing_is_left_behind(backend, how):
         env.close()
     assert gone(pids)
     assert until(lambda: held() == before), (before, held())
+
+
+def run(code):
+    """Run a program of its own to its end; gives what it wrote to stdout and stderr."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return done.stdout, done.stderr
+
+
+ENDS_LATE = """
+import gymnasium, vecwrap
+class EndsLate(gymnasium.Env):
+    observation_space = action_space = gymnasium.spaces.Discrete(2)
+    def close(self):
+        import colorsys  # as many import what they draw with
+        print("closed")
+env = {make}
+"""
+
+
+@pytest.mark.parametrize(
+    "make",
+    ['vecwrap.build(EndsLate, n=2, backend="dummy")', "vecwrap.wrap(gymnasium.vector.SyncVectorEnv([EndsLate] * 2))"],
+    ids=["dummy", "wrap"],
+)
+def test_at_the_interpreters_end_what_runs_in_this_process_is_closed_while_it_can_import(make):
+    assert run(ENDS_LATE.format(make=make)) == ("closed\n" * 2, "")
+
+
+LAYER_ENDS_LATE = """
+import gymnasium, vecwrap
+from vecwrap.wrapper import VecEnvWrapper
+class EndsLate(VecEnvWrapper):
+    def __init__(self, env, name):
+        super().__init__(env)
+        self.name = name
+    def on_close(self):
+        import colorsys
+        print(self.name)
+env = EndsLate(EndsLate(vecwrap.build("CartPole-v1", n=2, backend="dummy"), "inner"), "outer")
+"""
+
+
+def test_at_the_interpreters_end_a_layer_is_closed_while_it_can_import():
+    assert run(LAYER_ENDS_LATE) == ("outer\ninner\n", "")

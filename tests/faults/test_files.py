@@ -20,6 +20,7 @@ from tests.faults.test_forks import in_child
 from tests.waiting import until
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.wrappers.monitor import Monitor
+from vecwrap.wrappers.record_trajectories import RecordTrajectories
 from vecwrap.wrappers.video import Video
 
 ROOT = Path(__file__).parents[2]
@@ -75,9 +76,9 @@ def test_a_forked_copy_leaves_its_parents_files_alone(backend, tmp_path):
         for _ in range(4):
             env.step([0, 1])
         before = sorted(tmp_path.rglob("*"))
-        layers = env.find(Monitor), env.find(Video)
+        layers = env.find(Monitor), env.find(Video), env.find(RecordTrajectories)
         assert in_child(env.close) == "None"
-        assert in_child(lambda: [layer.__del__() for layer in layers]) == "[None, None]"
+        assert in_child(lambda: [layer.__del__() for layer in layers]) == "[None, None, None]"
         assert sorted(tmp_path.rglob("*")) == before
         for _ in range(4):
             env.step([0, 1])
@@ -140,6 +141,32 @@ def test_a_run_that_is_ended_leaves_whole_files(backend, number, tmp_path):
     lines = (tmp_path / "monitor.csv").read_text().splitlines(keepends=True)
     assert len(lines) > 3
     assert all(line.endswith("\n") and line.count(",") == 4 for line in lines[1:])
+
+
+UNFINISHED = """
+import vecwrap
+from tests.faults.test_files import Drawn
+layers = [{{"video": {{"dir": {folder!r}, "every": 1}}}}, {{"record_trajectories": {{"dir": {folder!r}}}}}]
+env = vecwrap.build([lambda: Drawn(end=0.0)] * 2, backend={backend!r}, wrappers=layers)
+env.reset(seed=1)
+for _ in range(4):
+    env.step([0, 1])
+{rest}
+"""
+
+
+@pytest.mark.parametrize("rest", ["", "del env"])
+@pytest.mark.parametrize("backend", ["dummy", "shmem"])
+def test_a_run_that_ends_without_closing_leaves_what_it_would_have_left(backend, rest, tmp_path):
+    code = UNFINISHED.format(backend=backend, folder=str(tmp_path), rest=rest)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    for i in range(2):
+        with np.load(tmp_path / f"env-{i:03d}-episode-000000.npz", allow_pickle=False) as file:
+            assert (json.loads(str(file["header"]))["ended"], len(file["rewards"])) == ("closed", 4)
+    facts = json.loads((tmp_path / "video-episode-000000.json").read_text())
+    assert (facts["frames"], facts["ended"]) == (5, "closed")
 
 
 def test_no_file_is_written_outside_of_the_folder_that_was_named(tmp_path, monkeypatch):

@@ -6,7 +6,9 @@ A backend adds how sub-environments are made, asked and closed: ``_start``, ``_s
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import os
 import time
 import weakref
 from abc import abstractmethod
@@ -38,6 +40,8 @@ __all__ = ["Backend", "Factory"]
 
 Factory = Callable[[], gymnasium.Env[Any, Any]]
 _NONE: frozenset[int] = frozenset()
+
+_backends: weakref.WeakSet[Backend] = weakref.WeakSet()
 
 
 class Backend(VecEnv):
@@ -147,6 +151,7 @@ class Backend(VecEnv):
         self._gone: set[int] = set()  # those that could not be made anew
         self.slots: Slots
         self.closed, self._open = False, True
+        _backends.add(self)
         try:
             self._adopt(self._start(factories))
             if hasattr(self, "slots"):
@@ -734,3 +739,14 @@ def _raise_first(failures: Sequence[Failure]) -> None:
         errors = _errors(failures)
         errors[0].failures = errors
         raise errors[0]
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close what is open while a module that an environment takes for it can still be imported."""
+    with contextlib.ExitStack() as each:  # one that raises leaves no other open
+        for backend in list(_backends):
+            each.callback(backend.close, terminate=True)
+
+
+os.register_at_fork(after_in_child=_backends.clear)  # they are the parent's

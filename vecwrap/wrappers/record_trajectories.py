@@ -72,6 +72,7 @@ class RecordTrajectories(VecEnvWrapper):
         <VecEnv CartPole-v1, n=2, dummy, same_step, layers RecordTrajectories>
     """
 
+    _failed = True  # until there is something to write
     path_parameters: ClassVar[frozenset[str]] = frozenset({"dir"})
     not_hashed: ClassVar[frozenset[str]] = frozenset({"dir", "envs", "max_steps", "compress"})
 
@@ -149,6 +150,9 @@ class RecordTrajectories(VecEnvWrapper):
                 self._write(place, "closed")
         except Exception as error:
             self._give_up(error)
+
+    def __del__(self) -> None:
+        self._close_layer()
 
     def layer_state(self) -> dict[str, Any]:
         """The episodes that are running, and the counts."""
