@@ -24,6 +24,7 @@ from vecwrap.batch import take
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.testing import assert_same
 from vecwrap.testing.leftovers import Holdings, assert_nothing_left
+from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
 
 BACKENDS = [DummyBackend, SubprocessBackend, ShmemBackend]
 PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]
@@ -270,12 +271,19 @@ def test_what_was_lost_while_it_was_not_asked_is_told_when_it_is_next_asked(back
 
 
 class Gated(Faulty):
-    """Its step waits for as long as a file is there."""
+    """It waits for as long as a file is there."""
+
+    def reset(self, *, seed=None, options=None):
+        self.wait()
+        return super().reset(seed=seed, options=options)
 
     def step(self, action):
+        self.wait()
+        return super().step(action)
+
+    def wait(self):
         while Path(self.folder, f"{self.index} gate").exists():
             time.sleep(0.01)
-        return super().step(action)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -308,6 +316,31 @@ def test_who_takes_the_place_of_a_dead_worker_leaves_its_rows_alone_that_are_hom
         assert told[3].tolist()[0]
         assert told[4]["_restarted"].tolist()[0]
         assert env.health().lost_episodes.tolist() == [1, 1, 0]
+
+
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_a_schedule_leaves_out_what_failed_and_no_more_where_the_next_is_lost_before_it_is_handed_out(
+    backend, tmp_path
+):
+    makers = [partial(Gated, str(tmp_path), i, end=0.0) for i in range(3)]
+    settings = {"workers": 2, "batch_size": 3, "start_method": "forkserver"}
+    with SeedEachEpisode(backend(makers, on_failure="restart", **settings), seeds=range(15)) as env:  # five each
+        backend = env.unwrapped
+        ask(tmp_path, 0, "reset", "raise")
+        ask(tmp_path, 2, "gate", "shut")
+        env.reset_async()
+
+        def wait_until(done):
+            while not done():
+                with contextlib.suppress(TimeoutError):
+                    env.reset_wait(timeout=0.01)
+
+        wait_until(lambda: len(backend._ready) == 2)
+        os.kill(env.health().workers[0].pid, signal.SIGKILL)
+        wait_until(lambda: env.health().workers[0].restarts == 1 and "attached" not in backend._workers[0].owes())
+        forget(tmp_path)
+        assert env.reset_wait()[1]["episode_seed"].tolist() == [1, 5, 10]
+        assert env.step([0, 0, 0])[4]["episode_seed"].tolist()[:2] == [2, 6]
 
 
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)

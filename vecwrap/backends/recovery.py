@@ -192,6 +192,8 @@ class Recovery:
         self._flags[:, i] = flags
         self._over[i] = not first and (any(flags) or self._over[i])
         self._scheduled[i] = slots.scheduled[i]
+        if first:
+            self._skipped[i] = 0
 
     def takeover(self, i: int, frames: Frames) -> Takeover:
         """Say what the new sub-environment takes over from the one that was lost."""
