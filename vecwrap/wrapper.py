@@ -6,10 +6,7 @@ autoreset mode, because each of them brings a StepResult; per-sub-environment st
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import os
-import weakref
 from abc import abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
@@ -20,14 +17,13 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecwrap.actions import conform_actions
+from vecwrap.at_exit import at_exit
 from vecwrap.batch import Batch
 from vecwrap.contract import IntArray, StepResult
 from vecwrap.running import RunningStatistics
 from vecwrap.vec_env import VecEnv
 
 __all__ = ["MapObservations", "VecEnvWrapper"]
-
-_layers: weakref.WeakKeyDictionary[VecEnvWrapper, None] = weakref.WeakKeyDictionary()  # inner ones first
 
 
 class VecEnvWrapper(VecEnv):
@@ -103,7 +99,7 @@ class VecEnvWrapper(VecEnv):
         self._root = env._root
         self._owner = os.getpid()
         self._on_close_called = False
-        _layers[self] = None
+        at_exit(self)
         self._object_leaves = env._object_leaves
 
     # -- the two hooks -------------------------------------------------------------------------------------------------
@@ -196,6 +192,9 @@ class VecEnvWrapper(VecEnv):
             with interrupts:
                 interrupts.hold()  # what is interrupted here is closed by nobody else
                 self.on_close()
+
+    def _close_at_exit(self) -> None:
+        self._close_layer()
 
     def render(self) -> Any:
         """What the layer below renders."""
@@ -290,11 +289,3 @@ class MapObservations(VecEnvWrapper):
         step.observations = self.map(step.observations)
         if step.final_obs is not None:
             step.final_obs = self.map(step.final_obs)
-
-
-@atexit.register
-def _close_all() -> None:
-    """Close what is open, the outermost first, while a module that it takes can still be imported."""
-    with contextlib.ExitStack() as each:  # one that raises leaves no other open
-        for layer in list(_layers):
-            each.callback(layer._close_layer)

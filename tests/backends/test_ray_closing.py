@@ -17,7 +17,6 @@ from tests.faults import test_forks as forks
 from tests.faults import test_isolation as isolation
 from tests.faults.faulty import Faulty, ask, factories
 from tests.waiting import gone, until
-from vecwrap.backends import ray as backend
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.testing import toy
@@ -135,20 +134,6 @@ if __name__ == "__main__":
     print(*[worker.pid for worker in env.health().workers], flush=True)
     {rest}
 """
-
-
-def test_at_the_interpreters_end_one_that_fails_to_close_leaves_no_other_open(monkeypatch):
-    closed = []
-
-    class EndsBadly:
-        def close(self, timeout):
-            closed.append(timeout)
-            raise RuntimeError("no end")
-
-    monkeypatch.setattr(backend, "_open_backends", [EndsBadly(), EndsBadly()])
-    with pytest.raises(RuntimeError, match="no end"):
-        backend._close_all()
-    assert closed == [1.0, 1.0]
 
 
 @soak

@@ -222,3 +222,21 @@ env = EndsLate(EndsLate(vecwrap.build("CartPole-v1", n=2, backend="dummy"), "inn
 
 def test_at_the_interpreters_end_a_layer_is_closed_while_it_can_import():
     assert run(LAYER_ENDS_LATE) == ("outer\ninner\n", "")
+
+
+IMPORTS_WHAT_ENDS = """
+import atexit, gymnasium, vecwrap
+from gymnasium.envs.classic_control import CartPoleEnv
+class Imports(CartPoleEnv):
+    def __init__(self, **keywords):
+        super().__init__(**keywords)
+        atexit.register(print, "the module has ended")
+    def close(self):
+        print("closed")
+first = vecwrap.build("CartPole-v1", n=1, backend="dummy")
+second = vecwrap.build(Imports, n=1, backend="dummy")
+"""
+
+
+def test_at_the_interpreters_end_what_an_environment_has_imported_is_still_there():
+    assert run(IMPORTS_WHAT_ENDS) == ("closed\nthe module has ended\n", "")

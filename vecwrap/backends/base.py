@@ -6,9 +6,7 @@ A backend adds how sub-environments are made, asked and closed: ``_start``, ``_s
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import os
 import time
 import weakref
 from abc import abstractmethod
@@ -24,6 +22,7 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector import AutoresetMode
 
 from vecwrap import batch as batches
+from vecwrap.at_exit import at_exit
 from vecwrap.backends.description import Description
 from vecwrap.backends.recovery import Recovery, Reset
 from vecwrap.backends.restarts import Health, Restarts, WorkerHealth, check_policy
@@ -40,8 +39,6 @@ __all__ = ["Backend", "Factory"]
 
 Factory = Callable[[], gymnasium.Env[Any, Any]]
 _NONE: frozenset[int] = frozenset()
-
-_backends: weakref.WeakSet[Backend] = weakref.WeakSet()
 
 
 class Backend(VecEnv):
@@ -151,7 +148,6 @@ class Backend(VecEnv):
         self._gone: set[int] = set()  # those that could not be made anew
         self.slots: Slots
         self.closed, self._open = False, True
-        _backends.add(self)
         try:
             self._adopt(self._start(factories))
             if hasattr(self, "slots"):
@@ -160,6 +156,7 @@ class Backend(VecEnv):
             with contextlib.suppress(Exception, SystemExit):  # the reason is what is raised, not how closing went
                 self.close(terminate=True)
             raise
+        at_exit(self)
 
     def rows(self, env_ids: IntArray) -> slice | IntArray:
         """Give what indexes the state of these sub-environments fastest."""
@@ -704,6 +701,9 @@ class Backend(VecEnv):
         """This backend; a property, for a reference to itself would keep a forgotten one alive."""
         return self
 
+    def _close_at_exit(self) -> None:
+        self.close(terminate=True)
+
     def __del__(self) -> None:
         if self._open:
             with self._interrupts:
@@ -739,14 +739,3 @@ def _raise_first(failures: Sequence[Failure]) -> None:
         errors = _errors(failures)
         errors[0].failures = errors
         raise errors[0]
-
-
-@atexit.register
-def _close_all() -> None:
-    """Close what is open while a module that an environment takes for it can still be imported."""
-    with contextlib.ExitStack() as each:  # one that raises leaves no other open
-        for backend in list(_backends):
-            each.callback(backend.close, terminate=True)
-
-
-os.register_at_fork(after_in_child=_backends.clear)  # they are the parent's

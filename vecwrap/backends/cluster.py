@@ -5,14 +5,13 @@ What somebody else has connected this process to is used and never left; a clust
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import socket
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -20,11 +19,10 @@ from typing import Any
 from vecwrap.backends.cores import usable_cores
 from vecwrap.errors import BackendError, PlanError
 
-__all__ = ["Cluster", "Node", "check_address", "close_at_exit", "is_connected", "local_cpus", "refuse_without_ray"]
+__all__ = ["Cluster", "Node", "check_address", "is_connected", "local_cpus", "refuse_without_ray"]
 
 _lock = threading.RLock()
 _clusters: weakref.WeakSet[Cluster] = weakref.WeakSet()  # that this process was connected to by us
-_at_exit: list[Callable[[], None]] = []
 
 
 @dataclass(frozen=True)
@@ -91,13 +89,6 @@ def local_cpus(init: Mapping[str, Any]) -> float:
     if not isinstance(given, (int, float)) or not given >= 0:
         raise PlanError(f"init: num_cpus: expected 0 or more, got {given!r}")
     return given
-
-
-def close_at_exit(close: Callable[[], None]) -> None:
-    """Let something be closed before Ray's own end of the process; call it when Ray has been imported."""
-    if close not in _at_exit:
-        _at_exit.append(close)
-        atexit.register(close)
 
 
 class Cluster:

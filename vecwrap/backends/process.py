@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import math
 import os
 import select
 import threading
 import time
-import weakref
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
@@ -40,8 +38,6 @@ from vecwrap.sub_env import Takeover
 __all__ = ["ProcessBackend"]
 
 GLANCE = 0.02  # seconds between looks past shared memory, while all answers come there
-
-_open_backends: weakref.WeakSet[ProcessBackend] = weakref.WeakSet()
 
 
 class ProcessBackend(WorkerBackend[Link]):
@@ -124,7 +120,6 @@ class ProcessBackend(WorkerBackend[Link]):
             restart_window=restart_window,
             restart_backoff=restart_backoff,
         )
-        _open_backends.add(self)
 
     def _refuse_isolation(self, **asked: bool) -> None:
         """Refuse what rows in this process cannot have."""
@@ -635,9 +630,5 @@ class ProcessBackend(WorkerBackend[Link]):
             del self.slots  # the mapping goes with the last array over it
             self._latest = None
 
-
-@atexit.register
-def _close_all() -> None:
-    with contextlib.ExitStack() as each:  # one that raises leaves no other open
-        for backend in list(_open_backends):
-            each.callback(backend.close, timeout=1.0 if backend.daemon else math.inf)
+    def _close_at_exit(self) -> None:
+        self.close(timeout=1.0 if self.daemon else math.inf)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import signal
 import sys
 import time
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +23,6 @@ from vecwrap.backends.cluster import (
     Cluster,
     Node,
     check_address,
-    close_at_exit,
     is_connected,
     local_cpus,
     refuse_without_ray,
@@ -53,7 +50,6 @@ _TIME_TO_END = 2.0  # seconds for an actor to end when Ray tells it to
 _NAP = 0.05  # seconds before an actor that Ray is starting anew is asked again
 _MISSING_PACKAGE = ("ModuleNotFoundError", "DependencyNotInstalled")
 _log = logging.getLogger("vecwrap")
-_open_backends: weakref.WeakSet[RayBackend] = weakref.WeakSet()
 
 
 class RayBackend(WorkerBackend[ActorLink]):
@@ -155,7 +151,6 @@ class RayBackend(WorkerBackend[ActorLink]):
             restart_window=restart_window,
             restart_backoff=restart_backoff,
         )
-        _open_backends.add(self)
 
     @staticmethod
     def check_options(options: Mapping[str, Any]) -> None:
@@ -203,7 +198,6 @@ class RayBackend(WorkerBackend[ActorLink]):
         self._cluster = Cluster(*self._place, self._request.folders)
         self._ray = self._cluster.ray
         self._host = self._ray.remote(host_class())
-        close_at_exit(_close_all)
         self._nodes = self._cluster.nodes()  # at the start: Ray knows them by their ids though they have gone
         self._shares = share_out_over(self.num_envs, *self._asked_for, self._nodes, self._request.needs["CPU"])
         self._request.refuse_no_room(len(self._shares), self._nodes)
@@ -571,6 +565,9 @@ class RayBackend(WorkerBackend[ActorLink]):
             del self.slots
             self._latest = None
 
+    def _close_at_exit(self) -> None:
+        self.close(timeout=1.0)
+
 
 def _signal(actor: ActorLink, number: int) -> bool:
     """Send a signal to an actor's process on this node (0: none); whether there is such a process."""
@@ -586,9 +583,3 @@ def _note_of_store(error: BaseException) -> str:
     if "ObjectStoreFull" not in f"{type(error).__name__} {error}":
         return ""
     return "\nThe object store is too small for what one step gives: start Ray with more --object-store-memory."
-
-
-def _close_all() -> None:
-    with contextlib.ExitStack() as each:  # one that raises leaves no other open
-        for backend in list(_open_backends):
-            each.callback(backend.close, timeout=1.0)
