@@ -167,6 +167,8 @@ def test_ignore_leaves_out_what_is_meant_so():
     line = "CartPole-v1 n=2 backend=dummy | flatten | framestack:4"
     assert ids(line) == ["changes_nothing", "zero_padding"]
     assert ids(line, ignore=["changes_nothing"]) == ["zero_padding"]
+    with pytest.raises(SpecError, match='a list of findings, got "zero_padding"; write \\["zero_padding"\\]'):
+        ids(line, ignore="zero_padding")
     with pytest.raises(SpecError, match='there is no finding "zero_pading"\\. Did you mean "zero_padding"\\?'):
         vecwrap.check(line, ignore=["zero_pading"])
 

@@ -93,7 +93,9 @@ def rules() -> dict[str, Rule]:
 
 
 def refuse_unknown(ignore: Collection[str], known: Collection[str]) -> None:
-    """Raise SpecError for an id that no finding can have."""
+    """Raise SpecError for an id that no finding can have, and for one instead of a list."""
+    if isinstance(ignore, str):
+        raise SpecError(f'ignore: expected a list of findings, got "{ignore}"; write ["{ignore}"]')
     ids = [*known, *(refusal.__name__ for refusal in REFUSALS)]
     for name in ignore:
         if name not in ids:
