@@ -2,13 +2,13 @@
 
 import errno
 import os
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.toys import counter
+from tests.waiting import until
 from vecwrap.backends import launch
 from vecwrap.backends.bell import Bell
 from vecwrap.backends.lane import _DONE
@@ -113,8 +113,7 @@ def test_an_info_is_read_though_its_keys_are_told_in_the_message_of_another_row(
         env.reset(seed=1)
         env.send([0, 1])
         lane = env._workers[0].lane
-        while lane._counts[_DONE] < 2:
-            time.sleep(0.001)
+        assert until(lambda: lane._counts[_DONE] == 2)
         for _ in range(2):
             infos = env.recv()[4]
             assert infos["action"].tolist() == infos["env_id"].tolist()
