@@ -1,27 +1,35 @@
-"""What the cores really give: one process for each, all of them looping at the same time, with nothing between them.
+"""What the cores really give: one process for each, with nothing of ours in them.
 
-Cores × one process is more than that where cores share something (a cache, a clock, a neighbour's load). A vector step
-that waits for all rows comes no nearer to the former than to this.
+Cores × one process is more than that where cores share something (a cache, a clock, a neighbour's load). And whoever
+steps a vector waits for its slowest row, so a core that is slow for a moment holds the others up: ``AtOnce`` tells what
+the cores give when all of them work, ``InStep`` what they give when they wait for each other after every vector step.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
+import itertools
 import multiprocessing
 import signal
-from collections.abc import Callable
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import cloudpickle
 import gymnasium
 
-from vecwrap.bench.contender import Sample, Throughput
+from vecwrap.bench.contender import SEED, Sample, Throughput, action_batches
 from vecwrap.errors import VecwrapError
 
-__all__ = ["AtOnce"]
+__all__ = ["AtOnce", "InStep"]
 
 Make = Callable[[], gymnasium.Env[Any, Any]]
+Answer = Callable[[Any], Any]
+Job = Callable[[Any], tuple[Answer, Callable[[], object]]]
+
+_LINE = 8  # words of a cache line: each process writes into one of its own
 
 
 class AtOnce:
@@ -37,14 +45,105 @@ class AtOnce:
     """
 
     def __init__(self, loop: Callable[[Make], Throughput], make: Make, processes: int) -> None:
+        self._processes = _Processes([functools.partial(_alone, loop, make)] * processes)
+
+    def sample(self, seconds: float) -> Sample:
+        """Give the sum of their rates over so long."""
+        return {"rate": sum(self._processes.ask(seconds))}
+
+    def close(self) -> None:
+        """End the processes."""
+        self._processes.close()
+
+
+class InStep(Throughput):
+    """Processes that share the rows of a vector step out among them, and wait for each other after each step.
+
+    They wait as quickly as there is: each counts its steps in memory that all share, and looks at the others' counts
+    over and over. No actions come in and no results go out, so no backend that steps these rows in so many processes
+    is quicker.
+
+    Args:
+        makes: gives the environment of each row; they travel by value.
+        processes: how many; as many as rows at most.
+
+    Raises:
+        VecwrapError: an environment cannot be made, or raises.
+    """
+
+    def __init__(self, makes: Sequence[Make], processes: int) -> None:
+        rows = [range(number, len(makes), processes) for number in range(processes)]
+        jobs = [
+            functools.partial(_together, [makes[i] for i in share], [SEED + i for i in share], number)
+            for number, share in enumerate(rows)
+        ]
+        running = _Processes(jobs, words=_LINE * processes)
+
+        def run(count: int) -> int:
+            running.ask(count)
+            return count * len(makes)
+
+        super().__init__(run, running.close)
+
+
+def _alone(loop: Callable[[Make], Throughput], make: Make, words: Any) -> tuple[Answer, Callable[[], object]]:
+    """What a process of ``AtOnce`` does: asked to run for so many seconds, it answers with its rate."""
+    sampler = loop(make)
+    return lambda seconds: sampler.sample(seconds)["rate"], sampler.close
+
+
+def _together(
+    makes: Sequence[Make], seeds: Sequence[int], number: int, words: Any
+) -> tuple[Answer, Callable[[], object]]:
+    """What a process of ``InStep`` does: asked for so many vector steps, it answers when all have taken them."""
+    envs = [make() for make in makes]
+    for env, seed in zip(envs, seeds, strict=True):
+        env.reset(seed=seed)
+    actions = itertools.cycle(action_batches(envs[0].action_space, len(envs), as_list=True))
+    mine = number * _LINE
+    others = [word for word in range(0, len(words), _LINE) if word != mine]
+
+    def run(count: int) -> None:
+        done: int = words[mine]
+        for row in itertools.islice(actions, count):
+            for env, action in zip(envs, row, strict=True):
+                _, _, terminated, truncated, _ = env.step(action)
+                if terminated or truncated:
+                    env.reset()
+            done += 1
+            words[mine] = done
+            for word in others:
+                while words[word] < done:
+                    pass
+
+    def close() -> None:
+        for env in envs:
+            env.close()
+
+    return run, close
+
+
+class _Processes:
+    """Processes that answer what they are asked, all at the same time.
+
+    Args:
+        jobs: what each does: given the words, it gives what answers, and what closes that; they travel by value.
+        words: how many numbers all of them share.
+
+    Raises:
+        VecwrapError: one of them cannot be opened.
+    """
+
+    def __init__(self, jobs: Sequence[Job], words: int = 0) -> None:
         context = multiprocessing.get_context("spawn")
-        job = cloudpickle.dumps((loop, make))
-        self._links = []
+        shared = context.RawArray(ctypes.c_int64, words)
+        self._links: list[Connection] = []
         self._processes = []
-        for _ in range(processes):
+        self._failed = False
+        for job in jobs:
             here, there = context.Pipe()
             with there:
-                process = context.Process(target=_serve, args=(there, job), daemon=True)
+                process = context.Process(target=_serve, args=(there, cloudpickle.dumps(job), shared), daemon=True)
                 process.start()
             self._links.append(here)
             self._processes.append(process)
@@ -54,41 +153,61 @@ class AtOnce:
             self.close()
             raise
 
-    def sample(self, seconds: float) -> Sample:
-        """Give the sum of their rates over so long."""
+    def ask(self, question: Any) -> list[Any]:
+        """Ask all of them; gives their answers.
+
+        Raises:
+            VecwrapError: one of them failed.
+        """
         for link in self._links:
-            link.send(seconds)
-        return {"rate": sum(self._answers())}
+            link.send(question)
+        return self._answers()
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes; those that wait for one that failed would wait for ever."""
         for link in self._links:
             link.close()
         for process in self._processes:
+            if self._failed:
+                process.kill()
             process.join()
 
-    def _answers(self) -> list[float]:
-        try:
-            answers = [link.recv() for link in self._links]
-        except EOFError:
-            raise VecwrapError("a process that loops over one environment ended before its time") from None
-        for answer in answers:
-            if isinstance(answer, str):
-                raise VecwrapError(f"the environment cannot be made by itself: {answer}")
-        return answers
+    def _answers(self) -> list[Any]:
+        answers: dict[Any, Any] = {}
+        while left := [link for link in self._links if link not in answers]:
+            for link in wait(left):
+                assert isinstance(link, Connection)
+                try:
+                    answers[link], error = link.recv()
+                except EOFError:
+                    self._failed = True
+                    raise VecwrapError("a process that loops over the environment ended before its time") from None
+                if error:
+                    self._failed = True
+                    raise VecwrapError(f"the environment cannot be run by itself: {error}")
+        return [answers[link] for link in self._links]
 
 
-def _serve(link: Connection, job: bytes) -> None:
-    """Run in each process: loop for as long as is asked, until the other end is closed."""
+def _serve(link: Connection, job: bytes, words: Any) -> None:
+    """Run in each process: answer what is asked, until the other end is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's affair
     with link, contextlib.suppress(EOFError, ConnectionError):  # closed, perhaps with an answer that nobody has read
         try:
-            loop, make = cloudpickle.loads(job)
-            sampler = loop(make)
+            answer, close = cloudpickle.loads(job)(words)
         except Exception as error:
-            link.send(f"{type(error).__name__}: {error}")
+            link.send((None, f"{type(error).__name__}: {error}"))
             return
-        with contextlib.closing(sampler):
-            link.send(0.0)
-            while True:
-                link.send(sampler.sample(link.recv())["rate"])
+        try:
+            link.send((None, ""))
+            for question in iter(link.recv, None):
+                link.send(_tried(answer, question))
+        finally:
+            close()
+
+
+def _tried(answer: Answer, question: Any) -> tuple[Any, str]:
+    """Give what is answered, or in words what was raised."""
+    try:
+        return answer(question), ""
+    except Exception as error:
+        return None, f"{type(error).__name__}: {error}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from vecwrap.bench.contender import Contender
-from vecwrap.bench.ours import at_once, built, ideal, one_process, share_variants
+from vecwrap.bench.ours import at_once, built, ideal, in_step, one_process, share_variants
 from vecwrap.bench.peers import peer_contenders
 from vecwrap.bench.results import WorkResult
 from vecwrap.bench.rounds import measure_rounds
@@ -45,10 +45,10 @@ def our_contenders(
 
 
 def references(spec: PipelineSpec) -> list[Contender]:
-    """What the cores could do: the bare environment's loop, or where layers run in the workers, theirs; and at once."""
+    """What the cores could do: loops over the environment as the workers hold it, alone, at once, and in step."""
     planned = plan(spec)
     inner = any(layer.runs_in == "worker" for layer in planned.layers)
-    return [one_process(planned) if inner else ideal(planned), at_once(planned)]
+    return [one_process(planned) if inner else ideal(planned), at_once(planned), in_step(planned)]
 
 
 def compare_pipeline(
