@@ -14,6 +14,7 @@ from gymnasium import spaces
 
 from tests.waiting import LONG
 from vecwrap.backends.cores import usable_cores
+from vecwrap.bench import ours
 from vecwrap.bench.at_once import AtOnce, InStep
 from vecwrap.bench.contender import SEED
 from vecwrap.bench.ours import at_once, in_step, loop
@@ -157,6 +158,19 @@ def test_a_row_that_raises_is_told_and_nobody_waits_for_it(tmp_path):
     closing.join(LONG)
     assert not closing.is_alive()
     assert not multiprocessing.active_children()
+
+
+def test_the_reference_in_step_has_every_row_of_an_id_too(monkeypatch):
+    made = []
+    monkeypatch.setattr(ours, "InStep", lambda makes, processes: made.append((makes, processes)))
+    for layers in ([], ["time_limit:5"]):
+        contender = in_step(plan(PipelineSpec("CartPole-v1", n=5, backend="dummy", wrappers=layers)))
+        contender.open()
+        makes, processes = made.pop()
+        assert (len(makes), processes) == (5, min(5, usable_cores()))
+        assert contender.name == f"{processes} processes in step"
+        limits = [make().spec.max_episode_steps for make in makes]
+        assert limits == [5 if layers else 500] * 5
 
 
 def test_the_reference_in_step_has_every_row_of_the_pipeline(tmp_path):

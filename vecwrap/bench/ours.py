@@ -172,17 +172,17 @@ def one_process(planned: Plan) -> Contender:
 
 def at_once(planned: Plan) -> Contender:
     """One process for each core, each looping over one such environment, all at the same time."""
+    make = _with_layers(planned) if _inner(planned) else _bare(planned)
     note = "one such loop for each core at the same time, added up: what the cores give when all of them work"
-    open_it = functools.partial(AtOnce, loop, _as_in_workers(planned), usable_cores())
+    open_it = functools.partial(AtOnce, loop, make, usable_cores())
     return Contender(f"{usable_cores()} processes at once", "reference", open_it, note)
 
 
 def in_step(planned: Plan) -> Contender:
-    """The n such environments shared out among one process for each core, which wait for each other in each step."""
-    rows = len(planned.environment.factories)
-    processes = min(usable_cores(), rows)
+    """The n environments shared out among one process for each core, which wait for each other in each step."""
+    processes = min(usable_cores(), planned.n)
     note = "the n rows in such loops, each of which waits for the others after every vector step, and nothing else"
-    open_it = functools.partial(InStep, [_as_in_workers(planned, row) for row in range(rows)], processes)
+    open_it = functools.partial(InStep, planned.factories, processes)
     return Contender(f"{processes} processes in step", "reference", open_it, note)
 
 
@@ -190,19 +190,15 @@ def _inner(planned: Plan) -> list[PlannedLayer]:
     return [layer for layer in planned.layers if layer.runs_in == "worker"]
 
 
-def _as_in_workers(planned: Plan, row: int = 0) -> Callable[[], gymnasium.Env[Any, Any]]:
-    return _with_layers(planned, row) if _inner(planned) else _bare(planned, row)
-
-
-def _bare(planned: Plan, row: int = 0) -> Callable[[], gymnasium.Env[Any, Any]]:
-    make = planned.environment.factories[row]
+def _bare(planned: Plan) -> Callable[[], gymnasium.Env[Any, Any]]:
+    make = planned.environment.factories[0]
     if isinstance(make, MakeEnvironment):
         return functools.partial(gymnasium.make, make.env_spec, **make.kwargs)
     return make
 
 
-def _with_layers(planned: Plan, row: int = 0) -> Callable[[], gymnasium.Env[Any, Any]]:
-    return SubEnvFactory(planned.environment.factories[row], tuple(layer.around_sub_env for layer in _inner(planned)))
+def _with_layers(planned: Plan) -> Callable[[], gymnasium.Env[Any, Any]]:
+    return SubEnvFactory(planned.environment.factories[0], tuple(layer.around_sub_env for layer in _inner(planned)))
 
 
 def loop(make: Callable[[], gymnasium.Env[Any, Any]], factor: int = 1) -> Throughput:
