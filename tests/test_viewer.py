@@ -398,6 +398,22 @@ def test_an_environment_that_renders_no_frames_is_named(shown):
         del gymnasium.registry["OwnWindow-v0"]
 
 
+def test_an_environment_that_renders_no_frames_is_refused_by_check_too():
+    said = (
+        r"expected OwnWindow to render rgb_array, for one window shows the frames of all; got render_modes \['human'\]"
+    )
+    for env in (OwnWindow, f"{__name__}:OwnWindow"):
+        (finding,) = vecwrap.check(env, n=1, backend="dummy", render_mode="human")
+        assert finding.severity == "error"
+        assert re.search(said, finding.reason)
+    gymnasium.register("OwnWindow-v0", OwnWindow)
+    try:
+        (finding,) = vecwrap.check("OwnWindow-v0", n=1, backend="dummy", render_mode="human")
+        assert re.search(said.replace("OwnWindow", "OwnWindow-v0"), finding.reason)
+    finally:
+        del gymnasium.registry["OwnWindow-v0"]
+
+
 def test_sub_environments_without_frames_are_refused():
     with (
         DummyBackend([Colour]) as env,

@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import GraphInstance
 
-from vecwrap.errors import CheckpointError
+from vecwrap.errors import CheckpointError, PlanError
 from vecwrap.running import RunningStatistics
 from vecwrap.whole_file import write_whole
 
@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from vecwrap.vec_env import VecEnv
     from vecwrap.wrapper import VecEnvWrapper
 
-__all__ = ["load_state_dict", "read_state", "share_statistics", "state_dict", "statistics_dict", "write_state"]
+__all__ = [
+    "load_state_dict",
+    "read_state",
+    "refuse_unread",
+    "share_statistics",
+    "state_dict",
+    "statistics_dict",
+    "write_state",
+]
 
 FORMAT = 1
 _STRUCTURE = "structure"
@@ -210,6 +218,20 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved")
     return state
+
+
+def refuse_unread(path: str | None, where: str) -> None:
+    """Raise PlanError where statistics that a pipeline names cannot be read.
+
+    Args:
+        path: of the file; None where it names none.
+        where: it names them.
+    """
+    if path is not None:
+        try:
+            read_state(path)
+        except CheckpointError as error:
+            raise PlanError(f"{where}: {error}") from error
 
 
 def _split(value: Any, arrays: dict[str, np.ndarray[Any, Any]], path: str) -> Any:

@@ -33,6 +33,7 @@ __all__ = [
     "creator_of",
     "engine_of",
     "find_environment",
+    "no_frames",
     "refusal",
     "refuse_unsendable",
 ]
@@ -61,11 +62,13 @@ class MakeEnvironment:
         env_spec: its registration, by value.
         kwargs: what to make it with.
         where: the place of its render mode, for errors; ``""``: any mode may be tried.
+        for_window: whether its frames are for the one window that shows all.
     """
 
     env_spec: EnvSpec
     kwargs: Mapping[str, Any]
     where: str = ""
+    for_window: bool = False
 
     def __call__(self) -> Env:
         """Make one.
@@ -75,7 +78,8 @@ class MakeEnvironment:
         """
         if str(self.env_spec.entry_point).startswith("ale_py"):
             _silence_ale()
-        _refuse_render_mode(creator_of(self.env_spec.entry_point), self.kwargs, str(self), self.where)
+        creator = creator_of(self.env_spec.entry_point)
+        _refuse_render_mode(creator, self.kwargs, str(self), self.where, for_window=self.for_window)
         # The passive checker would look at each sub-environment's first steps; build(debug=True) looks at all of them.
         return gymnasium.make(self.env_spec, **{"disable_env_checker": True, **deepcopy(dict(self.kwargs))})
 
@@ -83,7 +87,17 @@ class MakeEnvironment:
         return self.env_spec.id
 
 
-def _refuse_render_mode(creator: Any, kwargs: Mapping[str, Any], name: str, where: str) -> None:
+def no_frames(name: str, got: str) -> str:
+    """Say that one window cannot show these environments."""
+    return (
+        f"expected {name} to render rgb_array, for one window shows the frames of all; got {got}. A window of its own "
+        'for each sub-environment, where it can open one: env_kwargs={"render_mode": "human"}'
+    )
+
+
+def _refuse_render_mode(
+    creator: Any, kwargs: Mapping[str, Any], name: str, where: str, *, for_window: bool = False
+) -> None:
     """Refuse a mode that is none of those that an environment's class names; one that names none may have any.
 
     Gymnasium only warns. Lists and windows it makes of frames by itself.
@@ -94,6 +108,8 @@ def _refuse_render_mode(creator: Any, kwargs: Mapping[str, Any], name: str, wher
         return
     if mode == "human" and {"rgb_array", "rgb_array_list"}.intersection(modes):
         return
+    if for_window:
+        raise PlanError(f"{where}: {no_frames(name, f'render_modes {list(modes)} in its metadata')}")
     near = did_you_mean(str(mode), modes)
     raise PlanError(f"{where}: expected one that {name} has ({', '.join(modes)}), got {shown(mode)}.{near}")
 
@@ -230,13 +246,13 @@ def find_environment(
     if render_mode is not None:
         kwargs["render_mode"] = "rgb_array" if render_mode == "human" else render_mode
     mode = ("env_kwargs", "render_mode") if render_mode is None else ("render_mode",)
-    where = "" if render_mode == "human" else str(dataclasses.replace(source, steps=mode))  # the window says its own
+    where, for_window = str(dataclasses.replace(source, steps=mode)), render_mode == "human"
     found = _find(target, source) if isinstance(target, str) else target
     if isinstance(found, EnvSpec):
-        return _registered(target, found, kwargs, source, where)
+        return _registered(target, MakeEnvironment(found, kwargs, where, for_window), source)
     makers = found if isinstance(found, tuple) else (found,)
     for make in makers:
-        _refuse_render_mode(make, kwargs, callable_name(make), where)
+        _refuse_render_mode(make, kwargs, callable_name(make), where, for_window=for_window)
     if isinstance(target, tuple):
         factories = tuple(_with_kwargs(make, kwargs, source.at(i)) for i, make in enumerate(target))
         return Environment(target, factories, one_each=True)
@@ -339,7 +355,8 @@ def _may_make_one(held: Any) -> bool:
     return callable(held)
 
 
-def _registered(target: str, found: EnvSpec, kwargs: dict[str, Any], source: Source, where: str) -> Environment:
+def _registered(target: str, make: MakeEnvironment, source: Source) -> Environment:
+    found = make.env_spec
     module_name = target.rpartition(":")[0]
     target = f"{module_name}:{found.id}" if module_name else found.id
     if found.entry_point is None:
@@ -353,7 +370,7 @@ def _registered(target: str, found: EnvSpec, kwargs: dict[str, Any], source: Sou
         module_name, _, attr = entry_point.partition(":")
         if module_name == "__main__":  # another process has another one
             found = dataclasses.replace(found, entry_point=getattr(_imported("__main__", source), attr))
-    return Environment(target, (MakeEnvironment(found, kwargs, where),), found)
+    return Environment(target, (dataclasses.replace(make, env_spec=found),), found)
 
 
 def _imported(module_name: str, source: Source) -> Any:

@@ -275,6 +275,7 @@ rules = NameTable(
         "extract_inside_dict": "vecwrap.rules.spaces:extract_inside_dict",
         "fewer_than_workers": "vecwrap.rules.running:fewer_than_workers",
         "flatten_inside_stack": "vecwrap.rules.stacking:flatten_inside_stack",
+        "monitors_share_folder": "vecwrap.rules.files:monitors_share_folder",
         "no_render_mode": "vecwrap.rules.frames:no_render_mode",
         "no_seed": "vecwrap.rules.running:no_seed",
         "normalize_images": "vecwrap.rules.normalizing:normalize_images",

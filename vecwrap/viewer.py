@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecwrap.contract import StepResult
+from vecwrap.environments import no_frames
 from vecwrap.errors import PlanError, text_of
 from vecwrap.parts.labels import READABLE, Labels
 from vecwrap.parts.opencv import load_cv2
@@ -58,9 +59,8 @@ class Viewer(VecEnvWrapper):
         modes = env.metadata.get("render_modes")
         if env.render_mode != "rgb_array" or (modes is not None and "rgb_array" not in modes):
             raise PlanError(
-                f'render_mode="human": expected {self._root.env_id} to render rgb_array, for one window shows the '
-                f"frames of all; got {env.render_mode!r}, and render_modes {modes} in its metadata. A window "
-                'of its own for each sub-environment, where it can open one: env_kwargs={"render_mode": "human"}'
+                'render_mode="human": '
+                + no_frames(str(self._root.env_id), f"{env.render_mode!r}, and render_modes {modes} in its metadata")
             )
         load_cv2('render_mode="human"')
         refuse_without_display()

@@ -11,8 +11,8 @@ import gymnasium
 
 from vecwrap import registry
 from vecwrap.build import read
-from vecwrap.checkpoint import read_state
-from vecwrap.errors import CheckpointError, PlanError, SpecError, VecwrapError, did_you_mean
+from vecwrap.checkpoint import refuse_unread
+from vecwrap.errors import PlanError, SpecError, VecwrapError, did_you_mean
 from vecwrap.evaluation import in_mode
 from vecwrap.layer_plan import PlannedLayer, plan_layers
 from vecwrap.layer_spec import LayerSpec
@@ -138,12 +138,12 @@ def _findings(spec: PipelineSpec, known: dict[str, Rule], engine: Any = None) ->
 
 def _unread_statistics(planned: Plan) -> Iterator[Finding]:
     """A file of statistics that training begins with, but cannot; that of an evaluation may be yet to come."""
-    stats, written = planned.pipeline.stats, planned.written
-    if stats is not None and planned.pipeline.training:
+    if planned.pipeline.training:
+        written = planned.written
         try:
-            read_state(stats)
-        except CheckpointError as error:
-            yield refused(PlanError(f"{written.where('stats')}: {error}"), written.source.file, ["stats"])
+            refuse_unread(planned.pipeline.stats, written.where("stats"))
+        except PlanError as error:
+            yield refused(error, written.source.file, ["stats"])
 
 
 def _findings_in(planned: Plan, known: dict[str, Rule]) -> Iterator[Finding]:

@@ -1,0 +1,26 @@
+"""What layers write into one folder."""
+
+import pytest
+
+import vecwrap
+
+
+def ids(*layers):
+    return [finding.id for finding in vecwrap.check("CartPole-v1", n=2, backend="dummy", wrappers=layers)]
+
+
+def test_two_monitors_in_one_folder_however_it_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path / "runs")
+    for folder in ("runs", "runs/../runs", str(tmp_path / "runs"), "link"):
+        layers = ["monitor:runs", {"monitor": {"dir": folder, "stats_key": "again"}}]
+        assert ids(*layers) == ["monitors_share_folder"]
+        with pytest.raises(vecwrap.PlanError, match="writes into .* already"):
+            vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=layers)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_monitors_with_folders_of_their_own_or_without(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert ids("monitor:runs", "monitor:runs/inner,stats_key=again", "monitor:stats_key=third") == []
+    assert ids("monitor", "monitor:stats_key=again") == []
