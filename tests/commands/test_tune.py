@@ -96,6 +96,23 @@ def test_json_holds_every_sample(quick, capsys):
     assert (cost["steps"] > 1, cost["observation_bytes"]) == (True, 16)
 
 
+def test_of_an_evaluation_the_lines_are_for_its_section(quick, capsys, monkeypatch):
+    monkeypatch.setattr(search, "backend_kinds", lambda: [BackendKind("dummy", frozenset())])
+    (quick / "mine.yaml").write_text("env: CartPole-v1\nn: 3\nbackend: dummy\neval:\n  n: 2\n")
+    assert main(["tune", "mine.yaml", "--eval", "--budget", "2min"]) == 0
+    lines = [line.removeprefix("    ") for line in capsys.readouterr().out.splitlines()]
+    start = lines.index("eval:")
+    assert lines[start : start + 3] == ["eval:", "  backend: dummy", "in a line: eval.backend=dummy"]
+    assert main(["tune", "mine.yaml", "--eval", "--budget", "2min", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["recommendation"]["lines"] == ["eval:", "  backend: dummy"]
+
+
+def test_statistics_that_cannot_be_read_are_told_before_anything_is_measured(quick, capsys):
+    (quick / "mine.yaml").write_text("env: Pendulum-v1\nn: 2\nstats: none.npz\nwrappers: [normalize]\n")
+    assert main(["tune", "mine.yaml", "--budget", "2min"]) == 2
+    assert capsys.readouterr().err.startswith(f"error: mine.yaml:3: stats: {quick / 'none.npz'}: no such file")
+
+
 def test_sigterm_ends_it_as_ctrl_c_does(capsys, monkeypatch):
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(search.Search, "run", lambda self: os.kill(os.getpid(), signal.SIGTERM))

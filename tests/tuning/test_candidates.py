@@ -4,6 +4,7 @@ import pytest
 
 from vecwrap import registry
 from vecwrap.backends.dummy import DummyBackend
+from vecwrap.evaluation import in_mode
 from vecwrap.spec import PipelineSpec
 from vecwrap.tuning.candidates import BackendKind, Situation, backend_kinds, candidates
 from vecwrap.tuning.measurements import Candidate, EnvCost
@@ -123,9 +124,21 @@ def test_the_lines_are_read_back_as_the_settings():
     found, _ = candidates([DUMMY, SHARES], replace(NOW, options={"on_failure": "restart", "step_timeout": 0.5}), WAITS)
     for candidate in [*found, *candidates([DUMMY, SHARES], NOW, WAITS)[0]]:
         expected = PipelineSpec("CartPole-v1", n=8, **candidate.settings)
-        text = "\n".join(["env: CartPole-v1", "n: 8", *candidate.lines])
+        text = "\n".join(["env: CartPole-v1", "n: 8", *candidate.lines()])
         assert PipelineSpec.from_yaml(text) == expected
-        assert PipelineSpec.parse(f"CartPole-v1 n=8 {candidate.in_a_line}") == expected
+        assert PipelineSpec.parse(f"CartPole-v1 n=8 {candidate.in_a_line()}") == expected
+
+
+def test_the_lines_of_an_evaluation_change_the_evaluation_alone():
+    training = "env: CartPole-v1\nn: 8\nbackend: {name: subprocess, workers: 3}\nbatch_size: 4"
+    candidate = Candidate("shmem", {"workers": 4, "on_failure": "restart"}, 2)
+    pasted = PipelineSpec.from_yaml("\n".join([training, *candidate.lines(evaluation=True)]))
+    assert in_mode(pasted, "train") == pasted
+    assert pasted.override(eval={}) == PipelineSpec.from_yaml(training)
+    expected = PipelineSpec("CartPole-v1", n=8, training=False, **candidate.settings)
+    assert in_mode(pasted, "eval") == expected
+    line = "CartPole-v1 n=8 backend=subprocess backend.workers=3 batch_size=4"
+    assert PipelineSpec.parse(f"{line} {candidate.in_a_line(evaluation=True)}") == pasted
 
 
 @pytest.mark.parametrize(
@@ -139,13 +152,13 @@ def test_the_lines_are_read_back_as_the_settings():
 )
 def test_import_paths_and_unusual_values_are_read_back_too(candidate):
     expected = PipelineSpec("CartPole-v1", **candidate.settings)
-    assert PipelineSpec.from_yaml("\n".join(["env: CartPole-v1", *candidate.lines])) == expected
-    assert PipelineSpec.parse(f"CartPole-v1 {candidate.in_a_line}") == expected
+    assert PipelineSpec.from_yaml("\n".join(["env: CartPole-v1", *candidate.lines()])) == expected
+    assert PipelineSpec.parse(f"CartPole-v1 {candidate.in_a_line()}") == expected
 
 
 @pytest.mark.parametrize("value", [[1, "two"], [], {"a": [1]}, {}])
 def test_what_no_line_can_hold_has_none_but_lines_of_a_file(value):
     candidate = Candidate("shmem", {"mine": value}, 4)
     expected = PipelineSpec("CartPole-v1", **candidate.settings)
-    assert PipelineSpec.from_yaml("\n".join(["env: CartPole-v1", *candidate.lines])) == expected
-    assert candidate.in_a_line is None
+    assert PipelineSpec.from_yaml("\n".join(["env: CartPole-v1", *candidate.lines()])) == expected
+    assert candidate.in_a_line() is None

@@ -309,7 +309,7 @@ def tune(
     from vecwrap.commands.tune import tune_pipeline
 
     spec = read_pipeline(pipeline, settings or (), {"n": n}, evaluation=evaluation)
-    raise typer.Exit(tune_pipeline(spec, budget=budget, as_json=as_json, console=_console()))
+    raise typer.Exit(tune_pipeline(spec, budget=budget, as_json=as_json, console=_console(), evaluation=evaluation))
 
 
 @app.command(epilog='Example: vecwrap bench "CartPole-v1 n=8 | framestack:4" --vs gymnasium,sb3')

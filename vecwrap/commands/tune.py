@@ -44,7 +44,7 @@ def read_seconds(text: str) -> float:
     return seconds
 
 
-def tune_pipeline(spec: PipelineSpec, *, budget: str, as_json: bool, console: Console) -> int:
+def tune_pipeline(spec: PipelineSpec, *, budget: str, as_json: bool, console: Console, evaluation: bool = False) -> int:
     """Measure, try, and print the table with the recommendation; give the exit status.
 
     Args:
@@ -52,6 +52,7 @@ def tune_pipeline(spec: PipelineSpec, *, budget: str, as_json: bool, console: Co
         budget: how long it may take: ``"60s"``.
         as_json: print JSON instead.
         console: where it is shown.
+        evaluation: whether it is the evaluation of a pipeline, whose section ``eval`` the lines are for.
 
     Returns:
         1 where no candidate could be measured; as shells say it where Ctrl-C or SIGTERM ended it.
@@ -63,7 +64,7 @@ def tune_pipeline(spec: PipelineSpec, *, budget: str, as_json: bool, console: Co
     with _interruptible() as number, _progress(seconds, console, quiet=as_json) as show:
         clock = Budget(seconds)
         try:
-            tuned = Search(spec, clock, lambda text: show(clock.spent, text)).run()
+            tuned = Search(spec, clock, lambda text: show(clock.spent, text), evaluation=evaluation).run()
         except KeyboardInterrupt:
             console.print("interrupted; nothing is left running")
             return 128 + number[0]
@@ -120,14 +121,14 @@ def _show(tuned: Tuned, seconds: float, console: Console) -> None:
         console.print(Text("No candidate could be measured: give more --budget, or see what they failed with."))
         return
     console.print(Text(recommendation.reason))
-    for line in recommendation.candidate.lines:
+    for line in recommendation.lines:
         console.print(Text(f"    {line}", style="bold green"))
-    if (in_a_line := recommendation.candidate.in_a_line) is not None:
+    if (in_a_line := recommendation.in_a_line) is not None:
         console.print(Text(f"in a line: {in_a_line}", style="dim"))
     if recommendation.other_loop is not None:
         console.print(Text(f"\nA loop that calls send and recv, and acts on whoever is ready, would do "
                            f"{recommendation.other_reason}:"))  # fmt: skip
-        for line in recommendation.other_loop.lines:
+        for line in recommendation.other_lines:
             console.print(Text(f"    {line}", style="bold"))
     if any(trial.late for trial in tuned.trials):
         console.print(

@@ -92,30 +92,31 @@ class Candidate:
         """What it replaces in the pipeline."""
         return {"backend": {"name": self.backend, **self.options}, "batch_size": self.batch_size}
 
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """Lines to paste into a pipeline's file.
+    def lines(self, *, evaluation: bool = False) -> tuple[str, ...]:
+        """Lines to paste into a pipeline's file: for the pipeline itself, or for its section ``eval``.
 
-        >>> print(*Candidate("shmem", {"workers": 4, "on_failure": "restart"}, 8).lines, sep="; ")
+        >>> print(*Candidate("shmem", {"workers": 4, "on_failure": "restart"}, 8).lines(), sep="; ")
         backend: {name: shmem, workers: 4, on_failure: restart}; batch_size: 8
+        >>> Candidate("dummy").lines(evaluation=True)
+        ('eval:', '  backend: dummy')
         """
-        return tuple(self._spec.to_yaml().splitlines()[1:])
+        return tuple(self._spec(evaluation).to_yaml().splitlines()[1:])
 
-    @property
-    def in_a_line(self) -> str | None:
+    def in_a_line(self, *, evaluation: bool = False) -> str | None:
         """The same for a pipeline in one line; None where no line can hold it.
 
-        >>> Candidate("shmem", {"workers": 4}, 8).in_a_line
+        >>> Candidate("shmem", {"workers": 4}, 8).in_a_line()
         'backend=shmem backend.workers=4 batch_size=8'
         """
         try:
-            return self._spec.format().partition(" ")[2]
+            return self._spec(evaluation).format().partition(" ")[2]
         except SpecError:
             return None
 
-    @property
-    def _spec(self) -> PipelineSpec:
+    def _spec(self, evaluation: bool) -> PipelineSpec:
         """A pipeline that says this and an environment, which comes first."""
+        if evaluation:
+            return PipelineSpec("ENV", eval={key: value for key, value in self.settings.items() if value is not None})
         return PipelineSpec("ENV", **self.settings)
 
     def does_as(self, other: Candidate) -> bool:

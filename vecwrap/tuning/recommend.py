@@ -23,21 +23,39 @@ class Recommendation:
         reason: why, in a sentence or two.
         other_loop: a candidate that is better still for a loop that calls ``send`` and ``recv``, or None.
         other_reason: how much better.
+        evaluation: whether it is for the pipeline's section ``eval``.
     """
 
     candidate: Candidate
     reason: str
     other_loop: Candidate | None = None
     other_reason: str = ""
+    evaluation: bool = False
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Lines to paste into the pipeline's file."""
+        return self.candidate.lines(evaluation=self.evaluation)
+
+    @property
+    def in_a_line(self) -> str | None:
+        """The same for a pipeline in one line; None where no line can hold it."""
+        return self.candidate.in_a_line(evaluation=self.evaluation)
+
+    @property
+    def other_lines(self) -> tuple[str, ...]:
+        """Lines for the other loop; none where it is no better."""
+        return self.other_loop.lines(evaluation=self.evaluation) if self.other_loop else ()
 
     def to_data(self) -> dict[str, Any]:
         """Plain data, for JSON."""
         other = self.other_loop
+        other_data = other and {**other.settings, "lines": list(self.other_lines), "reason": self.other_reason}
         return {
             **self.candidate.settings,
-            "lines": list(self.candidate.lines),
+            "lines": list(self.lines),
             "reason": self.reason,
-            "with_send_and_recv": other and {**other.settings, "lines": list(other.lines), "reason": self.other_reason},
+            "with_send_and_recv": other_data,
         }
 
 

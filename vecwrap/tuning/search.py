@@ -15,6 +15,7 @@ from typing import Any
 from vecwrap.backends.cores import usable_cores
 from vecwrap.bench.comparison import ASKED_FOR
 from vecwrap.bench.ours import into
+from vecwrap.checkpoint import refuse_unread
 from vecwrap.contract import Autoreset
 from vecwrap.errors import VecwrapError
 from vecwrap.plan import Plan, plan
@@ -113,12 +114,14 @@ class Search:
         budget: how long it may take.
         say: is told what happens, now and then.
         kinds: the backends that there are; None: all that have a name.
+        evaluation: whether the pipeline is the evaluation of another, whose section ``eval`` is to be written.
     """
 
     spec: PipelineSpec
     budget: Budget
     say: Callable[[str], None] = lambda text: None
     kinds: Sequence[BackendKind] | None = None
+    evaluation: bool = False
     _openings: list[tuple[bool | None, float]] = field(default_factory=list, init=False, repr=False)
 
     def run(self) -> Tuned:
@@ -132,6 +135,7 @@ class Search:
             mode = Autoreset.SAME_STEP
         spec = self.spec.override(autoreset=mode.value)
         planned = plan(spec)
+        refuse_unread(planned.pipeline.stats, spec.where("stats"))  # here, rather than in every candidate
         with tempfile.TemporaryDirectory(prefix="vecwrap-tune-") as folder:
             data = plan(into(spec, Path(folder))).pipeline.to_dict()
             data.pop("eval", None)
@@ -143,7 +147,8 @@ class Search:
             trials = self._again(close, trials, data) if len(close) > 1 else self._late_ones(trials, data)
         tuned = Tuned(situation, wanted[0], cost, trials, mode.value, self.budget.seconds)
         tuned.trials += refused
-        tuned.recommendation = recommend(tuned.trials, cost, batch_size=spec.batch_size, now=wanted[0])
+        found = recommend(tuned.trials, cost, batch_size=spec.batch_size, now=wanted[0])
+        tuned.recommendation = found and dataclasses.replace(found, evaluation=self.evaluation)
         return tuned
 
     def _measured_env(self, data: Mapping[str, Any]) -> EnvCost:
