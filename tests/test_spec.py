@@ -403,6 +403,9 @@ def test_places_lead_to_the_line() -> None:
         ("env: !!python/object:os.system x\n",
          "p.yaml:1: the tag tag:yaml.org,2002:python/object:os.system is not read: a "
          "pipeline file holds plain values only. Remove it."),
+        ("env: A-v0\nstats: a\x07b\n",
+         "p.yaml:2: this is not YAML: it holds the character U+0007, which cannot stand in it. Leave it out; between "
+         'double quotes "\\u0007" is that character.'),
         ("env: *a\n", "p.yaml:1: *a stands for nothing: no &a is complete before it."),
         ("env: &a [*a]\n", "p.yaml:1: *a stands for nothing: no &a is complete before it."),
         ("env: a\n--- \nenv: b\n", "p.yaml:2: a second document begins; expected one pipeline a file."),
@@ -415,6 +418,15 @@ def test_a_mistake_in_a_file_is_told_with_its_line(text: str, message: str) -> N
     with pytest.raises(SpecError) as error:
         PipelineSpec.from_yaml(text, "p.yaml")
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize("given", [3, None, ["CartPole-v1"], b"CartPole-v1"])
+def test_what_is_no_text_is_no_pipeline(given: Any) -> None:
+    with pytest.raises(SpecError, match="^pipeline: expected a text, a pipeline in one line, got "):
+        PipelineSpec.parse(given)
+    if not isinstance(given, bytes):
+        with pytest.raises(SpecError, match="^pipeline: expected the path of a pipeline file, got "):
+            PipelineSpec.load(given)
 
 
 @pytest.mark.parametrize(

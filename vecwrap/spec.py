@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,7 +99,7 @@ class PipelineSpec:
             line: ``"CartPole-v1 n=4 seed=1 | framestack:4 | monitor"``.
 
         Raises:
-            SpecError: where the line cannot be read.
+            SpecError: where the line cannot be read, or is none.
 
         >>> spec = PipelineSpec.parse("PongNoFrameskip-v4 n=8 backend.workers=2 | atari | framestack:4")
         >>> spec.n, [layer.name for layer in spec.wrappers], spec.backend.options
@@ -106,6 +107,8 @@ class PipelineSpec:
         >>> PipelineSpec.parse(format(spec)) == spec
         True
         """
+        if not isinstance(line, str):
+            raise SpecError(f"pipeline: expected a text, a pipeline in one line, got {shown(line)}.")
         return cls.from_dict(read_line(line))
 
     @classmethod
@@ -157,6 +160,8 @@ class PipelineSpec:
         Raises:
             SpecError: with file and line.
         """
+        if not isinstance(path, (str, os.PathLike)):
+            raise SpecError(f"pipeline: expected the path of a pipeline file, got {shown(path)}.")
         return cls.from_dict(*read_file(Path(path)))
 
     @classmethod

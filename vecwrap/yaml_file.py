@@ -41,6 +41,7 @@ def read_yaml(text: str, builder: Builder) -> None:
     """Read one YAML document."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError
+    from ruamel.yaml.reader import ReaderError
 
     try:
         for event in YAML(typ="safe", pure=True).parse(text):
@@ -55,6 +56,13 @@ def read_yaml(text: str, builder: Builder) -> None:
         remedy = next((f" {remedy}" for words, remedy in _REMEDIES if words in said), "")
         remedy = remedy.replace("{line}", str(began.line + 1 if began is not None else 1))
         raise SpecError(f"{place}: this is not YAML: {said}.{remedy}") from None
+    except ReaderError as error:  # a character that no YAML holds
+        line = text.count("\n", 0, error.position) + 1
+        number = f"{error.character:04x}"
+        raise SpecError(
+            f"{builder.name}:{line}: this is not YAML: it holds the character U+{number.upper()}, which cannot stand in "
+            f'it. Leave it out; between double quotes "\\u{number}" is that character.'
+        ) from None
     except Exception as error:  # ruamel meets some texts with errors that are not its own
         raise SpecError(f"{builder.name}: this is not YAML: {' '.join(str(error).split())}.") from None
 
