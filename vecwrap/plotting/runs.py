@@ -110,7 +110,8 @@ def read_runs(places: Sequence[str | Path]) -> list[Run]:
         The runs, in the order given.
 
     Raises:
-        PlotError: a place that is not there, holds no monitor file, or one that cannot be read.
+        PlotError: a place that is not there, holds no monitor file, or one that cannot be read; one that is given twice
+            under one name.
     """
     named: dict[str, list[Seed]] = {}
     unnamed: list[tuple[Path, list[Seed]]] = []
@@ -126,9 +127,20 @@ def read_runs(places: Sequence[str | Path]) -> list[Run]:
             unnamed.extend(found)
     if not order:
         raise PlotError("expected folders of runs or monitor files, got none")
+    for name, seeds in named.items():
+        _refuse_twice(name, seeds)
     names = _short_names([path for path, _ in unnamed])
     runs = {path: Run(names[path], tuple(seeds)) for path, seeds in unnamed}
     return [runs[each] if isinstance(each, Path) else Run(each, tuple(named[each])) for each in dict.fromkeys(order)]
+
+
+def _refuse_twice(name: str, seeds: Sequence[Seed]) -> None:
+    """Refuse a file that would count as two seeds."""
+    seen: set[Path] = set()
+    for file in (file.resolve() for seed in seeds for file in seed.files):
+        if file in seen:
+            raise PlotError(f"{name}: expected each seed once, got {file} twice; leave one of the places out")
+        seen.add(file)
 
 
 def _name_and_path(place: str | Path) -> tuple[str | None, Path]:
