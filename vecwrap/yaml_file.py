@@ -60,8 +60,8 @@ def read_yaml(text: str, builder: Builder) -> None:
         line = text.count("\n", 0, error.position) + 1
         number = f"{error.character:04x}"
         raise SpecError(
-            f"{builder.name}:{line}: this is not YAML: it holds the character U+{number.upper()}, which cannot stand in "
-            f'it. Leave it out; between double quotes "\\u{number}" is that character.'
+            f"{builder.name}:{line}: this is not YAML: it holds the character U+{number.upper()}, which cannot stand "
+            f'in it. Leave it out; between double quotes "\\u{number}" is that character.'
         ) from None
     except Exception as error:  # ruamel meets some texts with errors that are not its own
         raise SpecError(f"{builder.name}: this is not YAML: {' '.join(str(error).split())}.") from None
