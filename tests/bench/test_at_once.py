@@ -148,6 +148,15 @@ def test_rows_in_step_wait_for_each_other_after_every_vector_step(tmp_path):
         assert lines.count(["reset", "None"]) == ends
 
 
+def test_the_words_of_rows_in_step_are_nobody_elses(tmp_path):
+    sampler = InStep([functools.partial(Noted, tmp_path / f"row{i}") for i in range(2)], 2)
+    sampler._run(1)
+    others = [multiprocessing.get_context("spawn").RawArray("q", 16) for _ in range(20)]  # as peers have them
+    sampler._run(3)
+    sampler.close()
+    assert not any(any(words) for words in others)
+
+
 def test_a_row_that_raises_is_told_and_nobody_waits_for_it(tmp_path):
     files = [tmp_path / f"row{i}" for i in range(2)]
     sampler = InStep([functools.partial(Noted, files[0]), functools.partial(Noted, files[1], 7)], 2)

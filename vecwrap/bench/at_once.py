@@ -136,14 +136,14 @@ class _Processes:
 
     def __init__(self, jobs: Sequence[Job], words: int = 0) -> None:
         context = multiprocessing.get_context("spawn")
-        shared = context.RawArray(ctypes.c_int64, words)
+        self._words = context.RawArray(ctypes.c_int64, words)  # held here, or the next one gets its memory
         self._links: list[Connection] = []
         self._processes = []
         self._failed = False
         for job in jobs:
             here, there = context.Pipe()
             with there:
-                process = context.Process(target=_serve, args=(there, cloudpickle.dumps(job), shared), daemon=True)
+                process = context.Process(target=_serve, args=(there, cloudpickle.dumps(job), self._words), daemon=True)
                 process.start()
             self._links.append(here)
             self._processes.append(process)
