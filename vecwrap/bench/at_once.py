@@ -60,8 +60,8 @@ class InStep(Throughput):
     """Processes that share the rows of a vector step out among them, and wait for each other after each step.
 
     They wait as quickly as there is: each counts its steps in memory that all share, and looks at the others' counts
-    over and over. No actions come in and no results go out, so no backend that steps these rows in so many processes
-    is quicker.
+    over and over. No actions come in and no results go out, so a backend that steps these rows in so many processes
+    can hardly be quicker.
 
     Args:
         makes: gives the environment of each row; they travel by value.
