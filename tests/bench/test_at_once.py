@@ -1,5 +1,6 @@
 """One process for each core, all of them at work at the same time: each for itself, or in step."""
 
+import contextlib
 import functools
 import itertools
 import multiprocessing
@@ -73,15 +74,16 @@ def test_an_interrupt_is_the_parents_and_no_process_shows_a_traceback(tmp_path, 
     assert capfd.readouterr().err == ""
 
 
+def sample_once(contender, name):
+    assert (contender.side, contender.name) == ("reference", name)
+    with contextlib.closing(contender.open()) as sampler:
+        assert sampler.sample(0.01)["rate"] > 0
+
+
 def test_the_reference_has_the_layers_of_the_sub_environments(tmp_path):
     bare = PipelineSpec("CartPole-v1", n=2, backend="dummy")
     for spec in (bare, bare.override(wrappers=["time_limit:5"])):
-        contender = at_once(plan(spec))
-        assert contender.side == "reference"
-        assert contender.name == f"{usable_cores()} processes at once"
-        sampler = contender.open()
-        assert sampler.sample(0.01)["rate"] > 0
-        sampler.close()
+        sample_once(at_once(plan(spec)), f"{usable_cores()} processes at once")
 
 
 def _broken():
@@ -186,12 +188,7 @@ def test_the_reference_in_step_has_every_row_of_the_pipeline(tmp_path):
     files = [tmp_path / f"row{i}" for i in range(3)]
     spec = PipelineSpec([functools.partial(Noted, file) for file in files], backend="dummy")
     for given in (spec, spec.override(wrappers=["time_limit:1"])):
-        contender = in_step(plan(given))
-        assert contender.side == "reference"
-        assert contender.name == f"{min(3, usable_cores())} processes in step"
-        sampler = contender.open()
-        assert sampler.sample(0.01)["rate"] > 0
-        sampler.close()
+        sample_once(in_step(plan(given)), f"{min(3, usable_cores())} processes in step")
         resets = [file.read_text().count("reset") for file in files]
         assert resets[0] == resets[1] == resets[2]
         ended_always = resets[0] - 1 == files[0].read_text().count("step")
