@@ -1,5 +1,7 @@
 """Evaluation copies: the statistics of a training environment, shared or from a file, frozen where they are used."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -90,9 +92,15 @@ def test_statistics_that_do_not_fit_are_refused(training, env, layers, words):
         vecwrap.build(env, n=1, wrappers=layers, stats=training)
 
 
-def test_a_file_that_holds_no_state_is_refused(tmp_path):
-    with pytest.raises(CheckpointError, match="no such file"):
-        vecwrap.build("Pendulum-v1", n=1, wrappers=["normalize"], stats=tmp_path / "none.npz")
+def test_a_file_that_holds_no_state_is_refused_before_anything_is_made(tmp_path):
+    (tmp_path / "mine.yaml").write_text("env: Pendulum-v1\nn: 1\nstats: none.npz\nwrappers: [normalize]\n")
+    file, made = tmp_path / "none.npz", []
+    telling = f"{re.escape(str(file))}: no such file\\. Is the path right, seen from .*\\?$"
+    with pytest.raises(CheckpointError, match=f"^stats: {telling}"):
+        vecwrap.build(lambda: made.append(1), n=1, wrappers=["normalize"], stats=file)
+    assert not made
+    with pytest.raises(CheckpointError, match=rf"mine\.yaml:3: stats: {telling}"):
+        vecwrap.load(tmp_path / "mine.yaml")
 
 
 def test_a_load_into_an_evaluation_copy_leaves_training_alone_and_one_into_training_is_shared(training):

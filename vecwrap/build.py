@@ -11,6 +11,7 @@ from typing import Any, Literal, NoReturn
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.backends.native import NativeBackend, refuse_other_mode
+from vecwrap.checkpoint import refuse_unread
 from vecwrap.contract import Autoreset
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.evaluation import in_mode
@@ -310,6 +311,8 @@ def build_plan(checked: Plan, stats: VecEnv | str | Path | None = None) -> VecEn
     Raises:
         VecwrapError: as ``build``; what was opened is closed.
     """
+    named = checked.pipeline.stats
+    refuse_unread(named if stats is None else stats, checked.pipeline.where("stats") if stats is None else "stats")
     env = checked.start()
     try:
         made = [env]
@@ -324,7 +327,7 @@ def build_plan(checked: Plan, stats: VecEnv | str | Path | None = None) -> VecEn
             part.pipeline, part._plan = checked.pipeline, shown
             if hasattr(part, "on_pipeline"):
                 part.on_pipeline(checked.pipeline)
-        stats = checked.pipeline.stats if stats is None else stats
+        stats = named if stats is None else stats
         if stats is not None:
             env.share_statistics(stats)
         elif not checked.pipeline.training:

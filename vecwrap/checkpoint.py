@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import GraphInstance
 
-from vecwrap.errors import CheckpointError, PlanError
+from vecwrap.errors import CheckpointError
 from vecwrap.running import RunningStatistics
 from vecwrap.whole_file import write_whole
 
@@ -210,7 +210,8 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
             arrays = {name: file[name] for name in file.files if name != _STRUCTURE}
             state = _join(structure, arrays)
     except FileNotFoundError:
-        raise CheckpointError(f"{os.fspath(path)}: no such file") from None
+        asked = f"Is the path right, seen from {Path.cwd()}?"
+        raise CheckpointError(f"{os.fspath(path)}: no such file. {asked}") from None
     except (ValueError, TypeError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
         # NumPy takes whatever it does not know for pickled data, and advises to allow that.
         reason = "no archive of plain arrays" if "pickle" in str(error) else error
@@ -220,18 +221,21 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     return state
 
 
-def refuse_unread(path: str | None, where: str) -> None:
-    """Raise PlanError where statistics that a pipeline names cannot be read.
+def refuse_unread(stats: Any, where: str) -> None:
+    """Refuse statistics that cannot be read, before anything is started for them.
 
     Args:
-        path: of the file; None where it names none.
-        where: it names them.
+        stats: the path of a file; anything else is let through.
+        where: they are named.
+
+    Raises:
+        CheckpointError: no such file, or not one of these.
     """
-    if path is not None:
+    if isinstance(stats, (str, os.PathLike)):
         try:
-            read_state(path)
+            read_state(stats)
         except CheckpointError as error:
-            raise PlanError(f"{where}: {error}") from error
+            raise CheckpointError(f"{where}: {error}") from error
 
 
 def _split(value: Any, arrays: dict[str, np.ndarray[Any, Any]], path: str) -> Any:

@@ -11,6 +11,7 @@ from gymnasium.error import NoAsyncCallError
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from tests.toys import Counter, counter
+from vecwrap import batch as batches
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.local import LocalRows
 from vecwrap.backends.native import NativeBackend
@@ -100,6 +101,52 @@ def test_an_engine_that_declares_no_mode_is_refused_unless_one_is_given():
         assert env.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
     with pytest.raises(PlanError, match="declares next_step"):
         NativeBackend(CartPoleVectorEnv(2), autoreset="same_step")
+
+
+class Batched(gymnasium.vector.VectorEnv):
+    """Resets in the same step, and gives the terminal observations as one batch, of the form of its observations."""
+
+    num_envs = 3
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    single_action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, nested):
+        box, number = gymnasium.spaces.Box(0, 99, (2,), np.float32), gymnasium.spaces.Discrete(99)
+        self.single_observation_space = nested({"a": box, "b": number}) if nested else box
+        self.steps = 0
+
+    def observations(self, start):
+        box, number = np.arange(start, start + 6, dtype=np.float32).reshape(3, 2), np.arange(start, start + 3)
+        space = self.single_observation_space
+        if isinstance(space, gymnasium.spaces.Tuple):
+            return box, number
+        return {"a": box, "b": number} if isinstance(space, gymnasium.spaces.Dict) else box
+
+    def reset(self, *, seed=None, options=None):
+        return self.observations(0), {}
+
+    def step(self, actions):
+        ended = np.array([True, False, True])
+        return self.observations(10), np.ones(3), ended, ~np.ones(3, bool), {"final_obs": self.observations(50)}
+
+
+@pytest.mark.parametrize(
+    ("nested", "expected"),
+    [
+        (None, [[50, 51], None, [54, 55]]),
+        (gymnasium.spaces.Dict, [{"a": [50, 51], "b": 50}, None, {"a": [54, 55], "b": 52}]),
+        (lambda spaces: gymnasium.spaces.Tuple(spaces.values()), [([50, 51], 50), None, ([54, 55], 52)]),
+    ],
+)
+def test_terminal_observations_in_one_batch_are_told_row_by_row(nested, expected):
+    with NativeBackend(Batched(nested)) as env:
+        env.reset(seed=1)
+        *_, infos = env.step([0, 1, 0])
+    told = [
+        batches.tree_map(lambda value: value.tolist(), one) if one is not None else None for one in infos["final_obs"]
+    ]
+    assert told == expected
+    assert infos["_final_obs"].tolist() == [True, False, True]
 
 
 def test_what_it_hands_out_stays_as_it_was():

@@ -77,6 +77,12 @@ def test_episodes_that_are_lost_or_no_number_have_no_score_but_their_steps_count
     assert seed.along("episodes").tolist() == [1, 2]
 
 
+def test_scores_that_nothing_can_be_reckoned_with_are_left_out(tmp_path):
+    rows = [(1e308, 10, 1.0, 0, 0), (-1.7e308, 100, 2.0, 1, 0), ("inf", 1000, 3.0, 1, 0), (2e149, 10, 4.0, 0, 0)]
+    seed = seed_of(write_file(tmp_path / "monitor.csv", rows))
+    assert (seed.scores.tolist(), seed.not_finite, seed.total_steps) == ([2e149], 3, 1120)
+
+
 def test_two_files_that_both_have_an_index_0_are_two_sub_environments(tmp_path):
     for name in ("a", "b"):
         write_file(tmp_path / f"{name}.monitor.csv", [(1, 10, 1.0, 0, 0), (1, 10, 2.0, 7, 0)])

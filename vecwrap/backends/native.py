@@ -204,8 +204,11 @@ class NativeBackend(Backend):
                 "lost; build it in next-step mode, or say what it really does with autoreset="
             )
         out = batches.copy(batch)
+        # One for each row, as Gymnasium has it, or all in one batch, which of a Tuple space is itself a tuple.
+        tuples = isinstance(self.single_observation_space, spaces.Tuple)
+        in_one = isinstance(finals, (dict, tuple) if tuples else dict)
         for i in np.flatnonzero(dones).tolist():
-            single = finals[i] if isinstance(finals, (np.ndarray, list, tuple)) else batches.row(finals, i)
+            single = batches.row(finals, i) if in_one else finals[i]
             if single is not None:
                 batches.tree_map(_set_row(i), out, self._row_of(single))
         return out

@@ -155,7 +155,7 @@ def _notes(runs: Sequence[Run], windows: Sequence[int]) -> list[str]:
     for run in runs:
         for text, count in (
             ("ended because the sub-environment was lost", sum(seed.lost for seed in run.seeds)),
-            ("with a score that is no finite number", sum(seed.not_finite for seed in run.seeds)),
+            ("with a score that is no finite number, or one beyond 1e150", sum(seed.not_finite for seed in run.seeds)),
         ):
             if count:
                 notes.append(f"{run.name}: left out {_count(count, 'episode')} {text}; its steps count")

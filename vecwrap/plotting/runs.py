@@ -15,6 +15,7 @@ from vecwrap.plotting.monitor_log import MonitorLog, read_monitor_file
 __all__ = ["Run", "Seed", "read_runs"]
 
 PATTERNS = ("*monitor.csv", "*monitor.json")
+_LARGEST = 1e150  # a score whose square is a number still, as a spread needs it
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Seed:
         envs: (m,) int64, whose episode it was, counted from 0 in the order of the files and their indices.
         total_steps: of all episodes, lost ones too.
         lost: how many episodes were left out because their sub-environment was lost.
-        not_finite: how many, because their score is no finite number.
+        not_finite: how many, because their score is no finite number, or one beyond 1e150, which nothing can be reckoned
+            with.
         unreadable: how many lines are no episode.
     """
 
@@ -184,7 +186,7 @@ def _read_seed(path: Path, files: Sequence[Path]) -> Seed:
     lengths = np.concatenate([log.lengths for log in logs])[order]
     scores = np.concatenate([log.scores for log in logs])[order]
     lost = np.concatenate([log.lost for log in logs])[order]
-    finite = np.isfinite(scores)
+    finite = np.abs(scores) < _LARGEST
     kept = ~lost & finite
     steps = np.cumsum(lengths)
     frame_skip = _said(logs, "frame_skip")

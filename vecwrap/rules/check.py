@@ -12,7 +12,7 @@ import gymnasium
 from vecwrap import registry
 from vecwrap.build import read
 from vecwrap.checkpoint import refuse_unread
-from vecwrap.errors import PlanError, SpecError, VecwrapError, did_you_mean
+from vecwrap.errors import CheckpointError, PlanError, SpecError, VecwrapError, did_you_mean
 from vecwrap.evaluation import in_mode
 from vecwrap.layer_plan import PlannedLayer, plan_layers
 from vecwrap.layer_spec import LayerSpec
@@ -142,7 +142,7 @@ def _unread_statistics(planned: Plan) -> Iterator[Finding]:
         written = planned.written
         try:
             refuse_unread(planned.pipeline.stats, written.where("stats"))
-        except PlanError as error:
+        except CheckpointError as error:
             yield refused(error, written.source.file, ["stats"])
 
 
