@@ -226,7 +226,7 @@ def text_of(error: BaseException) -> str:
     """
     try:
         return str(error).encode(errors="backslashreplace").decode()
-    except Exception:  # an exception of the user's own may fail even here
+    except (Exception, SystemExit):  # an exception of the user's own may fail even here
         return "(its message cannot be shown)"
 
 
