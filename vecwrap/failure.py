@@ -6,6 +6,8 @@ import traceback
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from vecwrap.errors import RemoteTraceback, SubEnvError, text_of
 
 __all__ = ["Failure", "make_failure"]
@@ -34,7 +36,8 @@ class Failure:
         remedy = (
             "\nThe others are unharmed; reset this one before it is stepped again." if self.during == "step" else ""
         )
-        action = f" on action {self.action!r}" if self.during == "step" else ""
+        plain = self.action.item() if isinstance(self.action, np.generic) else self.action
+        action = f" on action {plain!r}" if self.during == "step" else ""
         seed = "unseeded" if self.seed is None else f"seed {self.seed}"
         error = SubEnvError(
             f"sub-environment {self.index} ({seed}) raised {self.kind} in {self.during}{place}{action}: {self.message}"

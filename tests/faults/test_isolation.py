@@ -179,7 +179,7 @@ A, B = np.zeros(2), np.zeros(3, np.uint8)
     [
         (raising(Unpicklable), "an exception with a lock in it"),
         (raising(Speechless), "its message cannot be shown"),
-        (raising(Leaving), "raised Leaving in step of its episode 1"),
+        (raising(Leaving), "raised Leaving in step of its episode 1, after 0 steps on action 0: (its message"),
         (raising(SystemExit), "raised SystemExit in step"),
         (raising(asyncio.CancelledError), "raised CancelledError in step"),
         (giving(observation={"a": np.zeros(3), "b": B}), "observation['a']: expected shape (2,), got shape (3,)"),
