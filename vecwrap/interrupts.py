@@ -16,7 +16,7 @@ from threading import get_ident, main_thread
 from types import FrameType
 from typing import Any, ClassVar
 
-__all__ = ["Interrupts", "is_interrupt"]
+__all__ = ["Interrupts", "close_lost", "is_interrupt"]
 
 SIGINT = int(signal.SIGINT)
 MAIN = main_thread().ident
@@ -128,6 +128,15 @@ class _Gate:
 def is_interrupt(error: BaseException) -> bool:
     """Whether the program's handler of SIGINT has raised this, as far as a gate stood before it; else by its type."""
     return isinstance(error, KeyboardInterrupt) or hasattr(error, _MARK)
+
+
+def close_lost(one: Any) -> None:
+    """Close what is given up, whatever it says; what the program's own handler says meanwhile is raised."""
+    try:
+        one.close()
+    except (Exception, SystemExit) as error:
+        if is_interrupt(error):
+            raise
 
 
 def _begin_anew() -> None:

@@ -25,6 +25,7 @@ from vecwrap.env_state import env_state, load_env_state
 from vecwrap.errors import RemoteTraceback, text_of
 from vecwrap.failure import Failure
 from vecwrap.infos import own_copy
+from vecwrap.interrupts import close_lost
 from vecwrap.schedule import Schedule
 from vecwrap.slots import Slots
 from vecwrap.tap import Tap, float_reward
@@ -337,8 +338,7 @@ class SubEnv:
     def _be_new(self, attributes: dict[str, Any]) -> None:
         """Have an environment that nobody has reset yet: where ours has run, a reset would not bring it back there."""
         if not self._is_new:
-            with contextlib.suppress(Exception, SystemExit):
-                self.env.close()
+            close_lost(self.env)
             self._make_env()
         for name, value in attributes.items():
             self.set_attr(name, value)

@@ -74,6 +74,16 @@ class Pressed(gymnasium.Env):
         return 7
 
 
+class Kept(Pressed):
+    """One whose state can be kept."""
+
+    def state_dict(self):
+        return {"came": self.came}
+
+    def load_state_dict(self, state):
+        self.came = state["came"]
+
+
 class Quiet(Pressed):
     """One in which nothing is pressed."""
 
@@ -119,6 +129,20 @@ def test_what_a_handler_raises_while_something_is_made_anew_is_no_failure_of_tha
             env.step([0, FAIL])
         monkeypatch.setattr(Pressed, "press_in", "")
         assert env.step_wait()[4]["restarted"].tolist() == [0, 1]
+
+
+@HANDLERS
+def test_what_a_handler_raises_while_one_is_made_anew_by_a_load_is_raised(handler, kind, monkeypatch):
+    with vecwrap.build(Kept, n=2, backend="dummy", on_failure="restart", autoreset="disabled") as env:
+        env.reset()
+        env.step([0, FAIL])
+        state = env.state_dict()  # one of them is as new
+        env.reset()
+        signal.signal(signal.SIGINT, handler)
+        monkeypatch.setattr(Kept, "press_in", "close")
+        with pytest.raises(kind):
+            env.load_state_dict(state)
+        monkeypatch.setattr(Kept, "press_in", "")
 
 
 @HANDLERS

@@ -13,7 +13,7 @@ import numpy as np
 from vecwrap.backends.description import Description
 from vecwrap.contract import Autoreset, Frames
 from vecwrap.failure import Failure, make_failure
-from vecwrap.interrupts import Interrupts, is_interrupt
+from vecwrap.interrupts import Interrupts, close_lost, is_interrupt
 from vecwrap.slots import Slots
 from vecwrap.sub_env import SubEnv, Takeover
 
@@ -175,22 +175,13 @@ class LocalRows:
         failures = []
         for i, takeover in takeovers.items():
             try:
-                self._close_lost(self._sub_envs[i])
+                close_lost(self._sub_envs[i])
                 self._sub_envs[i] = self._sub_envs[i].made_anew(takeover)
             except (Exception, SystemExit) as error:
                 if is_interrupt(error):
                     raise
                 failures.append(make_failure(i, error))
         return failures
-
-    @staticmethod
-    def _close_lost(sub_env: SubEnv) -> None:
-        """Close it, whatever it says, but for what the program's handler of SIGINT says meanwhile."""
-        try:
-            sub_env.close()
-        except (Exception, SystemExit) as error:
-            if is_interrupt(error):
-                raise
 
     def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         """Ask for a method of ``SubEnv`` of each, with its arguments."""
