@@ -38,8 +38,7 @@ class Seed:
         envs: (m,) int64, whose episode it was, counted from 0 in the order of the files and their indices.
         total_steps: of all episodes, lost ones too.
         lost: how many episodes were left out because their sub-environment was lost.
-        not_finite: how many, because their score is no finite number, or one beyond 1e150, which nothing can be reckoned
-            with.
+        not_finite: how many, because their score is no finite number, or one beyond 1e150, too large to reckon with.
         unreadable: how many lines are no episode.
     """
 
