@@ -2,12 +2,18 @@
 
 import ast
 import os
+import socket
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
+from gymnasium import Env
+from gymnasium.spaces import Box, Discrete
+
+import vecwrap
 
 ROOT = Path(__file__).parents[1]
 
@@ -158,3 +164,47 @@ def test_what_travels_to_a_worker():
     """)
     expected = ([None, None, "1", "7"], 13, True, True, "a-path-of-the-parent's", True)
     assert python("-c", code) == f"{expected}\n3\n"
+
+
+class Downloads(Env):
+    """Sets a default timeout in its process, as libraries do that download something; its infos are large."""
+
+    observation_space = Box(0, 1, (2,), np.float32)
+    action_space = Discrete(2)
+
+    def __init__(self):
+        socket.setdefaulttimeout(10)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.ones(2, np.float32), 1.0, False, False, {"text": "a" * 3_000_000}
+
+
+@pytest.fixture
+def default_timeout():
+    before = socket.getdefaulttimeout()
+    yield
+    socket.setdefaulttimeout(before)
+
+
+@pytest.mark.usefixtures("default_timeout")
+@pytest.mark.parametrize("method", [None, "spawn", "forkserver", "fork"])
+@pytest.mark.parametrize("backend", ["subprocess", "shmem"])
+def test_sockets_with_a_default_timeout(backend, method):
+    socket.setdefaulttimeout(30)
+    with vecwrap.build("CartPole-v1", n=2, workers=2, backend=backend, start_method=method) as env:
+        env.reset(seed=1)
+        assert env.step([0, 1])[1].tolist() == [1.0, 1.0]
+
+
+@pytest.mark.usefixtures("default_timeout")
+@pytest.mark.parametrize("backend", ["subprocess", "shmem"])
+@pytest.mark.parametrize("method", [None, "fork"])
+def test_a_default_timeout_that_an_environment_sets(backend, method):
+    with vecwrap.build(Downloads, n=2, workers=2, backend=backend, start_method=method) as env:
+        env.reset(seed=1)
+        infos = env.step([0, 1])[4]
+    assert [len(text) for text in infos["text"]] == [3_000_000] * 2

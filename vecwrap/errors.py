@@ -23,7 +23,9 @@ __all__ = [
     "SubEnvError",
     "VecwrapError",
     "did_you_mean",
+    "kind_of",
     "text_of",
+    "traceback_of",
 ]
 
 
@@ -194,7 +196,7 @@ class SubEnvError(VecwrapError, RuntimeError):
         """Let it leave a process, a pool's for instance; of what the environment raised, the traceback as text."""
         cause = self.__cause__
         if cause is not None and not isinstance(cause, RemoteTraceback):
-            cause = RemoteTraceback("".join(traceback.format_exception(cause)))
+            cause = RemoteTraceback(traceback_of(cause))
         return type(self).__new__, (type(self), *self.args), {**vars(self), "__cause__": cause}
 
 
@@ -228,6 +230,21 @@ def text_of(error: BaseException) -> str:
         return str(error).encode(errors="backslashreplace").decode()
     except (Exception, SystemExit):  # an exception of the user's own may fail even here
         return "(its message cannot be shown)"
+
+
+def kind_of(error: BaseException) -> str:
+    """Give the name of an exception's class, whatever a class of that class makes of names."""
+    name: str = type.__dict__["__name__"].__get__(type(error))
+    return name
+
+
+def traceback_of(error: BaseException) -> str:
+    """Format an exception with its traceback; where the exception's own attributes prevent that, what is left of it."""
+    try:
+        return "".join(traceback.format_exception(error))
+    except (Exception, SystemExit):  # it may fail where its notes, its causes or its members are looked up
+        frames = traceback.format_tb(BaseException.__dict__["__traceback__"].__get__(error))
+        return "".join(["Traceback (most recent call last):\n", *frames, f"{kind_of(error)}: {text_of(error)}\n"])
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import traceback
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from vecwrap.errors import RemoteTraceback, SubEnvError, text_of
+from vecwrap.errors import RemoteTraceback, SubEnvError, kind_of, text_of, traceback_of
 
 __all__ = ["Failure", "make_failure"]
 
@@ -60,5 +59,4 @@ class Failure:
 
 def make_failure(index: int, error: BaseException) -> Failure:
     """Say that a factory raised."""
-    text = "".join(traceback.format_exception(error))
-    return Failure(index, None, 0, 0, None, "make", type(error).__name__, text_of(error), text, cause=error)
+    return Failure(index, None, 0, 0, None, "make", kind_of(error), text_of(error), traceback_of(error), cause=error)

@@ -21,6 +21,7 @@ __all__ = ["Interrupts", "close_lost", "is_interrupt"]
 SIGINT = int(signal.SIGINT)
 MAIN = main_thread().ident
 _MARK = "_raised_by_the_handler_of_SIGINT"
+_attributes = BaseException.__dict__["__dict__"].__get__  # an exception's own, whatever its class makes of lookups
 
 _open: weakref.WeakSet[Interrupts] = weakref.WeakSet()
 _holding: list[Interrupts] = []  # one, or one within another's; the main thread alone changes it
@@ -121,13 +122,13 @@ class _Gate:
         try:
             handler(number, frame)
         except BaseException as error:
-            setattr(error, _MARK, True)
+            _attributes(error)[_MARK] = True
             raise
 
 
 def is_interrupt(error: BaseException) -> bool:
     """Whether the program's handler of SIGINT has raised this, as far as a gate stood before it; else by its type."""
-    return isinstance(error, KeyboardInterrupt) or hasattr(error, _MARK)
+    return issubclass(type(error), KeyboardInterrupt) or _MARK in _attributes(error)
 
 
 def close_lost(one: Any) -> None:

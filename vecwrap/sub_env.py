@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import pickle
-import traceback
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ import numpy as np
 from vecwrap.batch import row as row_of
 from vecwrap.contract import Autoreset, Frames
 from vecwrap.env_state import env_state, load_env_state
-from vecwrap.errors import RemoteTraceback, text_of
+from vecwrap.errors import RemoteTraceback, kind_of, text_of, traceback_of
 from vecwrap.failure import Failure
 from vecwrap.infos import own_copy
 from vecwrap.interrupts import close_lost
@@ -318,9 +317,9 @@ class SubEnv:
             step=self._steps,
             action=action,
             during=during,
-            kind=type(error).__name__,
+            kind=kind_of(error),
             message=text_of(error),
-            traceback="".join(traceback.format_exception(error)),
+            traceback=traceback_of(error),
             stepped=during == "step" and self._autoresetting,
             cause=error,
         )
@@ -419,7 +418,7 @@ class SubEnv:
         try:
             return self.render()
         except Exception as error:
-            return RemoteTraceback("".join(traceback.format_exception(error)))
+            return RemoteTraceback(traceback_of(error))
 
     def _step_after_end(self) -> None:
         if self._mode is Autoreset.NEXT_STEP:

@@ -151,6 +151,37 @@ class Leaving(Exception):
         sys.exit(3)
 
 
+class Forwarding(Exception):
+    """Hands on what it does not have itself; the traceback module asks it for notes."""
+
+    def __init__(self):
+        super().__init__("no such level")
+        self.details = {"level": 3}
+
+    def __getattr__(self, name):
+        return self.details[name]
+
+
+class Secretive(Exception):
+    def __getattribute__(self, name):
+        raise RuntimeError(name)
+
+
+class Nameless(type):
+    @property
+    def __name__(cls):
+        raise RuntimeError("no name")
+
+
+class OfNoName(Exception, metaclass=Nameless):
+    pass
+
+
+def misplaced():
+    """A SyntaxError whose text is none, which the traceback module cannot show."""
+    return SyntaxError("bad level", ("level.txt", 1, 3, 17))
+
+
 def raising(error):
     class Raises(Faulty):
         def step(self, action):
@@ -205,6 +236,48 @@ def test_it_is_an_error_that_names_the_sub_environment(backend, make, words):
         assert words in str(caught.value)
         assert caught.value.others[4]["env_id"].tolist() == [0, 2]
         env.reset(seed=1)
+
+
+def told(asked):
+    """Give the SubEnvError that something raises; pytest could not show the others that are raised here."""
+    try:
+        asked()
+    except BaseException as error:
+        return str(error) if type(error) is SubEnvError else ""
+    return ""
+
+
+@pytest.mark.usefixtures("quick_workers")
+@pytest.mark.parametrize("backend", ALL)
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (Forwarding, "raised Forwarding in {}: no such level"),
+        (Secretive, "raised Secretive in {}: "),
+        (OfNoName, "raised OfNoName in {}: "),
+        (misplaced, "raised SyntaxError in {}: bad level"),
+    ],
+    ids=["of no members", "of no attributes", "of no name", "of no text"],
+)
+def test_an_exception_that_no_traceback_can_be_made_of_takes_its_own_row_alone(backend, error, words):
+    class Raises(Faulty):
+        def step(self, action):
+            raise error()
+
+        def shout(self):
+            raise error()
+
+    def unmakeable():
+        raise error()
+
+    with backend([Faulty, Raises, Faulty]) as env:
+        env.reset(seed=1)
+        place = "step of its episode 1, after 0 steps on action 0"
+        assert words.format(place) in told(lambda: env.step([0, 0, 0]))
+        env.reset(seed=1)
+        place = "call of its episode 2, after 0 steps"
+        assert words.format(place) in told(lambda: env.call("shout", indices=[1]))
+    assert words.format("make") in told(lambda: backend([Faulty, unmakeable]))
 
 
 class Stubborn(Faulty):

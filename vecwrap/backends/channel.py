@@ -146,6 +146,7 @@ def receive_descriptor(connection: Connection) -> int:
         EOFError: the other end is gone.
     """
     with socket.socket(fileno=connection.fileno()) as end:
+        end.setblocking(True)  # of the connection itself, which a default timeout would have made non-blocking here
         try:
             data, descriptors, _, _ = socket.recv_fds(end, 1, 1)
         finally:

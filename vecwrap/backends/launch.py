@@ -142,6 +142,7 @@ def start_worker(method: str, *, daemon: bool) -> tuple[WorkerProcess, Channel, 
             opened.callback(channel.close)
             _channels.add(channel)
             with worker_end:
+                worker_end.setblocking(True)  # for whoever inherits it: a default timeout would have changed that
                 if method == "fresh":
                     process: WorkerProcess = _FreshProcess(_popen(worker_end, words))
                     channel.send(_pickled_path())
