@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -661,3 +662,50 @@ def test_no_process_and_no_warning_is_left_behind(tmp_path):
         env.close()
     assert not [child for child in psutil.Process().children() if "ffmpeg" in child.name()]
     assert story(env.paths[0]) == episode(0)[:2]
+
+
+@pytest.fixture
+def copy_of_this_process():
+    """Fork, by calling it: a copy that holds on to whatever it was given until it is ended, after half a minute."""
+    copies = []
+
+    def fork():
+        pid = os.fork()
+        if not pid:
+            signal.alarm(30)
+            while True:
+                signal.pause()
+        copies.append(pid)
+        return pid
+
+    yield fork
+    for pid in copies:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_copy_of_the_process_holds_no_video_up(tmp_path, copy_of_this_process):
+    with Video(DummyBackend(make(n=2)), dir=tmp_path, every=1) as env:
+        env.reset(seed=1)
+        env.step([0, 0])
+        pid = copy_of_this_process()
+        play(env, 10)  # some episodes end
+        paths = env.paths
+    assert os.waitpid(pid, os.WNOHANG) == (0, 0)  # nobody has waited for its end
+    assert len(paths) > 2
+    assert all(len(frames_of(path)) == count_frames(path) > 1 for path in paths)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_worker_that_is_made_anew_by_a_fork_holds_no_video_up(tmp_path):
+    settings = {"backend": "subprocess", "workers": 2, "start_method": "fork", "on_failure": "restart"}
+    with vecwrap.build(make(n=2), wrappers=[{"video": {"dir": str(tmp_path), "every": 1}}], **settings) as env:
+        env.reset(seed=1)
+        env.step([0, 0])
+        os.kill(env.health().workers[1].pid, signal.SIGKILL)
+        watch = threading.Timer(30, lambda: [os.kill(one.pid, signal.SIGKILL) for one in env.health().workers])
+        watch.start()
+        play(env, 10)
+        assert env.health().restarts.tolist() == [0, 1]  # and nobody had to end one so that it went on
+        watch.cancel()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import struct
-import warnings
+import subprocess
+import weakref
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +23,7 @@ __all__ = ["VideoFile", "check_ffmpeg", "count_frames"]
 # A fragment a second, each of them whole by itself: whatever ends the writing, all but the last of them can be played.
 _FRAGMENTS = ["-movflags", "frag_keyframe+empty_moov+default_base_moof", "-flush_packets", "1"]
 _ENCODER = ["-preset", "veryfast", "-crf", "18", "-threads", "1", "-bf", "0"]
+_open: weakref.WeakSet[VideoFile] = weakref.WeakSet()
 
 
 def check_ffmpeg() -> None:
@@ -60,27 +64,28 @@ class VideoFile:
     """
 
     def __init__(self, path: Path, fps: float, first: NDArray[np.uint8]) -> None:
-        import imageio.v2
+        import imageio_ffmpeg
 
         self.path = path
         self.frames = 0
+        self.closed = False
         height, width = first.shape[:2]
         self.size = width + width % 2, height + height % 2
         path.open("wb").close()  # says at once, and in words, where that cannot be done
-        with warnings.catch_warnings():  # ffmpeg is started by a fork that executes it at once, in a group of its own
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self._writer: Any = imageio.v2.get_writer(
-                path,
-                format="FFMPEG",
-                mode="I",
-                fps=fps,
-                codec="libx264",
-                pixelformat="yuv420p",
-                macro_block_size=1,
-                ffmpeg_log_level="error",
-                output_params=[*_ENCODER, "-g", str(max(1, round(fps))), *_FRAGMENTS],
-            )
-            self.append(first)
+        rate = str(Fraction(fps).limit_denominator())
+        frames = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", "{}x{}".format(*self.size), "-r", rate, "-i", "-"]
+        video = ["-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", *_ENCODER, "-g", str(max(1, round(fps))), *_FRAGMENTS]
+        self._ffmpeg = subprocess.Popen(
+            [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-v", "error", *frames, *video, str(path.absolute())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            bufsize=0,  # so that a forked copy holds nothing that it could write
+            process_group=0,  # Ctrl-C is not for it
+        )
+        assert self._ffmpeg.stdin is not None
+        self._pipe = self._ffmpeg.stdin
+        _open.add(self)
+        self.append(first)
 
     def append(self, frame: NDArray[np.uint8]) -> None:
         """Write a frame, (height, width, 3) uint8.
@@ -88,14 +93,22 @@ class VideoFile:
         Raises:
             OSError: it cannot be written any more.
         """
+        if self._pipe.closed:
+            raise self._refusal("it was interrupted")
+        rest = memoryview(np.ascontiguousarray(self._padded(frame))).cast("B")
         try:
-            self._writer.append_data(self._padded(frame))
-        except (OSError, StopIteration) as error:  # StopIteration: ffmpeg was ended within an earlier frame, by Ctrl-C
-            reason = str(error).splitlines()[0] if str(error) else "it was interrupted"
-            raise OSError(
-                f"{seen_from_here(self.path)}: ffmpeg takes no more frames ({reason}). Is the disk full?"
-            ) from None
+            while rest:
+                rest = rest[self._pipe.write(rest) :]
+        except OSError as error:
+            raise self._refusal(str(error)) from None
+        except BaseException:  # an interrupt: half a frame has gone, and nothing can follow it
+            self._ffmpeg.kill()
+            self._pipe.close()
+            raise
         self.frames += 1
+
+    def _refusal(self, reason: str) -> OSError:
+        return OSError(f"{seen_from_here(self.path)}: ffmpeg takes no more frames ({reason}). Is the disk full?")
 
     def close(self) -> None:
         """Finish the file.
@@ -103,13 +116,34 @@ class VideoFile:
         Raises:
             OSError: not all that was written arrived in it.
         """
-        if self._writer.closed:
+        if self.closed:
             return
-        self._writer.close()
+        self.closed = True
+        self._end()
         arrived = count_frames(self.path)
         if arrived != self.frames:
             expected, self.frames = self.frames, arrived
             raise OSError(f"{seen_from_here(self.path)}: {arrived} of {expected} frames arrived. Is the disk full?")
+
+    def _end(self) -> None:
+        """Let ffmpeg write what it has; it ends with its input."""
+        try:
+            self._pipe.close()
+            self._ffmpeg.wait()
+        except BaseException:
+            self._ffmpeg.kill()
+            self._ffmpeg.wait()
+            raise
+
+    def _leave(self) -> None:
+        """Leave the file to the process that this one is a copy of: ffmpeg waits until nobody holds its input open."""
+        self.closed = True
+        self._pipe.close()
+        self._ffmpeg.returncode = 0  # it is no child of this process
+
+    def __del__(self) -> None:
+        if hasattr(self, "_pipe") and not self.closed:
+            self._end()
 
     def _padded(self, frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
         width, height = self.size
@@ -156,3 +190,11 @@ def _boxes(file: BinaryIO, begin: int, end: int) -> Iterator[tuple[bytes, int, i
             return
         yield name, begin + 8, begin + length
         begin += length
+
+
+def _leave_all() -> None:
+    for file in list(_open):
+        file._leave()
+
+
+os.register_at_fork(after_in_child=_leave_all)
