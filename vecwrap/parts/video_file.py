@@ -95,7 +95,7 @@ class VideoFile:
         """
         if self._pipe.closed:
             raise self._refusal("it was interrupted")
-        rest = memoryview(np.ascontiguousarray(self._padded(frame))).cast("B")
+        rest = np.ascontiguousarray(self._padded(frame)).data.cast("B")
         try:
             while rest:
                 rest = rest[self._pipe.write(rest) :]
