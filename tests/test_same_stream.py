@@ -1,5 +1,6 @@
 """Law 1 on real environments: the three backends, any number of workers, every mode, layers included, bit for bit."""
 
+import threading
 from functools import partial
 
 import ale_py
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import TimeLimit
 
+import vecwrap
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
@@ -138,3 +140,36 @@ def test_the_comparison_is_of_what_it_says():
 
         with DummyBackend([toy()] * 2) as one, Differs([toy()] * 2) as other, pytest.raises(AssertionError):
             drive(Lockstep(one, other), 60)
+
+
+class Levels(gymnasium.Env):
+    """Adds to the list of levels that it was made with, and shows how many there are."""
+
+    observation_space = gymnasium.spaces.Box(0, 100, (1,), np.float64)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, levels, lock=None):
+        self.levels, self.lock = levels, lock
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.levels.append(len(self.levels))
+        return np.array([float(len(self.levels))]), {}
+
+    def step(self, action):
+        return np.array([float(len(self.levels))]), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("backend", ["dummy", {"name": "subprocess", "workers": 2}, {"name": "shmem", "workers": 2}])
+def test_what_a_callable_is_given_is_each_sub_environments_own(backend):
+    given = [7]
+    with vecwrap.build(Levels, n=4, backend=backend, env_kwargs={"levels": given}) as env:
+        assert env.reset(seed=1)[0].tolist() == [[2.0]] * 4
+        assert env.reset()[0].tolist() == [[3.0]] * 4
+    assert given == [7]
+
+
+def test_what_cannot_be_copied_is_given_as_it_is():
+    lock = threading.Lock()
+    with vecwrap.build(Levels, n=2, backend="dummy", env_kwargs={"levels": [], "lock": lock}) as env:
+        assert env.get_attr("lock") == (lock, lock)

@@ -22,6 +22,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, find_highest_version, load_env_creator, parse_env_id, registry
 
 from vecwrap.errors import PlanError, SpecError, VecwrapError, did_you_mean
+from vecwrap.infos import own_copy
 from vecwrap.signatures import Signature
 from vecwrap.source import Source
 from vecwrap.values import Settings, callable_name, copied, shown
@@ -85,6 +86,13 @@ class MakeEnvironment:
 
     def __str__(self) -> str:
         return self.env_spec.id
+
+
+class _MakeByCalling(functools.partial[Any]):
+    """A callable with its arguments, of which each environment gets copies: what one changes, no other one sees."""
+
+    def __call__(self) -> Any:
+        return self.func(**{name: own_copy(value) for name, value in self.keywords.items()})
 
 
 def no_frames(name: str, got: str) -> str:
@@ -400,7 +408,7 @@ def _with_kwargs(make: Callable[..., Any], kwargs: Mapping[str, Any], source: So
     try:
         parameters = inspect.signature(make).parameters.values()
     except (TypeError, ValueError):
-        return functools.partial(make, **kwargs) if kwargs else make
+        return _MakeByCalling(make, **kwargs) if kwargs else make
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     needed = [
         p.name
@@ -420,7 +428,7 @@ def _with_kwargs(make: Callable[..., Any], kwargs: Mapping[str, Any], source: So
                 raise PlanError(
                     f"{source}: {called} does not take {name}, so {what} has nowhere to go.{did_you_mean(name, names)}"
                 )
-    return functools.partial(make, **kwargs) if kwargs else make
+    return _MakeByCalling(make, **kwargs) if kwargs else make
 
 
 # -- what cannot travel -----------------------------------------------------------------------------------------------
