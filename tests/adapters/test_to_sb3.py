@@ -534,3 +534,32 @@ def test_what_an_algorithm_cannot_use_gets_sb3s_own_error():
     with pytest.raises(NotImplementedError, match="Nested observation spaces are not supported"):
         SAC("MultiInputPolicy", venv)
     venv.close()
+
+
+class Levers(gymnasium.Env):
+    """Pays for each lever that is pulled, and tells what it was given."""
+
+    observation_space = spaces.Box(0, 99, (3,))
+    action_space = spaces.MultiBinary(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.float32(action * self.steps), float(action.sum()), False, self.steps == 9, {"pulled": action.tolist()}
+
+
+def test_a_policy_over_several_bits_learns_what_it_learns_on_sb3s_own():
+    learnt = []
+    for venv in (DummyVecEnv([Levers] * 2), vecwrap.to_sb3(vecwrap.build(Levers, n=2, backend="dummy"))):
+        model = PPO("MlpPolicy", venv, seed=3, n_steps=16, batch_size=16, device="cpu").learn(64)
+        learnt.append({name: value.numpy().tolist() for name, value in model.policy.state_dict().items()})
+        venv.reset()
+        infos = venv.step(np.array([[1, 0, 1], [0, 1, 0]], np.float32))[3]
+        assert [info["pulled"] for info in infos] == [[1, 0, 1], [0, 1, 0]]
+    assert learnt[0] == learnt[1]
+    with pytest.raises(ArgumentError, match=r"actions: expected zeros and ones for MultiBinary\(3\), got \[\[0.5"):
+        venv.step(np.full((2, 3), 0.5, np.float32))

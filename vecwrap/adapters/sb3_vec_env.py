@@ -67,7 +67,18 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def step_async(self, actions: Array) -> None:
         """Send the actions off."""
+        if isinstance(self.action_space, spaces.MultiBinary):
+            actions = self._bits(actions)
         self.vecwrap_env.step_async(actions)
+
+    def _bits(self, actions: Array) -> Array:
+        """What SB3's policies say of several bits are zeros and ones of float32."""
+        actions = np.asarray(actions)
+        if actions.dtype.kind != "f":
+            return actions
+        if not np.isin(actions, (0, 1)).all():
+            raise ArgumentError(f"actions: expected zeros and ones for {self.action_space}, got {actions.tolist()}")
+        return actions.astype(self.action_space.dtype)
 
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         """Wait for what ``step_async`` sent off.
