@@ -1,6 +1,7 @@
 """Our side: nothing is timed whose stream is not dummy's, and files of the user's stay as they are."""
 
 import itertools
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -148,6 +149,32 @@ def test_files_of_the_pipeline_go_elsewhere(tmp_path, monkeypatch):
     moved = plan(into(spec, tmp_path / "elsewhere"))
     assert moved.pipeline.hash == plan(spec).pipeline.hash
     assert all(str(tmp_path / "elsewhere") in str(layer.bound.kwargs["dir"]) for layer in moved.layers[1:])
+
+
+class Log(gymnasium.Wrapper):
+    """Writes a line for each reset into a file of its folder."""
+
+    path_parameters = ("dir",)
+
+    def __init__(self, env, dir):
+        super().__init__(env)
+        self.dir = Path(dir)
+
+    def reset(self, **kwargs):
+        self.dir.mkdir(parents=True, exist_ok=True)
+        with (self.dir / "log.txt").open("a") as file:
+            file.write("reset\n")
+        return super().reset(**kwargs)
+
+
+def test_peers_and_loops_write_elsewhere_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pytest.importorskip("stable_baselines3")
+    spec = BASE.override(wrappers=[{f"{__name__}:Log": {"dir": "logs"}}, {"monitor": {"dir": "runs/mine"}}])
+    rows = compare_pipeline(spec, ["sb3"], 1, 0.01).measurements
+    assert {row.side for row in rows} >= {"ours", "peer"}
+    assert not [(row.name, row.missing) for row in rows if row.missing]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_parent_share_is_tried_off_and_on_where_the_backend_has_it():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from vecwrap.bench.contender import Contender
-from vecwrap.bench.ours import at_once, built, ideal, in_step, one_process, share_variants
+from vecwrap.bench.ours import at_once, built, ideal, in_step, into, one_process, share_variants
 from vecwrap.bench.peers import peer_contenders
 from vecwrap.bench.results import WorkResult
 from vecwrap.bench.rounds import measure_rounds
@@ -71,16 +73,18 @@ def compare_pipeline(
     Raises:
         VecwrapError: it cannot be built, or fails; or its stream is not reproducible.
     """
-    planned = plan(spec)
     refuse_asked_for_resets(spec)
-    contenders = [*our_contenders(spec), *references(spec)]
-    for peer in peers:
-        contenders += peer_contenders(peer, planned)
+    contenders = our_contenders(spec)
     how = (
         "One set of environments, seeds and actions for all; layers of the sub-environments are the same on both "
         "sides, unless a peer has its own, which its row says."
     )
-    measured = measure_rounds(contenders, rounds, seconds, say=say)
+    with tempfile.TemporaryDirectory(prefix="vecwrap-bench-") as folder:
+        elsewhere = into(spec, Path(folder))
+        contenders += references(elsewhere)
+        for peer in peers:
+            contenders += peer_contenders(peer, plan(elsewhere))
+        measured = measure_rounds(contenders, rounds, seconds, say=say)
     return WorkResult("pipeline", str(spec), how, measured)
 
 
