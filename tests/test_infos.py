@@ -49,6 +49,8 @@ def test_infos_with_mixed_types_are_promoted_over_the_batch():
     assert columns([{"x": np.float32(1.5)}, {"x": np.float64(0.1)}])["x"].tolist() == [1.5, 0.1]
     assert columns([{"x": 1}, {"x": "one"}])["x"].tolist() == [1, "one"]
     assert columns([{"x": 2**80}, {"x": 1}])["x"].tolist() == [2**80, 1]
+    assert columns([{"x": 2**63}, {"x": 2**62 + 1}, {"x": -1}])["x"].tolist() == [2**63, 2**62 + 1, -1]
+    assert columns([{"x": 2**63}, {"x": 2**63 + 1}])["x"].dtype == np.uint64
 
 
 def test_an_absent_value_is_zero_or_none():

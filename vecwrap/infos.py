@@ -56,7 +56,8 @@ def columns(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Turn m infos into columns; each key has a mask ``_key`` of the rows that have it.
 
     A column is a pure function of these rows' values: numbers give NumPy's ``result_type`` over the rows present (so 1
-    beside 2.7 stays 2.7), equal-shaped arrays are stacked, dicts are columns again, and all else is an object array.
+    beside 2.7 stays 2.7), equal-shaped arrays are stacked, dicts are columns again, and all else is an object array; so
+    are whole numbers that no dtype holds together, as 1 beside 2**63.
     Where a row lacks the key, a number is 0 and an object None.
 
     >>> columns([{"lives": 3}, {}])
@@ -109,7 +110,10 @@ def _common_form(values: list[Any]) -> tuple[np.dtype[Any] | None, tuple[int, ..
         shapes.add(array.shape)
     if len(shapes) != 1:
         return None, ()
-    return np.result_type(*dtypes), shapes.pop()
+    common = np.result_type(*dtypes)
+    if common.kind in "fc" and all(dtype.kind in "biu" for dtype in dtypes):  # int64 beside uint64: it would round them
+        return None, ()
+    return common, shapes.pop()
 
 
 def row_of(infos: dict[str, Any], i: int) -> dict[str, Any]:
