@@ -9,6 +9,7 @@ import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.error import NoAsyncCallError
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from tests.toys import Counter, counter
 from vecwrap import batch as batches
@@ -339,3 +340,18 @@ def test_close_tells_async_whether_to_ask():
     engine = Closed([cartpole])
     NativeBackend(engine).close(timeout=3, terminate=True)
     assert engine.closed_with == {"timeout": 3, "terminate": True}
+
+
+@pytest.mark.parametrize("around", [lambda engine: engine, RecordEpisodeStatistics])
+def test_an_engine_under_gymnasiums_own_wrapper_is_booked_as_it_is_itself(around):
+    engine = around(AsyncVectorEnv([partial(gymnasium.make, "CartPole-v1", max_episode_steps=5)], shared_memory=False))
+    with FrameStack(Monitor(NativeBackend(engine), stats_key="game"), 2) as env:
+        env.reset(seed=1)
+        for _ in range(5):
+            env.step([0])
+        env.reset(seed=1)  # overtakes the autoreset, which Async does all the same
+        observations, *_ = env.step([0])
+        assert not observations[0, 0].any()
+        for _ in range(5):
+            *_, infos = env.step([0])
+        assert infos["game"]["l"].tolist() == [5]

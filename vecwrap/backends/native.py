@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
 
 from vecwrap import batch as batches
 from vecwrap.backends.base import Backend, Factory
@@ -72,8 +72,9 @@ class NativeBackend(Backend):
         self._over: BoolArray = np.zeros(vector_env.num_envs, dtype=np.bool_)
         mode = _mode_of(vector_env, autoreset)
         # Gymnasium's Async forgets to take back an autoreset that a reset has overtaken, unless it shares memory.
+        inner = _unwrapped(vector_env)
         self._resets_again = (
-            isinstance(vector_env, AsyncVectorEnv) and not vector_env.shared_memory and mode is Autoreset.NEXT_STEP
+            isinstance(inner, AsyncVectorEnv) and not inner.shared_memory and mode is Autoreset.NEXT_STEP
         )
         factories: list[Factory] = [_made_already] * vector_env.num_envs
         super().__init__(factories, autoreset=mode, seed=seed)
@@ -293,7 +294,7 @@ class NativeBackend(Backend):
         if method == "has_attr":
             name, args, kwargs = "has_wrapper_attr", (name,), {}
         else:
-            if isinstance(engine, AsyncVectorEnv):
+            if isinstance(_unwrapped(engine), AsyncVectorEnv):
                 _refuse_missing(engine, name)
             _, args, kwargs = arguments[0] if method == "call" else (name, (), {})
         answers = function(name, *args, **kwargs)
@@ -314,7 +315,14 @@ def _itself(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
     return env
 
 
-def _refuse_missing(engine: AsyncVectorEnv, name: str) -> None:
+def _unwrapped(engine: Any) -> Any:
+    """The engine itself, under Gymnasium's own wrappers of vectors."""
+    while isinstance(engine, VectorWrapper):
+        engine = engine.env
+    return engine
+
+
+def _refuse_missing(engine: Any, name: str) -> None:
     """Raise AttributeError here, for Gymnasium ends the worker of a sub-environment that raises."""
     lacking = [i for i, has in enumerate(engine.call("has_wrapper_attr", name)) if not has]
     if lacking:
