@@ -107,6 +107,13 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
     )
 
 
+@pytest.mark.parametrize("name", ["n", "seed", "batch_size", "start_index"])
+@pytest.mark.parametrize("value", [np.array([3]), np.array([2, 3]), np.array(2.0)])
+def test_an_array_is_no_whole_number(name: str, value: Any) -> None:
+    arguments = {"n": 2, "backend": "dummy", name: value}
+    assert message_of(SpecError, "CartPole-v1", **arguments).startswith(f"{name}: expected int, got ")
+
+
 # -- files ------------------------------------------------------------------------------------------------------------
 
 

@@ -86,9 +86,12 @@ def _write_env(env: EnvTarget) -> str:
 
 
 def _read_integer(value: Any, source: Source) -> int:
-    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
+    if isinstance(value, (bool, np.bool_)):
         fail(source, f"expected int, got {shown(value)}")
-    number = operator.index(value)
+    try:
+        number = operator.index(value)
+    except TypeError:  # no number, or an array of several
+        fail(source, f"expected int, got {shown(value)}")
     return number if number.bit_length() <= MAX_BITS else fail(source, f"expected int, got {shown(number)}")
 
 

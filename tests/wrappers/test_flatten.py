@@ -1,6 +1,7 @@
 """Observations as one vector each."""
 
 from copy import deepcopy
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -13,6 +14,7 @@ from tests.calls import MODES, OPERATIONS, check_each_alone, operations
 from tests.streams import ToyEnv
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.errors import PlanError
+from vecwrap.parts.flattening import flat
 from vecwrap.testing import SPACES
 from vecwrap.testing import ToyEnv as AnyEnv
 from vecwrap.wrappers.flatten import Flatten
@@ -76,3 +78,13 @@ def test_a_space_without_a_flat_form_is_refused(name):
         pytest.raises(PlanError, match="flatten: expected observations wi"),
     ):
         Flatten(env)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint8, np.uint16, np.uint32])
+@pytest.mark.parametrize("form", [partial(spaces.Discrete, 3), partial(spaces.MultiDiscrete, [2, 3])])
+def test_whole_numbers_of_every_dtype_are_flat_as_gymnasium_has_them(form, dtype):
+    space = form(dtype=dtype)
+    observations = [space.sample() for _ in range(9)]
+    got = flat(space, np.array(observations, dtype))
+    np.testing.assert_array_equal(got, [spaces.utils.flatten(space, one) for one in observations])
+    assert got.dtype == dtype

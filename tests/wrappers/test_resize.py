@@ -1,6 +1,7 @@
 """Resized images, against OpenCV by hand, Stable-Baselines3's and Gymnasium's."""
 
 import cv2
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -76,3 +77,24 @@ def test_a_space_that_it_cannot_serve_is_refused(space):
 def test_a_size_below_1_is_refused(size, name):
     with pytest.raises(PlanError, match=f"^resize: {name}: expected 1 or more pixels, got 0$"):
         Resize(Game(frames=FRAMES), *size)
+
+
+class White(gymnasium.Env):
+    """Every pixel is as bright as can be."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, height, width, high):
+        self.observation_space = spaces.Box(0, high, (height, width, 3), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.high.copy(), {}
+
+
+@pytest.mark.parametrize("high", [1.0, 255.0])
+def test_what_is_resized_stays_in_the_space(high):
+    for height, width in RANDOM.integers(85, 260, size=(40, 2)):
+        env = Resize(White(int(height), int(width), high), 84, 84)
+        observation, _ = env.reset()
+        assert env.observation_space.contains(observation), (height, width, observation.max())
+        assert (np.abs(observation - high) < 1e-4 * high).all()

@@ -147,3 +147,14 @@ def test_what_cannot_be_done_is_refused(space, arguments, message):
     with DummyBackend(make) as env, pytest.raises(PlanError) as error:
         TimeAware(env, **{"limit": LIMIT, **arguments})
     assert str(error.value).startswith(message)
+
+
+def test_members_come_in_the_order_of_the_space():
+    space = spaces.Dict({"zeal": BOX, "a": BOX})
+    peer = gymnasium.vector.SyncVectorEnv(
+        [lambda m=m: gymnasium.wrappers.TimeAwareObservation(m(), flatten=False) for m in factories(space)]
+    )
+    with TimeAware(DummyBackend(factories(space)), limit=LIMIT, flatten=False) as env:
+        observations, _ = env.reset(seed=1)
+        assert list(observations) == list(env.observation_space.spaces) == list(peer.reset(seed=1)[0])
+    peer.close()

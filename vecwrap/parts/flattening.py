@@ -71,6 +71,6 @@ def flat(space: Space, observations: Batch) -> Array:
 def _one_hot(values: Array, sizes: Array, dtype: Any) -> Array:
     """(m, k) values below (k,) sizes as (m, sum of sizes) zeros and ones."""
     out = np.zeros((len(values), int(sizes.sum())), dtype=dtype)
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    starts = np.cumsum(sizes) - sizes
     out[np.arange(len(values))[:, None], starts + values] = 1
     return out

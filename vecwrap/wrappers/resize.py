@@ -80,6 +80,8 @@ class Resize(gymnasium.ObservationWrapper[Any, Any, Any]):
             return np.concatenate([self._resized(image[:, :, i : i + MOST_CHANNELS]) for i in parts], axis=2)
         size = (self.width, self.height)
         resized = self._cv2.resize(np.ascontiguousarray(image), size, interpolation=self._cv2.INTER_AREA)
+        if resized.dtype == np.float32:  # no mean lies beyond what it is of, but OpenCV's weights add up to 1.0000001
+            np.clip(resized, np.fmin.reduce(image, axis=None), np.fmax.reduce(image, axis=None), out=resized)
         return resized.reshape(self.height, self.width, *image.shape[2:])  # OpenCV drops an axis of one channel
 
 

@@ -119,7 +119,9 @@ class TimeAware(VecEnvWrapper):
         inner = self.env.single_observation_space
         joined: Batch
         if isinstance(inner, spaces.Dict):
-            joined = {self.key: column, **observations}
+            assert isinstance(self._space, spaces.Dict)
+            members = {self.key: column, **observations}
+            joined = {key: members[key] for key in self._space.spaces}
         elif isinstance(inner, spaces.Tuple):
             joined = (*observations, column)
         else:
