@@ -164,8 +164,16 @@ def test_a_line_and_a_dict_extend_a_file_of_the_working_directory() -> None:
         ("extends: list.yaml\n", "list.yaml:1: pipeline: expected a mapping of the keys of a pipeline, got [1]."),
         ("extends: base.yaml\nextend: 3\n",
          "child.yaml:2: extend: unknown key. The file that this one builds upon is called extends."),
-        ("a: &a {n: 3}\n<<: *a\n", "child.yaml:1: a: unknown key."),
-        ("env: A-v0\n<<: {n: 3}\n", "child.yaml:2: <<: unknown key. YAML 1.2 has no merge keys; a file builds upon"),
+        ("a: &a {n: 3}\n<<: *a\n", "child.yaml:2: YAML 1.2 has no merge keys"),
+        ("env: A-v0\n<<: {n: 3}\n", "child.yaml:2: YAML 1.2 has no merge keys, so << is a name like any other; a file"),
+        ("env: A-v0\nenv_kwargs: &a {k: 1}\neval:\n  env_kwargs: {<<: *a}\n",
+         "child.yaml:4: YAML 1.2 has no merge keys"),
+        ("env: CartPole-v1\t\nn: 1\n",
+         "child.yaml:1: this is not YAML: while scanning for the next token found character '\\t' that cannot start any "
+         "token. A tab stands in this line; take a space."),
+        ("env:\n\t- A-v0\n",
+         "child.yaml:2: this is not YAML: while scanning for the next token found character '\\t' that cannot start any "
+         "token. Indent with spaces, not with tabs."),
         ("wrappers: {framestack: 3}\nenv: CartPole-v1\n",
          "child.yaml:1: wrappers: expected a list of layers, got {framestack: 3}. A mapping changes the layers of a "
          "file that this one extends."),

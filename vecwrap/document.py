@@ -97,6 +97,11 @@ class Builder:
         self._count(1, line)
         self._add(value, 1, line, anchor)
 
+    @property
+    def at_key(self) -> bool:
+        """Whether what comes next is the key of a mapping."""
+        return bool(self._open) and isinstance(self._open[-1].value, dict) and not self._open[-1].has_key
+
     def alias(self, anchor: str, line: int) -> None:
         """Take in once more what was named before; it counts as much as that."""
         if anchor not in self._anchors:
@@ -109,7 +114,7 @@ class Builder:
         """Open a list or mapping."""
         if len(self._open) >= MAX_DEPTH:
             self.fail(line, f"nested more than {MAX_DEPTH} deep")
-        if self._open and isinstance(self._open[-1].value, dict) and not self._open[-1].has_key:
+        if self.at_key:
             self.fail(line, "expected a plain key, got a list or mapping")
         self._count(1, line)
         self._open.append(_Open(value, self._steps(), line, anchor))

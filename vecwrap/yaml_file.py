@@ -54,6 +54,8 @@ def read_yaml(text: str, builder: Builder) -> None:
         said = " ".join(part for part in (error.context, error.problem) if part)
         began = error.context_mark or mark
         remedy = next((f" {remedy}" for words, remedy in _REMEDIES if words in said), "")
+        if "found character '\\t'" in said and text.splitlines()[mark.line][: mark.column].strip():
+            remedy = " A tab stands in this line; take a space."
         remedy = remedy.replace("{line}", str(began.line + 1 if began is not None else 1))
         raise SpecError(f"{place}: this is not YAML: {said}.{remedy}") from None
     except ReaderError as error:  # a character that no YAML holds
@@ -89,6 +91,12 @@ def _scalar(event: Any, line: int, builder: Builder) -> Any:
         _refuse_tag(event, line, builder)
     if event.style is not None or event.tag is not None:
         return joined(event.value)
+    if event.value == "<<" and builder.at_key:
+        builder.fail(
+            line,
+            "YAML 1.2 has no merge keys, so << is a name like any other; a file builds upon another one with extends. "
+            'Write what it stands for, or "<<" where the name is meant',
+        )
     try:
         return read_yaml_scalar(event.value)
     except ValueError as error:  # a number of too many digits

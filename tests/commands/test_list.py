@@ -7,6 +7,7 @@ import pytest
 
 from vecwrap import registry
 from vecwrap.cli import main
+from vecwrap.preset import Preset
 from vecwrap.rules.check import rules
 from vecwrap.rules.refusals import REFUSALS
 
@@ -58,3 +59,41 @@ def test_json(capsys):
     }
     assert others[1]["default"] == '"zero"'
     assert (finding["name"], finding["kind"]) == ("no_seed", "warning, with --strict")
+
+
+class Slotted:
+    """Wraps, and has no dict."""
+
+    __slots__ = ()
+
+    def __call__(self, env, size: int = 3):
+        return env
+
+
+@Preset
+def choosy(kind: str = "c"):
+    """Refuse what it is given by default."""
+    raise ValueError("kind: expected a or b")
+
+
+def unmarked(planned):
+    """Lack the decorator."""
+
+
+@pytest.mark.parametrize(
+    ("table", "target", "told"),
+    [
+        (registry.rules, unmarked, "expected a function with the decorator vecwrap.rules.rule"),
+        (registry.wrappers, choosy, "Refuse what it is given by default."),
+        (registry.wrappers, Slotted(), "strange"),
+    ],
+)
+def test_what_another_package_brings_takes_no_other_rows_along(table, target, told, capsys):
+    table.register("strange", target, "somebody")
+    try:
+        for words in (["list"], ["list", "strange"], ["list", "--json"], ["schema"]):
+            assert main(words) == 0
+            said = capsys.readouterr().out
+            assert words == ["schema"] or told in " ".join(said.split()), words
+    finally:
+        table.unregister("strange")

@@ -276,6 +276,18 @@ def test_a_layer_that_is_registered_is_in_it(monkeypatch):
     assert not VALIDATOR.is_valid({"env": "A", "wrappers": ["halve:why=so"]})
 
 
+def test_a_default_that_json_has_no_word_for_is_left_out():
+    def pad(env, fill: float = float("nan"), ends: tuple[float, float] = (0.0, float("inf")), width: int = 3):
+        """Pad."""
+
+    register_wrapper("pad", pad)
+    try:
+        text = json.dumps(pipeline_schema(), allow_nan=False)
+    finally:
+        wrappers.unregister("pad")
+    assert '"default": 3' in text
+
+
 # -- the command ------------------------------------------------------------------------------------------------------
 
 

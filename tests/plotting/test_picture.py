@@ -129,6 +129,17 @@ def test_names_that_mean_something_to_matplotlib_are_shown_as_they_are(tmp_path)
     assert figure.legends[0].get_window_extent().x1 <= 800
 
 
+def test_names_that_are_no_text_are_shown_with_escapes(tmp_path):
+    write_file(tmp_path / "run\udcff" / "monitor.csv", [(1, 10, 1.0, 0, 0)])
+    runs = read_runs([tmp_path / "run\udcff"])
+    figure = draw(runs, title="one\x01")
+    assert figure.legends[0].get_title().get_text() == "one\\x01"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["run\\udcff"]
+    file = tmp_path / "curves.svg"
+    save(figure, file)
+    xml.etree.ElementTree.parse(file)
+
+
 def test_a_png_and_an_svg_are_written_whole(tmp_path):
     image = pytest.importorskip("PIL.Image")
     figure = draw(runs_of(tmp_path / "runs", [20, 1200]), axes=["steps"])

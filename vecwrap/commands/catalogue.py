@@ -12,6 +12,7 @@ from vecwrap.layer_plan import at_end
 from vecwrap.layer_spec import read_layers
 from vecwrap.preset import Preset
 from vecwrap.registry import NameTable, backends, rules, wrappers
+from vecwrap.rules.check import load_rule
 from vecwrap.rules.finding import reasons
 from vecwrap.rules.refusals import REFUSALS
 from vecwrap.signatures import REQUIRED, Parameter, Signature, section, summary
@@ -95,7 +96,7 @@ def rule_rows() -> list[RuleRow]:
 
 def _rule_row(name: str) -> RuleRow:
     try:
-        rule: Any = rules.load(name)
+        rule = load_rule(name)
         owner = rules.entry(name).owner
     except SpecError as error:  # as for layers
         return RuleRow(name, "", str(error), "", owner="")
@@ -128,7 +129,10 @@ def _row(table: NameTable, name: str, without: tuple[str, ...]) -> Row:
 def _layers(target: Callable[..., Any]) -> str:
     if not isinstance(target, Preset) or any(p.default is REQUIRED for p in Signature.of(target, skip=0).parameters):
         return ""
-    return " | ".join(map(str, read_layers(target(), Source(steps=(summary(target),)))))
+    try:
+        return " | ".join(map(str, read_layers(target(), Source(steps=(summary(target),)))))
+    except Exception:  # one that has no use for its own defaults; a pipeline that names it is told why
+        return ""
 
 
 def _where(target: Callable[..., Any]) -> str:
@@ -145,7 +149,7 @@ def argument_help(target: Any, title: str = "Args") -> dict[str, str]:
     """What a section of docstrings in Google style says of each name, in a line; a class's add to its base's."""
     help_texts = {}
     for documented in reversed(target.__mro__) if isinstance(target, type) else [target]:
-        text = section(documented, title) or section(vars(documented).get("__init__"), title)
+        text = section(documented, title) or section(getattr(documented, "__dict__", {}).get("__init__"), title)
         for entry in re.split(r"^(?=\S)", text, flags=re.MULTILINE):
             names, colon, words = entry.partition(":")
             for name in names.split(", ") if colon else ():

@@ -3,6 +3,7 @@
 What a schema cannot say (two layers in a wrong order, a number out of its range) is for ``vecwrap check``.
 """
 
+import contextlib
 import json
 import re
 from pathlib import Path
@@ -128,10 +129,11 @@ def _told(parameter: Parameter, help_text: str) -> Json:
     """Help, and the default where a file can hold it."""
     told: Json = {"description": help_text} if help_text else {}
     default = parameter.default
-    if isinstance(default, (bool, int, float, str, tuple)) and default not in ((), float("inf"), float("-inf")):
-        told["default"] = plain(default, parameter.name)
-    elif default is None:
-        told["default"] = None
+    if default is None or (isinstance(default, (bool, int, float, str, tuple)) and default != ()):
+        default = plain(default, parameter.name)
+        with contextlib.suppress(ValueError):  # JSON knows neither inf nor nan
+            json.dumps(default, allow_nan=False)
+            told["default"] = default
     return told
 
 

@@ -12,6 +12,7 @@ from vecwrap.errors import PlotError
 from vecwrap.parts.run_files import write_whole
 from vecwrap.plotting.curves import AXES, Curve, check_axes, check_windows, curve, thinned
 from vecwrap.plotting.runs import Run
+from vecwrap.scalars import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -243,7 +244,9 @@ def _name(figure: Figure, drawn: Sequence[tuple[Run, _Style]], title: str | None
 
     ids = {seed.env_id for run, _ in drawn for seed in run.seeds}
     known = ids.pop() if len(ids) == 1 else None
-    names = [_cut(run.name) + (f" ({len(run.seeds)} seeds)" if len(run.seeds) > 1 else "") for run, _ in drawn]
+    names = [
+        _cut(printable(run.name)) + (f" ({len(run.seeds)} seeds)" if len(run.seeds) > 1 else "") for run, _ in drawn
+    ]
     columns = max(1, min(len(names), 100 // (max(map(len, names)) + 8)))
     handles = [
         Line2D([], [], color=style.colour, linestyle=style.dashes, linewidth=2.1, marker=style.marker, markersize=5)
@@ -252,7 +255,7 @@ def _name(figure: Figure, drawn: Sequence[tuple[Run, _Style]], title: str | None
     legend = figure.legend(
         handles,
         names,
-        title=title if title is not None else known or "learning curves",
+        title=printable(title if title is not None else known or "learning curves"),
         title_fontsize=12,
         loc="outside upper center",
         ncols=columns,

@@ -22,7 +22,7 @@ from vecwrap.rules.refusals import REFUSALS, not_read, refused, unmakeable
 from vecwrap.spec import PipelineSpec
 from vecwrap.vec_env import VecEnv
 
-__all__ = ["check", "refuse_unknown", "rules"]
+__all__ = ["check", "load_rule", "refuse_unknown", "rules"]
 
 
 def check(
@@ -80,16 +80,22 @@ def rules() -> dict[str, Rule]:
     Raises:
         SpecError: one that cannot be imported, is no rule, or whose name two packages claim.
     """
-    found = {}
-    for name in registry.rules.names():
-        loaded = registry.rules.load(name)
-        if not isinstance(loaded, Rule):
-            owner = registry.rules.entry(name).owner
-            raise SpecError(
-                f'rule "{name}" of {owner}: expected a function with the decorator vecwrap.rules.rule, got {loaded!r}.'
-            )
-        found[name] = loaded
-    return found
+    return {name: load_rule(name) for name in registry.rules.names()}
+
+
+def load_rule(name: str) -> Rule:
+    """One of them.
+
+    Raises:
+        SpecError: as ``rules``.
+    """
+    loaded = registry.rules.load(name)
+    if not isinstance(loaded, Rule):
+        owner = registry.rules.entry(name).owner
+        raise SpecError(
+            f'rule "{name}" of {owner}: expected a function with the decorator vecwrap.rules.rule, got {loaded!r}.'
+        )
+    return loaded
 
 
 def refuse_unknown(ignore: Collection[str], known: Collection[str]) -> None:
