@@ -8,6 +8,8 @@ import pytest
 
 import vecwrap
 from vecwrap.errors import PlanError, SpecError
+from vecwrap.plan import plan
+from vecwrap.preset import Preset
 from vecwrap.run_folder import portable, read_run
 from vecwrap.spec import PipelineSpec
 from vecwrap.wrappers.normalize import Normalize
@@ -166,3 +168,29 @@ def test_monitor_files_of_each_sub_environment_are_looked_at(run):
     for text in ('#{"t_start": 1.0, "pipeline": null}\nr,l,t\n', "#{", "r,l,t\n", "", "#" + "[" * 90_000):
         (folder / "1.monitor.csv").write_text(text)
         read_run(folder)
+
+
+@Preset
+def watched(dir: str = "runs/p"):
+    """Count episodes, into a folder."""
+    return [{"time_limit": 9}, {"monitor": {"dir": dir}}]
+
+
+def test_a_path_within_a_preset_is_found_and_led_aside_as_any_other(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plain = plan(PipelineSpec.parse("CartPole-v1 n=1 backend=dummy | time_limit:9 | monitor:runs/x")).pipeline
+    with vecwrap.build("CartPole-v1", 1, [{f"{__name__}:watched": {"dir": "runs/x"}}], backend="dummy") as env:
+        env.reset(seed=1)
+        for _ in range(30):
+            env.step([0])
+        written = env.pipeline.to_yaml()
+        assert env.pipeline.hash == plain.hash
+    rows = Path("runs/x/monitor.csv").read_text()
+    assert len(rows.splitlines()) > 2
+    assert f"dir: {tmp_path}/runs/x" in written
+    Path("runs/x/pipeline.yaml").write_text(written)
+    with vecwrap.load("runs/x") as again:
+        again.reset(seed=1)
+        assert again.pipeline.hash == plain.hash
+    assert Path("runs/x/monitor.csv").read_text() == rows
+    assert sorted(path.name for path in Path("runs/x").iterdir()) == ["loaded", "monitor.csv", "pipeline.yaml"]

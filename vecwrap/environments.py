@@ -92,7 +92,8 @@ class _MakeByCalling(functools.partial[Any]):
     """A callable with its arguments, of which each environment gets copies: what one changes, no other one sees."""
 
     def __call__(self) -> Any:
-        return self.func(**{name: own_copy(value) for name, value in self.keywords.items()})
+        named = {name: own_copy(value) for name, value in self.keywords.items()}
+        return self.func(*map(own_copy, self.args), **named)  # unnamed ones where the callable is itself a partial
 
 
 def no_frames(name: str, got: str) -> str:

@@ -89,14 +89,23 @@ def plan_layers(words: Iterable[LayerSpec]) -> tuple[tuple[LayerSpec, ...], tupl
         words: layers and presets as they were written, inner first.
 
     Returns:
-        The words with all their arguments by name, and the layers, with a preset's in its place.
+        The words with all their arguments by name, and the layers, with a preset's in its place. A preset stays one
+        word, unless a layer of it has a path: which of its arguments that came from, the preset alone knows, and a
+        path must be found where it is.
 
     Raises:
         SpecError: a name that is unknown, a package that is missing, an argument that does not fit.
         PlanError: something that cannot be a layer, or that refuses its arguments.
     """
     planned = [_plan_word(word, ()) for word in words]
-    return tuple(word for word, _ in planned), tuple(layer for _, layers in planned for layer in layers)
+    laid_open = (word.expanded if any(map(_has_path, layers)) else (word,) for word, layers in planned)
+    return tuple(part for parts in laid_open for part in parts), tuple(
+        layer for _, layers in planned for layer in layers
+    )
+
+
+def _has_path(layer: PlannedLayer) -> bool:
+    return any(layer.spec.kwargs.get(name) is not None for name in path_parameters(layer.target))
 
 
 def _plan_word(word: LayerSpec, within: tuple[Preset, ...]) -> tuple[LayerSpec, tuple[PlannedLayer, ...]]:

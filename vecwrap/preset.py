@@ -13,8 +13,8 @@ class Preset:
     """Makes a preset of a function that gives layers, inner first, in any form that pipelines take.
 
     A preset stands in pipelines like a layer, by name, by import path or as an object, and takes the function's
-    arguments. The plan puts the layers in its place; the pipeline keeps the word as it was written, and its hash is
-    that of the layers. A preset may hold other presets.
+    arguments. The plan puts the layers in its place; the pipeline keeps the word as it was written, unless a layer of
+    it has a path, and its hash is that of the layers. A preset may hold other presets.
 
     Args:
         function: gives the layers; its docstring's first line says what they do.
