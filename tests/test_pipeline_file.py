@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import vecwrap
 from vecwrap.errors import PlanError, SpecError
+from vecwrap.evaluation import in_mode
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec
 from vecwrap.values import canonical
@@ -322,3 +323,16 @@ def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
 
 def test_equality_of_the_reference_is_not_trivial() -> None:
     assert canonical(joined({"a": {"b": 1}}, {"a": {"c": 2}})) == canonical({"a": {"b": 1, "c": 2}})
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("change", ['{"*": [runs/b]}', "{dir: runs/b}", "runs/b"])
+def test_a_path_lies_beside_the_file_that_it_stands_in_however_it_is_given(change: str) -> None:
+    written(
+        base__base="env: CartPole-v1\nn: 1\nbackend: dummy\nwrappers:\n  - monitor: runs/a\n",
+        top__train=f"extends: ../base/base.yaml\nwrappers:\n  monitor: {change}\n",
+        top__test=f"extends: ../base/base.yaml\neval:\n  wrappers:\n    monitor: {change}\n",
+    )
+    for pipeline in (PipelineSpec.load("top/train.yaml"), in_mode(PipelineSpec.load("top/test.yaml"), "eval")):
+        (layer,) = plan(pipeline).pipeline.wrappers
+        assert Path(layer.kwargs["dir"]).resolve() == Path("top/runs/b").resolve()

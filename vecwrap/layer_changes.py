@@ -103,7 +103,12 @@ def with_argument(layer: LayerSpec, name: Any, change: Any, source: Source) -> L
     """
     if name == POSITIONAL:
         args, kwargs = read_arguments({POSITIONAL: merged(None, change)}, str(source))
-        return _placed(dataclasses.replace(layer, args=args), (POSITIONAL,), source.at(POSITIONAL))
+        layer = _placed(dataclasses.replace(layer, args=args), (POSITIONAL,), source.at(POSITIONAL))
+        names = _names(layer) if args else []
+        for i in range(len(args)):
+            for steps in ((i,), (POSITIONAL, i), *((called,) for called in names[i : i + 1])):
+                layer = _placed(layer, steps, source.at(POSITIONAL, i))
+        return layer
     if not isinstance(name, str) or not name.isidentifier():
         fail(source, f"expected the name of an argument, got {shown(name)}")
     position = _position(layer, name) if layer.args and name not in layer.kwargs else None
@@ -117,10 +122,15 @@ def with_argument(layer: LayerSpec, name: Any, change: Any, source: Source) -> L
 
 def _position(layer: LayerSpec, name: str) -> int | None:
     """How many arguments may stand before the one of this name; the layer's signature says it."""
+    names = _names(layer)
+    return names.index(name) if name in names else None
+
+
+def _names(layer: LayerSpec) -> list[str]:
+    """The parameters that may be given without their names, in their order."""
     target = registry.wrappers.find(layer.target, layer.where)
     parameters = Signature.of(target, skip=0 if isinstance(target, Preset) else 1).parameters
-    names = [parameter.name for parameter in parameters if parameter.by_position]
-    return names.index(name) if name in names else None
+    return [parameter.name for parameter in parameters if parameter.by_position]
 
 
 def _placed(layer: LayerSpec, steps: tuple[str | int, ...], source: Source) -> LayerSpec:

@@ -112,14 +112,17 @@ class NativeBackend(Backend):
         for i, seed in zip(env_ids.tolist(), seeds, strict=True):
             self._seed_of[i] = self._seed_of[i] if seed is None else seed
         arguments: dict[str, Any] = {}
+        whole, of_ale = len(env_ids) == self.num_envs, _is_of_ale(self.vector_env)
         if any(seed is not None for seed in seeds):
-            arguments["seed"] = _one_seed(seeds) if len(env_ids) == self.num_envs else list(seeds)
-        if len(env_ids) != self.num_envs:
+            arguments["seed"] = _one_seed(seeds) if whole else list(seeds)
+            if of_ale and isinstance(arguments["seed"], list):  # it takes those of the rows that are reset, -1 for none
+                arguments["seed"] = np.array([-1 if seed is None else seed for seed in seeds])
+        if not whole:
             if not self._masked_resets:
                 raise ArgumentError(f"{self.env_name}: masked resets are refused, for {self._why_no_masked_resets}")
             mask = np.zeros(self.num_envs, dtype=np.bool_)
             mask[env_ids] = True
-            if "seed" in arguments:
+            if "seed" in arguments and not of_ale:
                 of: list[int | None] = [None] * self.num_envs
                 for i, seed in zip(env_ids.tolist(), seeds, strict=True):
                     of[i] = seed
@@ -320,6 +323,10 @@ def _unwrapped(engine: Any) -> Any:
     while isinstance(engine, VectorWrapper):
         engine = engine.env
     return engine
+
+
+def _is_of_ale(engine: Any) -> bool:
+    return type(_unwrapped(engine)).__module__.partition(".")[0] == "ale_py"
 
 
 def _refuse_missing(engine: Any, name: str) -> None:

@@ -34,8 +34,9 @@ class TimeAware(VecEnvWrapper):
         env: what it wraps.
         flatten: whether to give one vector, as the layer ``flatten`` does.
         normalize: whether to give the part of the limit that is over (float32, 0 to 1) instead of steps (int32).
-        limit: the most steps that an episode lasts; the time stays there if it lasts longer. None: the environment's
-            own time limit.
+        limit: the most agent steps that an episode lasts; the time stays there if it lasts longer. None: the time limit
+            that the environment declares, which is in steps of its own: where a layer inside skips some of them, or
+            ends episodes sooner, say the limit here.
         key: the member's name.
 
     Raises:
