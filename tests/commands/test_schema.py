@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -277,7 +278,7 @@ def test_a_layer_that_is_registered_is_in_it(monkeypatch):
 
 
 def test_a_default_that_json_has_no_word_for_is_left_out():
-    def pad(env, fill: float = float("nan"), ends: tuple[float, float] = (0.0, float("inf")), width: int = 3):
+    def pad(env, fill: float = float("nan"), ends: Any = (0.0, float("inf")), of: Any = (...,), width: int = 3):
         """Pad."""
 
     register_wrapper("pad", pad)

@@ -14,6 +14,7 @@ import typer
 from vecwrap.commands.catalogue import Row, argument_help, backend_rows, layer_rows
 from vecwrap.commands.output import write_out
 from vecwrap.contract import Autoreset
+from vecwrap.errors import SpecError
 from vecwrap.json_types import json_type
 from vecwrap.layer_spec import POSITIONAL
 from vecwrap.signatures import REQUIRED, Parameter, Signature
@@ -130,8 +131,8 @@ def _told(parameter: Parameter, help_text: str) -> Json:
     told: Json = {"description": help_text} if help_text else {}
     default = parameter.default
     if default is None or (isinstance(default, (bool, int, float, str, tuple)) and default != ()):
-        default = plain(default, parameter.name)
-        with contextlib.suppress(ValueError):  # JSON knows neither inf nor nan
+        with contextlib.suppress(SpecError, ValueError):  # what is no plain data; and JSON knows neither inf nor nan
+            default = plain(default, parameter.name)
             json.dumps(default, allow_nan=False)
             told["default"] = default
     return told

@@ -155,7 +155,7 @@ def _style(number: int, count: int) -> _Style:
 def _prepare(panel: Axes, axis: str, runs: Sequence[Run]) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    panel.set_xlabel(step_label(runs) if axis == "steps" else axis)
+    panel.set_xlabel(printable(step_label(runs)) if axis == "steps" else axis)
     panel.set_ylabel("score")
     panel.grid(color="#E4E4E4", linewidth=0.6)
     panel.set_axisbelow(True)
@@ -255,7 +255,7 @@ def _name(figure: Figure, drawn: Sequence[tuple[Run, _Style]], title: str | None
     legend = figure.legend(
         handles,
         names,
-        title=printable(title if title is not None else known or "learning curves"),
+        title="\n".join(map(printable, (title if title is not None else known or "learning curves").split("\n"))),
         title_fontsize=12,
         loc="outside upper center",
         ncols=columns,
