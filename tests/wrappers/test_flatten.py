@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from functools import partial
+from inspect import signature
 
 import gymnasium
 import numpy as np
@@ -23,6 +24,9 @@ IMAGE = spaces.Box(0, 255, (2, 3), np.uint8)
 TREE = spaces.Dict(
     {"b": IMAGE, "a": spaces.Tuple([spaces.Discrete(5, start=-1), spaces.Dict({"x": spaces.Box(0, 300, ())})])}
 )
+WITH_DTYPES = [partial(spaces.MultiDiscrete, [2, 3])]
+if "dtype" in signature(spaces.Discrete).parameters:  # since Gymnasium 1.2
+    WITH_DTYPES.append(partial(spaces.Discrete, 3))
 WITHOUT = ("graph", "sequence", "stacked_sequence", "custom", "mixed")
 
 
@@ -81,7 +85,7 @@ def test_a_space_without_a_flat_form_is_refused(name):
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint8, np.uint16, np.uint32])
-@pytest.mark.parametrize("form", [partial(spaces.Discrete, 3), partial(spaces.MultiDiscrete, [2, 3])])
+@pytest.mark.parametrize("form", WITH_DTYPES)
 def test_whole_numbers_of_every_dtype_are_flat_as_gymnasium_has_them(form, dtype):
     space = form(dtype=dtype)
     observations = [space.sample() for _ in range(9)]
