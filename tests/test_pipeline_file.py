@@ -166,7 +166,7 @@ def test_a_line_and_a_dict_extend_a_file_of_the_working_directory() -> None:
         ("extends: base.yaml\nextend: 3\n",
          "child.yaml:2: extend: unknown key. The file that this one builds upon is called extends."),
         ("a: &a {n: 3}\n<<: *a\n", "child.yaml:2: YAML 1.2 has no merge keys"),
-        ("env: A-v0\n<<: {n: 3}\n", "child.yaml:2: YAML 1.2 has no merge keys, so << is a name like any other; a file"),
+        ("env: A-v0\n<<: {n: 3}\n", "child.yaml:2: YAML 1.2 has no merge keys; a file builds"),
         ("env: A-v0\nenv_kwargs: &a {k: 1}\neval:\n  env_kwargs: {<<: *a}\n",
          "child.yaml:4: YAML 1.2 has no merge keys"),
         ("env: CartPole-v1\t\nn: 1\n",

@@ -94,8 +94,8 @@ def _scalar(event: Any, line: int, builder: Builder) -> Any:
     if event.value == "<<" and builder.at_key:
         builder.fail(
             line,
-            "YAML 1.2 has no merge keys, so << is a name like any other; a file builds upon another one with extends. "
-            'Write what it stands for, or "<<" where the name is meant',
+            "YAML 1.2 has no merge keys; a file builds upon another one with extends. Write what << stands for, or "
+            '"<<" where that is a name',
         )
     try:
         return read_yaml_scalar(event.value)
