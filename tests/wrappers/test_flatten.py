@@ -25,7 +25,7 @@ TREE = spaces.Dict(
     {"b": IMAGE, "a": spaces.Tuple([spaces.Discrete(5, start=-1), spaces.Dict({"x": spaces.Box(0, 300, ())})])}
 )
 WITH_DTYPES = [partial(spaces.MultiDiscrete, [2, 3])]
-if "dtype" in signature(spaces.Discrete).parameters:  # since Gymnasium 1.2
+if "dtype" in signature(spaces.Discrete).parameters:  # Gymnasium 1.1 has none
     WITH_DTYPES.append(partial(spaces.Discrete, 3))
 WITHOUT = ("graph", "sequence", "stacked_sequence", "custom", "mixed")
 
