@@ -169,7 +169,9 @@ def test_what_a_callable_is_given_is_each_sub_environments_own(backend):
     assert given == [7]
 
 
-def test_what_cannot_be_copied_is_given_as_it_is():
-    lock = threading.Lock()
-    with vecwrap.build(Levels, n=2, backend="dummy", env_kwargs={"levels": [], "lock": lock}) as env:
+def test_what_cannot_be_copied_or_was_bound_by_the_user_is_given_as_it_is():
+    lock, mine = threading.Lock(), [7]
+    with vecwrap.build(partial(Levels, mine), n=2, backend="dummy", env_kwargs={"lock": lock}) as env:
         assert env.get_attr("lock") == (lock, lock)
+        env.reset()
+    assert len(mine) == 3

@@ -88,12 +88,19 @@ class MakeEnvironment:
         return self.env_spec.id
 
 
-class _MakeByCalling(functools.partial[Any]):
-    """A callable with its arguments, of which each environment gets copies: what one changes, no other one sees."""
+@dataclasses.dataclass(frozen=True)
+class _MakeByCalling:
+    """A callable with arguments, of which each environment gets copies: what one changes, no other one sees.
+
+    No ``functools.partial``: that would join what the user has bound by one, and what is bound is handed on as it is.
+    """
+
+    func: Callable[..., Any]
+    keywords: Mapping[str, Any]
+    args: tuple[()] = ()
 
     def __call__(self) -> Any:
-        named = {name: own_copy(value) for name, value in self.keywords.items()}
-        return self.func(*map(own_copy, self.args), **named)  # unnamed ones where the callable is itself a partial
+        return self.func(**{name: own_copy(value) for name, value in self.keywords.items()})
 
 
 def no_frames(name: str, got: str) -> str:
@@ -409,7 +416,7 @@ def _with_kwargs(make: Callable[..., Any], kwargs: Mapping[str, Any], source: So
     try:
         parameters = inspect.signature(make).parameters.values()
     except (TypeError, ValueError):
-        return _MakeByCalling(make, **kwargs) if kwargs else make
+        return _MakeByCalling(make, dict(kwargs)) if kwargs else make
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     needed = [
         p.name
@@ -429,7 +436,7 @@ def _with_kwargs(make: Callable[..., Any], kwargs: Mapping[str, Any], source: So
                 raise PlanError(
                     f"{source}: {called} does not take {name}, so {what} has nowhere to go.{did_you_mean(name, names)}"
                 )
-    return _MakeByCalling(make, **kwargs) if kwargs else make
+    return _MakeByCalling(make, dict(kwargs)) if kwargs else make
 
 
 # -- what cannot travel -----------------------------------------------------------------------------------------------
@@ -480,7 +487,7 @@ def _culprit(value: Any, depth: int) -> Iterator[tuple[str, Any]]:
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     """What a value drags along, in words."""
-    if isinstance(value, functools.partial):
+    if isinstance(value, (functools.partial, _MakeByCalling)):
         yield from ((f'the argument "{name}"', part) for name, part in value.keywords.items())
         yield from ((f"the argument number {i + 1}", part) for i, part in enumerate(value.args))
         yield f"the function {callable_name(value.func)}", value.func

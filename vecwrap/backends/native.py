@@ -297,7 +297,7 @@ class NativeBackend(Backend):
         if method == "has_attr":
             name, args, kwargs = "has_wrapper_attr", (name,), {}
         else:
-            if isinstance(_unwrapped(engine), AsyncVectorEnv):
+            if isinstance(engine, AsyncVectorEnv):
                 _refuse_missing(engine, name)
             _, args, kwargs = arguments[0] if method == "call" else (name, (), {})
         answers = function(name, *args, **kwargs)
@@ -329,7 +329,7 @@ def _is_of_ale(engine: Any) -> bool:
     return type(_unwrapped(engine)).__module__.partition(".")[0] == "ale_py"
 
 
-def _refuse_missing(engine: Any, name: str) -> None:
+def _refuse_missing(engine: AsyncVectorEnv, name: str) -> None:
     """Raise AttributeError here, for Gymnasium ends the worker of a sub-environment that raises."""
     lacking = [i for i, has in enumerate(engine.call("has_wrapper_attr", name)) if not has]
     if lacking:
