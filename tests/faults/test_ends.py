@@ -1,5 +1,6 @@
 """The end of a run, however it comes: an exception, a killed worker, a killed parent, Ctrl-C, a forgotten close."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -12,9 +13,11 @@ import psutil
 import pytest
 
 from tests.waiting import gone, until
+from vecwrap.backends.launch import kill
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.errors import BackendError, SubEnvError
+from vecwrap.testing.leftovers import Holdings, assert_nothing_left
 
 ROOT = Path(__file__).parents[2]
 PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]
@@ -87,6 +90,53 @@ def test_a_worker_that_dies_is_noticed_at_once(backend, action, words, code):
         env.step([0, 0, 0, 0])
     env.close()
     assert gone(pids)
+
+
+def reap_all(number, frame):
+    """As programs do that never want to see a zombie."""
+    while True:
+        try:
+            if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                return
+        except ChildProcessError:
+            return
+
+
+@pytest.fixture(params=[signal.SIG_IGN, reap_all], ids=["ignored", "reaped"])
+def program_takes_ends(request):
+    """The program reaps its children itself, or has the system do so."""
+    gc.collect()  # what other tests have left, with its processes
+    earlier = signal.signal(signal.SIGCHLD, request.param)
+    yield
+    signal.signal(signal.SIGCHLD, earlier)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("start_method", ["fresh", "fork", "spawn", "forkserver"])
+def test_a_program_that_takes_its_children_s_ends(start_method, program_takes_ends, monkeypatch):
+    """It is told no exit code that was none, and its workers are neither waited for in vain nor killed."""
+    before = Holdings.now()
+    sent = []
+
+    def noted(process, number):
+        sent.append(number)
+        kill(process, number)
+
+    monkeypatch.setattr("vecwrap.backends.link.kill", noted)
+    env = ShmemBackend([Faulty] * 4, workers=2, start_method=start_method)
+    pids = [worker.process.pid for worker in env._workers]
+    env.reset()
+    with pytest.raises(BackendError, match=r"worker 1 \(pid \d+, sub-environments 2-3\) died: (.*)") as caught:
+        env.step([0, 0, 0, 2])
+    if start_method == "forkserver":  # whose server is not this program
+        assert caught.value.exitcode == -signal.SIGKILL
+    else:
+        assert "the program ignores SIGCHLD, or waited for this process itself" in str(caught.value)
+        assert caught.value.exitcode is None
+    env.close()
+    assert gone(pids)
+    assert signal.SIGTERM not in sent, "they went when they were asked"
+    assert_nothing_left(before, before)
 
 
 PARENT = """

@@ -15,10 +15,12 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any
 
 from vecwrap.backends.channel import Channel, receive_descriptor
 from vecwrap.backends.last_words import LastWords
@@ -48,58 +50,102 @@ _environment_lock = threading.Lock()
 _channels: weakref.WeakSet[Channel] = weakref.WeakSet()
 
 
-class WorkerProcess(Protocol):
-    """A running worker, however it was started."""
+class WorkerProcess(ABC):
+    """A worker's process, however it was started; its end is looked at before it is reaped.
 
-    @property
-    def pid(self) -> int:
-        """Its process id, which is its process group too."""
+    Where the program ignores SIGCHLD, or reaps every child itself, nobody can be asked any more how one ended.
+    ``subprocess`` then tells exit code 0, and ``multiprocessing`` that it runs for ever.
 
-    @property
-    def exitcode(self) -> int | None:
-        """None while it runs; negative for a signal."""
+    Attributes:
+        pid: its process id, which is its process group too.
+    """
 
-    def join(self, timeout: float) -> bool:
-        """Wait for its end; whether it came."""
-
-
-class _FreshProcess:
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def exitcode(self) -> int | None:
-        return self._process.poll()
-
-    def join(self, timeout: float) -> bool:
-        try:
-            self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
-
-class _MultiprocessingProcess:
     def __init__(self, process: Any) -> None:
         self._process = process
+        self._ended = False
         self._code: int | None = None
         self.pid: int = process.pid
 
     @property
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        if not self._ended:
+            ended, code = self._look()
+            if ended and not self._ended:  # nor has another thread seen it meanwhile, and reaped it
+                self._code, self._ended = code, True
+                self._reap()
+        return not self._ended
+
+    @property
     def exitcode(self) -> int | None:
-        if self._code is None and (code := self._process.exitcode) is not None:
-            self._code = code
-            self._process.close()  # its descriptors go now, and not with the last reference to it
-        return self._code
+        """None while it runs, and where the program took it for itself; negative for a signal."""
+        return None if self.running else self._code
+
+    @abstractmethod
+    def join(self, timeout: float) -> bool:
+        """Wait for its end; whether it came."""
+
+    @abstractmethod
+    def _poll(self) -> int | None:
+        """Give its exit code, and reap it; None while it runs."""
+
+    @abstractmethod
+    def _reap(self) -> None:
+        """Let go of it, after its end."""
+
+    def _look(self) -> tuple[bool, int | None]:
+        """Give whether it has ended, and its exit code, None where that was taken."""
+        if not hasattr(os, "waitid"):  # macOS, before Python 3.13
+            code = self._poll()
+            return code is not None, code
+        try:
+            end = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return True, None
+        if end is None:
+            return False, None
+        return True, end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
+
+
+class _FreshProcess(WorkerProcess):
+    _process: subprocess.Popen[bytes]
 
     def join(self, timeout: float) -> bool:
-        if self._code is None:
+        deadline, pause = time.monotonic() + timeout, 0.0005
+        while self.running and (remaining := deadline - time.monotonic()) > 0:
+            time.sleep(min(pause, remaining))
+            pause = min(2 * pause, 0.05)
+        return not self.running
+
+    def _poll(self) -> int | None:
+        return self._process.poll()
+
+    def _reap(self) -> None:
+        self._process.poll()
+
+
+class _MultiprocessingProcess(WorkerProcess):
+    def join(self, timeout: float) -> bool:
+        if self.running:
             self._process.join(timeout)
-        return self.exitcode is not None
+        return not self.running
+
+    def _poll(self) -> int | None:
+        code: int | None = self._process.exitcode
+        return code
+
+    def _reap(self) -> None:
+        if self._process.exitcode is None:
+            self._process._popen.returncode = 0  # else it counts as running, and keeps its descriptors
+        self._process.close()  # they go now, and not with the last reference to it
+
+
+class _ServedProcess(_MultiprocessingProcess):
+    """The fork server's child, whose end the server tells."""
+
+    def _look(self) -> tuple[bool, int | None]:
+        code = self._poll()
+        return code is not None, code
 
 
 def check_start_method(method: str | None) -> str:
@@ -161,18 +207,18 @@ def kill(process: WorkerProcess, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        if process.exitcode is None:
+        if process.running:
             os.kill(process.pid, number)
 
 
 def exit_in_words(code: int | None) -> str:
-    """Say how a process ended.
+    """Say how a process ended; None where nobody can tell.
 
     >>> exit_in_words(7), exit_in_words(-9)
     ('exit code 7', 'killed by SIGKILL, often the out-of-memory killer')
     """
     if code is None:
-        return "it hung up without ending"
+        return "how is not known, for the program ignores SIGCHLD, or waited for this process itself"
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -210,7 +256,7 @@ def _spawn(method: str, worker_end: socket.socket, daemon: bool) -> WorkerProces
             spawned.start()
     finally:
         connection.close()
-    return _MultiprocessingProcess(spawned)
+    return _ServedProcess(spawned) if method == "forkserver" else _MultiprocessingProcess(spawned)
 
 
 @contextlib.contextmanager

@@ -149,17 +149,15 @@ class Link:
         Returns:
             How it ended, and the last lines that it wrote to stderr, "" for none; both in words.
         """
-        self.process.join(0.0)
-        code = self.process.exitcode
-        if code is None:  # it hung, or closed its connection: a moment to end by itself, for its exit code
-            self.process.join(0.2 if self.pidfd >= 0 and not self.torn else 0.0)
-            code = self.process.exitcode
+        # Where it hung, or closed its connection, a moment to end by itself, for its exit code.
+        ended = self.process.join(0.0) or self.process.join(0.2 if self.pidfd >= 0 and not self.torn else 0.0)
+        how = exit_in_words(self.process.exitcode) if ended else "it hung up without ending"
         kill(self.process, signal.SIGKILL)
         self.process.join(5.0)
         self.words.show()
         lines = self.words.lines()
         self.close()
-        return exit_in_words(code), "\n  ".join(["\nThe last it wrote to stderr:", *lines]) if lines else ""
+        return how, "\n  ".join(["\nThe last it wrote to stderr:", *lines]) if lines else ""
 
     def close(self) -> None:
         """Give all descriptors back."""
@@ -190,7 +188,7 @@ def end_workers(workers: Sequence[Link], message: bytes, timeout: float, termina
                 worker.send(message)
         _drain(workers, time.monotonic() + timeout)
     for worker in workers:
-        if worker.process.exitcode is None:
+        if worker.process.running:
             kill(worker.process, signal.SIGTERM)
     _drain(workers, time.monotonic() + (0.2 if terminate else 1.0))
     for worker in workers:
@@ -200,7 +198,7 @@ def end_workers(workers: Sequence[Link], message: bytes, timeout: float, termina
 def _drain(workers: Sequence[Link], deadline: float) -> None:
     """Read and throw away what workers still say, until all have ended or the time is over."""
     while time.monotonic() < deadline:
-        running = [worker for worker in workers if worker.process.exitcode is None]
+        running = [worker for worker in workers if worker.process.running]
         if not running:
             return
         poller = select.poll()

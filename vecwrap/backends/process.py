@@ -560,7 +560,7 @@ class ProcessBackend(WorkerBackend[Link]):
 
     def _end_and_book(self, worker: Link, told: str | None) -> None:
         who, expected = str(worker), list(worker.expected)
-        late = time.monotonic() > worker.deadline and worker.process.exitcode is None
+        late = time.monotonic() > worker.deadline and worker.process.running
         how, said = worker.end()
         self._forget(worker)
         if told is not None:
