@@ -283,6 +283,7 @@ rules = NameTable(
         "normalize_twice": "vecwrap.rules.normalizing:normalize_twice",
         "reward_inside_normalize": "vecwrap.rules.normalizing:reward_inside_normalize",
         "stack_twice": "vecwrap.rules.stacking:stack_twice",
+        "time_aware_in_frames": "vecwrap.rules.frames:time_aware_in_frames",
         "time_limit_in_frames": "vecwrap.rules.frames:time_limit_in_frames",
         "zero_padding": "vecwrap.rules.stacking:zero_padding",
     },

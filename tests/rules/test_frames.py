@@ -76,3 +76,40 @@ def test_it_counts_as_the_finding_says():
             while "episode" not in infos:
                 *_, infos = env.step(env.action_space.sample())
             assert infos["episode"]["l"][0] == steps
+
+
+# -- time_aware_in_frames ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ("CartPole-v1 | frame_skip:4 | time_aware", "1/4"),
+        ("CartPole-v1 | frame_skip:3 | flatten | time_aware:normalize=true", "1/3"),
+        ("CartPole-v1 | time_limit:100 | frame_skip:2 | time_aware", "1/2"),
+        ("CartPole-v1 | gymnasium.wrappers:MaxAndSkipObservation | monitor | time_aware", "1/4"),
+        ("CartPole-v1 | frame_skip:1 | time_aware", ""),
+        ("CartPole-v1 | frame_skip:4 | time_aware:limit=125", ""),
+        ("CartPole-v1 | frame_skip:2 | time_limit:100 | time_aware", ""),
+        ("CartPole-v1 | time_aware", ""),
+    ],
+)
+def test_a_time_that_ends_at_a_fraction(line, part):
+    found = [finding for finding in check(line) if finding.id == "time_aware_in_frames"]
+    assert len(found) == bool(part)
+    for finding in found:
+        assert part in finding.reason
+
+
+def test_the_time_ends_where_the_finding_says():
+    for line, end in (
+        ("frame_skip:4 | time_aware:normalize=true,flatten=false", 1 / 4),
+        ("frame_skip:4 | time_aware:normalize=true,flatten=false,limit=50", 1),
+        ("frame_skip:4 | time_limit:20 | time_aware:normalize=true,flatten=false", 1),
+    ):
+        with vecwrap.build(f"Pendulum-v1 n=1 | {line}") as env:  # of 200 steps
+            env.reset(seed=1)
+            infos = {}
+            while "final_obs" not in infos:
+                *_, infos = env.step(env.action_space.sample())
+            assert infos["final_obs"][0]["time"] == pytest.approx(end)

@@ -31,6 +31,32 @@ def no_render_mode(plan: Plan) -> Iterator[Fault]:
 
 
 @rule("warning")
+def time_aware_in_frames(plan: Plan) -> Iterator[Fault]:
+    """A time that ends at a fraction of its limit.
+
+    ``time_aware`` counts agent steps. Without ``limit`` it takes the environment's time limit, which inside of
+    ``atari`` or ``frame_skip`` is one of frames: with ``normalize`` the part that is over ends at a quarter, and
+    without it the space holds times that never come.
+
+    Wrong: ``CartPole-v1 | frame_skip:4 | time_aware:normalize=true``
+    Right: ``CartPole-v1 | frame_skip:4 | time_aware:normalize=true,limit=125``
+    """
+    for spot in spots(plan, "time_aware"):
+        inside = [other for other in spots(plan, "time_limit", *FRAME_SKIPS) if other.index < spot.index]
+        last = inside[-1] if inside else None  # a time limit outside of a skip counts agent steps
+        if last is None or last.name not in FRAME_SKIPS or spot.argument("limit") is not None:
+            continue
+        frames = last.argument(*FRAME_SKIPS[last.name])
+        if frames > 1:
+            yield Fault(
+                spot.layer,
+                f"it counts agent steps, and takes a time limit in frames for the most there are: {last.label} holds "
+                f"an action for {frames}, so an episode is over at 1/{frames} of it.",
+                "Give limit, in agent steps.",
+            )
+
+
+@rule("warning")
 def time_limit_in_frames(plan: Plan) -> Iterator[Fault]:
     """A time limit that counts frames.
 

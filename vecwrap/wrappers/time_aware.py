@@ -36,7 +36,7 @@ class TimeAware(VecEnvWrapper):
         normalize: whether to give the part of the limit that is over (float32, 0 to 1) instead of steps (int32).
         limit: the most agent steps that an episode lasts; the time stays there if it lasts longer. None: the time limit
             that the environment declares, which is in steps of its own: where a layer inside skips some of them, or
-            ends episodes sooner, say the limit here.
+            ends episodes sooner, say the limit here (``vecwrap check`` finds the former).
         key: the member's name.
 
     Raises:
