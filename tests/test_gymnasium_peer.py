@@ -47,7 +47,9 @@ def of_the_space(space, value):
         return {key: of_the_space(member, value[key]) for key, member in space.items()}
     if isinstance(space, gymnasium.spaces.Tuple):
         return tuple(of_the_space(*pair) for pair in zip(space, value, strict=True))
-    if type(space) in (gymnasium.spaces.Discrete, gymnasium.spaces.Box):
+    if isinstance(space, gymnasium.spaces.Box):
+        return np.asarray(value, space.dtype)  # an array without axes too: a scalar is no element of it
+    if isinstance(space, gymnasium.spaces.Discrete):
         return np.asarray(value, space.dtype)[()]
     return value
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vecwrap.infos import columns, row_of, scatter_columns, snapshot
+from vecwrap.testing.compare import info_row
 
 VALUES = st.one_of(
     st.integers(-(2**40), 2**40), st.floats(allow_nan=False), st.booleans(), st.text(max_size=3), st.none()
@@ -40,6 +41,23 @@ def test_a_column_without_a_mask_is_of_all_rows():
     infos = {"lives": np.array([3, 2]), "_lives": np.array([True, False]), "name": "engine", "time": np.array([7, 8])}
     assert row_of(infos, 0) == {"lives": 3, "name": "engine", "time": 7}
     assert row_of(infos, 1) == {"name": "engine", "time": 8}
+
+
+def test_a_batch_of_observations_is_a_column():
+    """``terminal_obs`` reports such: dicts and tuples of arrays, with one mask outside."""
+    batch = {"at": np.array([1.5, 2.5]), "hand": (np.array([[1, 2], [3, 4]]), np.array(["a", None], dtype=object))}
+    infos = {"last": batch, "_last": np.array([True, False])}
+    expected = {"at": 1.5, "hand": (np.array([1, 2]), "a")}
+    for row in (row_of(infos, 0), info_row(infos, 0)):
+        assert row["last"]["at"] == expected["at"]
+        np.testing.assert_array_equal(expected["hand"][0], row["last"]["hand"][0])
+        assert row["last"]["hand"][1] == "a"
+    assert row_of(infos, 1) == info_row(infos, 1) == {}
+    whole = scatter_columns(infos, np.array([0, 2]), 3)
+    assert whole["_last"].tolist() == [True, False, False]
+    assert whole["last"]["at"].tolist() == [1.5, 0, 2.5]
+    assert whole["last"]["hand"][0].tolist() == [[1, 2], [0, 0], [3, 4]]
+    assert whole["last"]["hand"][1].tolist() == ["a", None, None]
 
 
 def test_infos_with_mixed_types_are_promoted_over_the_batch():

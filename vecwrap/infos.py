@@ -136,6 +136,8 @@ def row_of(infos: dict[str, Any], i: int) -> dict[str, Any]:
 def _value(column: Any, i: int) -> Any:
     if isinstance(column, dict):
         return row_of(column, i)
+    if isinstance(column, tuple):  # a batch of a Tuple space
+        return tuple(_value(part, i) for part in column)
     if not isinstance(column, np.ndarray) or not column.ndim:
         return column  # an engine's, of all
     value = row(column, i)
@@ -148,6 +150,8 @@ def scatter_columns(infos: dict[str, Any], env_ids: np.ndarray[Any, Any], num_en
     def spread(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: spread(item) for key, item in value.items()}
+        if isinstance(value, tuple):
+            return tuple(map(spread, value))
         if not isinstance(value, np.ndarray):
             return value
         fill = None if value.dtype == object else 0

@@ -7,7 +7,7 @@ up. Only the outermost environment, the one that the user calls, makes Gymnasium
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
@@ -131,6 +131,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     _shown: Batch = None  # what the user was last shown, where the backend cannot give it again
     _shown_unchanged: bool = False  # whether what the backend gave was shown, before there was anything to keep
     _object_leaves: bool
+    _scalar_boxes: bool
 
     # -- the private row protocol --------------------------------------------------------------------------------------
 
@@ -373,7 +374,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ended = step.first & step.dones
             final_obs = np.empty(len(step.env_ids), dtype=object)  # of None
             for i in ended.nonzero()[0].tolist():
-                final_obs[i] = batches.row(step.final_obs, i)
+                final_obs[i] = self._element(batches.row(step.final_obs, i))
             infos = {
                 **infos,
                 "final_obs": final_obs,
@@ -388,6 +389,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             step.truncations,
             infos,
         )
+
+    def _element(self, row: Any) -> Any:
+        """One row as an element of the space, as a sub-environment gives it."""
+        return _arrays_for_boxes(self.single_observation_space, row) if self._scalar_boxes else row
 
     @staticmethod
     def _with_env_ids(result: FiveTuple, step: StepResult) -> FiveTuple:
@@ -779,7 +784,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Set the space of one observation and, with it, the batched one."""
         self.single_observation_space = single
         self.observation_space = gymnasium.vector.utils.batch_space(single, self.num_envs)
-        self._object_leaves = _has_object_leaves(single)
+        self._object_leaves = _has(single, lambda leaf: not isinstance(leaf, ARRAY_SPACES))
+        self._scalar_boxes = _has(single, _is_scalar_box)
 
     def _set_action_space(self, single: spaces.Space[Any]) -> None:
         """Set the space of one action and, with it, the batched one."""
@@ -831,12 +837,26 @@ def _split_mask(options: dict[str, Any] | None, root: Backend) -> tuple[IntArray
     return np.flatnonzero(mask), rest
 
 
-def _has_object_leaves(space: spaces.Space[Any]) -> bool:
+def _has(space: spaces.Space[Any], kind: Callable[[spaces.Space[Any]], bool]) -> bool:
+    """Whether a leaf of the space is of a kind."""
     if isinstance(space, spaces.Dict):
-        return any(_has_object_leaves(member) for member in space.spaces.values())
+        return any(_has(member, kind) for member in space.spaces.values())
     if isinstance(space, spaces.Tuple):
-        return any(_has_object_leaves(member) for member in space.spaces)
-    return not isinstance(space, ARRAY_SPACES)
+        return any(_has(member, kind) for member in space.spaces)
+    return kind(space)
+
+
+def _is_scalar_box(space: spaces.Space[Any]) -> bool:
+    return isinstance(space, spaces.Box) and space.shape == ()
+
+
+def _arrays_for_boxes(space: spaces.Space[Any], row: Any) -> Any:
+    """A row with arrays for Boxes without axes: indexing gives scalars, which are no elements of them."""
+    if isinstance(space, spaces.Dict):
+        return {key: _arrays_for_boxes(member, row[key]) for key, member in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_arrays_for_boxes(member, part) for member, part in zip(space.spaces, row, strict=True))
+    return np.asarray(row) if _is_scalar_box(space) else row
 
 
 def _tuples_of_objects(batch: Batch) -> Any:

@@ -101,6 +101,7 @@ class VecEnvWrapper(VecEnv):
         self._on_close_called = False
         at_exit(self)
         self._object_leaves = env._object_leaves
+        self._scalar_boxes = env._scalar_boxes
 
     # -- the two hooks -------------------------------------------------------------------------------------------------
 

@@ -126,17 +126,21 @@ def info_row(infos: dict[str, Any], i: int, ignore: Collection[str] = (), prefix
     {'lives': 3.0}
     """
     row = {}
-    for key, mask in infos.items():
-        name = key[1:]
-        if not (key.startswith("_") and name in infos and isinstance(mask, np.ndarray)) or f"{prefix}{name}" in ignore:
+    for name, column in infos.items():
+        mask = infos.get(f"_{name}")
+        if f"{prefix}{name}" in ignore or (mask is None and (not prefix or name[1:] in infos)):
             continue
-        if mask[i]:
-            column = infos[name]
-            if isinstance(column, dict):
-                row[name] = info_row(column, i, ignore, f"{prefix}{name}.")
-            else:
-                row[name] = _plain(column[i])
+        if mask is None or mask[i]:  # a batch of observations has no masks within
+            row[name] = _cell(column, i, ignore, f"{prefix}{name}.")
     return row
+
+
+def _cell(column: Any, i: int, ignore: Collection[str], prefix: str) -> Any:
+    if isinstance(column, dict):
+        return info_row(column, i, ignore, prefix)
+    if isinstance(column, tuple):
+        return tuple(_cell(part, i, ignore, prefix) for part in column)
+    return _plain(column[i])
 
 
 def _plain(value: Any) -> Any:

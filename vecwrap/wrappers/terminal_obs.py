@@ -35,7 +35,8 @@ class TerminalObs(VecEnvWrapper):
     the one at this layer's place in the chain: outside of a frame stack it is a stack, inside it is a frame. A row that
     rests in episodic mode reports its end once. Observations of Dict and Tuple spaces give dicts and tuples of arrays.
 
-    With ``record=k`` the last k endings of each sub-environment are kept too: ``endings``, ``save`` and ``tiles``. A
+    With ``record=k`` the last k endings of each sub-environment are kept too: ``endings``, ``save_endings`` and
+    ``draw_endings``. A
     score there is what the environment paid in the episode, whatever clips rewards; an episode that a reset breaks off
     leaves no ending.
 
