@@ -175,3 +175,43 @@ def test_what_cannot_be_copied_or_was_bound_by_the_user_is_given_as_it_is():
         assert env.get_attr("lock") == (lock, lock)
         env.reset()
     assert len(mine) == 3
+
+
+class Goal(gymnasium.Env):
+    """Says something of an episode's end in the first two alone."""
+
+    observation_space = gymnasium.spaces.Box(0, 100, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    episode = -1
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps, self.episode = 0, self.episode + 1
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        ends, succeeds = self.steps == 2, self.episode < 2
+        info = {"is_success": True, "score": float(self.episode)} if ends and succeeds else {}
+        return np.full(2, self.steps, np.float32), 0.0, ends and succeeds, ends and not succeeds, info
+
+
+@pytest.mark.parametrize(
+    ("backend", "settings"),
+    [
+        ("subprocess", {"workers": 2}),
+        ("shmem", {"workers": 2}),
+        ("shmem", {"workers": 1}),
+        ("shmem", {"parent_share": True}),
+    ],
+)
+def test_an_end_that_says_nothing_is_not_told_as_an_earlier_one(backend, settings):
+    with (
+        vecwrap.build(Goal, n=2, backend=backend, **settings) as env,
+        vecwrap.build(Goal, n=2, backend="dummy") as twin,
+    ):
+        assert_same(twin.reset(seed=1), env.reset(seed=1))
+        for k in range(10):
+            expected, got = twin.step([0, 0]), env.step([0, 0])
+            assert_same(expected, got, f"step {k}")
+        assert got[4]["final_info"] == {}

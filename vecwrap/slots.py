@@ -138,7 +138,7 @@ class Slots:
         """
         if self.rides_the_pipe or not self.shared:
             return ()
-        if not (self.infos or self.final_infos or self.frames or self.final_frames or self._cells):
+        if not (self.infos or self.final_infos or self.frames or self.final_frames or self._cells or self._final_cells):
             return rows
         shared = []
         for row in rows:
