@@ -17,6 +17,7 @@ from gymnasium.error import ResetNeeded
 
 from tests.faults.faulty import DEATHS, IN_STEP_OF_A_WORKER, Faulty, ask, factories, forget
 from tests.faults.trial import Trial
+from tests.waiting import gone
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
@@ -24,7 +25,9 @@ from vecwrap.batch import take
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.testing import assert_same
 from vecwrap.testing.leftovers import Holdings, assert_nothing_left
+from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
+from vecwrap.wrappers.terminal_obs import TerminalObs
 
 BACKENDS = [DummyBackend, SubprocessBackend, ShmemBackend]
 PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]
@@ -466,3 +469,71 @@ def test_infos_that_came_home_before_their_worker_died_are_read_as_they_were_wri
         assert infos["_x"].tolist() == [True, False]
         assert infos["later"].tolist() == [0, 7]
         assert infos["_later"].tolist() == [False, True]
+
+
+class Drawn(gymnasium.Env):
+    """Counts, and can be drawn."""
+
+    metadata = {"render_modes": ["rgb_array"]}
+    render_mode = "rgb_array"
+    observation_space = gymnasium.spaces.Box(0, 100, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.full(1, self.steps, np.float32), 1.0, False, False, {}
+
+    def render(self):
+        return np.zeros((2, 2, 3), np.uint8)
+
+
+@pytest.mark.parametrize("asked", ["step", "reset"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_a_death_between_calls_is_told_the_same_where_other_frames_are_wanted_from_now_on(backend, mode, asked):
+    """A recorder that begins at this very step is the first that sends the dead worker something."""
+
+    def what_is_told(frames):
+        drawn = backend([Drawn] * 2, workers=2, on_failure="restart", autoreset=mode)
+        with TerminalObs(Monitor(drawn), record=2) as env:
+            env.reset(seed=1)
+            env.step([1, 1])
+            (pid,) = [worker.pid for worker in env.health().workers if 1 in worker.env_ids]
+            os.kill(pid, signal.SIGKILL)
+            assert gone([pid])
+            if frames:
+                env.request_frames([0])
+            told = [env.step([1, 1])] if asked == "step" else [env.reset(seed=5)]
+            if asked == "step" and mode in ("disabled", "episodic"):
+                told.append(env.reset(options={"reset_mask": np.array([False, True])}))
+            told.append(env.step([1, 1]))
+            state = env.find(Monitor).layer_state()
+            booked = {name: state[name] for name in ("returns", "lengths", "running", "num_episodes")}
+            endings = [(one.length, one.score, one.lost) for one in env.endings[1]]
+            return told, booked, endings, env.health().lost_episodes.tolist()
+
+    told, expected = what_is_told(frames=True), what_is_told(frames=False)
+    assert_same(expected, told)
+    assert told[0][-1][0].ravel().tolist()[1] < 2, "it began anew"
+
+
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_a_save_after_a_death_that_nobody_has_met_yet_is_made(backend, tmp_path):
+    """Training goes on: the layers are saved, and the sub-environments need a reset after a load."""
+    with Monitor(backend([Drawn] * 2, workers=2, on_failure="restart")) as env:
+        env.reset(seed=1)
+        env.step([1, 1])
+        (pid,) = [worker.pid for worker in env.health().workers if 1 in worker.env_ids]
+        os.kill(pid, signal.SIGKILL)
+        assert gone([pid])
+        env.save(tmp_path / "state.npz")
+        infos = env.step([1, 1])[4]
+        assert infos["restarted"].tolist() == [0, 1]
+        env.load(tmp_path / "state.npz")
+        env.reset(seed=2)
+        assert env.step([1, 1])[0].ravel().tolist() == [1, 1]

@@ -208,9 +208,9 @@ class Backend(VecEnv):
 
     def _send(self, actions: Batch, env_ids: IntArray) -> None:
         try:
-            self._mark_out(env_ids)
             if self._frames_changed:
-                self._tell_changed_frames()
+                self._tell_changed_frames()  # before they count as out: a worker found dead here died before the step
+            self._mark_out(env_ids)
             if self._recovery is None:
                 self._send_rows(actions, env_ids)
                 return
@@ -228,8 +228,8 @@ class Backend(VecEnv):
 
     def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         try:
-            self._mark_out(env_ids)
             self._tell_changed_frames()
+            self._mark_out(env_ids)
             if self._recovery is None:
                 self._reset_rows(env_ids, seeds, options)
                 return
@@ -486,12 +486,13 @@ class Backend(VecEnv):
 
     def _idle_ids(self, env_ids: Any) -> IntArray:
         if env_ids is None:
+            if len(self._out) == self.num_envs:
+                raise ArgumentError("env_ids: all sub-environments are out already; recv them first")
             return np.array(sorted(self._all - self._out), dtype=np.int64)
         ids = self._indices(env_ids)
         if not len(ids):
             raise ArgumentError("env_ids: expected at least one sub-environment, got none; leave the call out instead")
-        if len(np.unique(ids)) != len(ids):
-            raise ArgumentError(f"env_ids: expected each index once, got {ids.tolist()}")
+        _refuse_twice("env_ids", ids)
         if out := [i for i in ids.tolist() if i in self._out]:
             raise ArgumentError(f"env_ids: sub-environments {out} are out already; recv them first")
         return ids
@@ -506,6 +507,11 @@ class Backend(VecEnv):
         if ids.ndim != 1 or (ids < 0).any() or (ids >= self.num_envs).any():
             raise ArgumentError(f"{what}: expected indices from 0 to {self.num_envs - 1}, got {indices!r}")
         return ids.astype(np.int64)
+
+    def _indices_of_call(self, indices: Any) -> list[int]:
+        ids = self._indices(indices, "indices")
+        _refuse_twice("indices", ids)
+        return list(map(int, ids))
 
     # -- seeds ---------------------------------------------------------------------------------------------------------
 
@@ -533,7 +539,7 @@ class Backend(VecEnv):
         self._refuse_pending("call_async")
         if name in ("reset", "step", "close"):
             raise ArgumentError(f"call({name!r}): use {name}() of the vector environment, which keeps its books")
-        ids = self._indices(indices, "indices").tolist()
+        ids = self._indices_of_call(indices)
         self._wait_until_made(ids)
         with self._interrupts:
             self._interrupts.hold()
@@ -560,13 +566,13 @@ class Backend(VecEnv):
 
     def _get_attr(self, name: str, indices: Any) -> tuple[Any, ...]:
         self._refuse_pending("get_attr")
-        ids = self._indices(indices, "indices").tolist()
+        ids = self._indices_of_call(indices)
         return self._call_now("get_attr", [(name,)] * len(ids), ids)
 
     def _set_attr(self, name: str, values: Any, indices: Any) -> None:
         self._refuse_pending("set_attr")
         recovery = self._recovery
-        ids = self._indices(indices, "indices").tolist()
+        ids = self._indices_of_call(indices)
         each = values if isinstance(values, (list, tuple)) else [values] * len(ids)
         if len(each) != len(ids):
             raise ArgumentError(f"set_attr({name!r}): expected one value or {len(ids)} values, got {len(each)}")
@@ -590,7 +596,6 @@ class Backend(VecEnv):
         """Merge what the layers ask for and tell it, where it changed; with the rows that follow, not on its own."""
         if not self._frames_changed:
             return
-        self._frames_changed = False
         requests = list(self._frame_requests.values())
         wanted = [Frames.NONE] * self.num_envs
         for i in frozenset[int]().union(*(opening for _, opening in requests)):
@@ -600,6 +605,7 @@ class Backend(VecEnv):
         if wanted != self._frames_told:
             self._tell_frames(wanted)
             self._frames_told = wanted
+        self._frames_changed = False  # last: who is interrupted tells it the next time
 
     def _follow(self, schedules: Sequence[bytes]) -> None:
         """Give each sub-environment a schedule for its resets."""
@@ -624,6 +630,10 @@ class Backend(VecEnv):
         try:
             states = list(self._call_now("state", [()] * self.num_envs, self.all_ids.tolist()))
         except (SubEnvError, ResetNeededError) as error:
+            return None, str(error)
+        except BackendError as error:  # a worker has died meanwhile, and its rows are made anew
+            if self._recovery is None:
+                raise
             return None, str(error)
         for i, state in enumerate(states):
             state["ended"] = bool(self._ended[i])
@@ -727,6 +737,11 @@ def _seed(seed: Any) -> int:
     if seed < 0:
         raise ArgumentError(f"seed: expected an int of at least 0, got {seed}")
     return int(seed)
+
+
+def _refuse_twice(what: str, ids: IntArray) -> None:
+    if len(np.unique(ids)) != len(ids):
+        raise ArgumentError(f"{what}: expected each index once, got {ids.tolist()}")
 
 
 def _errors(failures: Sequence[Failure]) -> tuple[SubEnvError, ...]:
