@@ -156,3 +156,8 @@ def test_columns_of_some_rows_are_spread_over_all():
     assert infos["s"].tolist() == [None, None, "x", None]
     assert infos["d"]["k"].tolist() == [0, 0, 1.5, 0]
     assert infos["_n"].tolist() == [False, False, True, False]
+
+
+def test_an_environments_own_key_in_a_masks_place_is_no_mask():
+    for own in (np.arange(3), 0, {"y": 1}, np.zeros((2, 2), bool)):
+        assert row_of(columns([{"x": 5, "_x": own}]), 0)["x"] == 5

@@ -208,3 +208,51 @@ def test_a_default_timeout_that_an_environment_sets(backend, method):
         env.reset(seed=1)
         infos = env.step([0, 1])[4]
     assert [len(text) for text in infos["text"]] == [3_000_000] * 2
+
+
+OBJECTS = """
+import dataclasses, gymnasium, numpy as np, vecwrap
+
+@dataclasses.dataclass
+class Level:
+    width: int
+
+def seven(x):
+    return 7.0
+
+class E(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 100, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    level, pay = Level(0), None
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.level = (options or {}).get("level", self.level)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        assert isinstance(self.level, Level)
+        return np.zeros(2, np.float32), self.pay(0) if self.pay else 0.0, False, False, {}
+
+    def use(self, level):
+        self.level = level
+        return isinstance(level, Level)
+
+if __name__ == "__main__":
+    with vecwrap.build(E, n=2, backend=BACKEND, workers=2, start_method=METHOD) as env:
+        env.reset(seed=1, options={"level": Level(3)})
+        print([level.width for level in env.get_attr("level")], env.call("use", Level(4)))
+        env.set_attr("level", Level(5))
+        env.set_attr("pay", seven)
+        print(env.step([0, 0])[1].tolist(), env.get_attr("level"))
+"""
+
+
+@pytest.mark.parametrize("method", ["fresh", "spawn", "forkserver"])
+@pytest.mark.parametrize("backend", ["subprocess", "shmem"])
+def test_objects_of_the_scripts_own_classes_reach_the_workers(tmp_path, backend, method):
+    """As options, arguments and attributes; a worker's ``__main__`` is another, which has no such class."""
+    script = tmp_path / "script.py"
+    script.write_text(OBJECTS.replace("BACKEND", repr(backend)).replace("METHOD", repr(method)))
+    printed = python(str(script)).splitlines()
+    assert printed == ["[3, 3] (True, True)", "[7.0, 7.0] (Level(width=5), Level(width=5))"]

@@ -10,8 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import pickle
-from collections.abc import Callable
-from copy import deepcopy
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +20,7 @@ import numpy as np
 from vecwrap.batch import row as row_of
 from vecwrap.contract import Autoreset, Frames
 from vecwrap.env_state import env_state, load_env_state
-from vecwrap.errors import RemoteTraceback, kind_of, text_of, traceback_of
+from vecwrap.errors import ArgumentError, RemoteTraceback, kind_of, text_of, traceback_of
 from vecwrap.failure import Failure
 from vecwrap.infos import own_copy
 from vecwrap.interrupts import close_lost
@@ -29,7 +28,7 @@ from vecwrap.schedule import Schedule
 from vecwrap.slots import Slots
 from vecwrap.tap import Tap, float_reward
 
-__all__ = ["SubEnv", "SubEnvFactory", "Takeover"]
+__all__ = ["SubEnv", "SubEnvFactory", "Takeover", "refuse_one_for_several"]
 
 Env = gymnasium.Env[Any, Any]
 _NOT_CALLABLE = ("reset", "step", "close")
@@ -147,7 +146,7 @@ class SubEnv:
             options: likewise; each sub-environment gets a copy of its own.
         """
         self._over, self._autoresetting, self._in_stride = True, False, False
-        self._begin(seed, deepcopy(options))
+        self._begin(seed, own_copy(options))
         slots, row = self._slots, self._row  # from here on: in a copy of the process they are others
         slots.rewards[row] = 0.0
         slots.terminations[row] = slots.truncations[row] = slots.acted[row] = False
@@ -200,7 +199,7 @@ class SubEnv:
     def set_attr(self, name: str, value: Any) -> None:
         """Set an attribute on the outermost layer where it lives; a new one on the environment itself."""
         for layer in _chain(self.env):
-            if _lives_on(layer, name):
+            if not isinstance(layer, Tap) and _lives_on(layer, name):
                 setattr(layer, name, own_copy(value))
                 return
         setattr(self.env.unwrapped, name, own_copy(value))
@@ -441,6 +440,22 @@ class SubEnv:
         if self._tap is None:
             return 0.0, False, True
         return self._tap.after_reset()
+
+
+def refuse_one_for_several(sub_envs: Sequence[SubEnv]) -> None:
+    """Refuse a factory that gives an environment which another sub-environment has already.
+
+    Raises:
+        ArgumentError: which.
+    """
+    seen: dict[int, int] = {}
+    for sub_env in sub_envs:
+        other = seen.setdefault(id(sub_env.env.unwrapped), sub_env.index)
+        if other != sub_env.index:
+            raise ArgumentError(
+                f"env: expected a new environment from each call, got the same for sub-environments {other} and "
+                f"{sub_env.index}; make it within the callable"
+            )
 
 
 def _chain(env: Env) -> Any:

@@ -26,6 +26,18 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._first = False
         self._closed: float | None = None  # what a game had still paid that ended before the newest began
 
+    def has_wrapper_attr(self, name: str) -> bool:
+        """Whether a layer within has it, or the environment: what is kept here is nobody else's."""
+        return self.env.has_wrapper_attr(name)
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        """Give it, of a layer within or of the environment."""
+        return self.env.get_wrapper_attr(name)
+
+    def set_wrapper_attr(self, name: str, value: Any, **kwargs: Any) -> Any:
+        """Set it, on a layer within or on the environment."""
+        return self.env.set_wrapper_attr(name, value, **kwargs)
+
     def step(self, action: Any) -> Any:
         """Step, and note the reward and whether the environment says that it ended."""
         result = self.env.step(action)

@@ -500,3 +500,8 @@ def test_partial_resets_show_the_other_rows_as_they_were(backend):
     assert (observations[:2] == first[:2]).all()
     assert (observations[2] == stepped[2]).all()
     env.close()
+
+
+def test_wrappers_are_gymnasiums_own_and_refused():
+    with pytest.raises(SpecError, match="register: wrappers: gymnasium.make_vec takes them for its own"):
+        vecwrap.register(ID, "CartPole-v1", wrappers=["monitor"])

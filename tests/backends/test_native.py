@@ -170,6 +170,24 @@ def test_terminal_observations_in_one_batch_are_told_row_by_row(nested, expected
     assert infos["_final_obs"].tolist() == [True, False, True]
 
 
+def test_final_infos_as_a_row_of_dicts():
+    """As Gymnasium's own vector environments gave them before 1.0."""
+
+    class Older(Batched):
+        def step(self, actions):
+            *result, infos = super().step(actions)
+            ends = np.empty(3, dtype=object)
+            ends[0], ends[2] = {"score": 3.0}, {"score": 4.0, "name": "x"}
+            return *result, {**infos, "final_info": ends}
+
+    with NativeBackend(Older(False)) as env:
+        env.reset(seed=1)
+        infos = env.step([0, 1, 0])[4]["final_info"]
+    assert infos["score"].tolist() == [3.0, 0.0, 4.0]
+    assert infos["_score"].tolist() == [True, False, True]
+    assert infos["name"].tolist() == [None, None, "x"]
+
+
 def test_what_it_hands_out_stays_as_it_was():
     with NativeBackend(SyncVectorEnv([cartpole] * 2, copy=False)) as env:
         first, _ = env.reset(seed=1)

@@ -1,13 +1,16 @@
 """What is given to a sub-environment is its own: neither the caller's object nor another sub-environment's."""
 
+import threading
+
 import gymnasium
 import numpy as np
 import pytest
 
+import vecwrap
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.errors import ArgumentError
+from vecwrap.errors import ArgumentError, VecwrapError
 
 pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = [DummyBackend, SubprocessBackend, ShmemBackend]
@@ -141,3 +144,80 @@ def test_an_action_without_an_array_form_is_taken_when_it_is_given(backend):
         action.nodes[:] = 3
         assert nodes(env.step_wait()[0]) == [2, 2]
         assert nodes([action]) == [3]
+
+
+class Kept(gymnasium.Env):
+    """Looks into its options at once, and has attributes that others have too."""
+
+    observation_space = gymnasium.spaces.Box(0, 100, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    _done = _first = _reward = _closed = "its own"
+    first = "its own"
+    labels = np.array(["a", None], dtype=object)
+
+    def record(self, what):
+        return f"recorded {what}"
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.full(1, (options or {"at": [0]})["at"][0], np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 1.0, False, False, {}
+
+
+@pytest.mark.parametrize("settings", [{}, {"workers": 2, "parent_share": True}, {"workers": 2}])
+def test_options_are_those_of_the_call_whatever_becomes_of_them(settings):
+    backend = "shmem" if settings else "dummy"
+    with vecwrap.build(Kept, n=2, backend=backend, **settings) as env:
+        options = {"at": [1]}
+        env.reset_async(seed=1, options=options)
+        options["at"][0] = 2
+        observations, _ = env.reset_wait()
+        assert observations.ravel().tolist() == [1, 1]
+
+
+def test_options_that_cannot_be_copied_are_handed_on():
+    with vecwrap.build(Kept, n=1, backend="dummy") as env:
+        env.reset(seed=1, options={"at": [1], "lock": threading.Lock()})
+
+
+@pytest.mark.parametrize("backend", ["dummy", "subprocess"])
+def test_an_environments_own_attributes_are_its_own_under_layers_too(backend):
+    """With layers in the sub-environment, what it pays is noted between it and them."""
+    with vecwrap.build(Kept, n=1, backend=backend, wrappers=["time_limit:9", "monitor"]) as env:
+        for name in ("_done", "_first", "_reward", "_closed", "first"):
+            assert env.get_attr(name) == ("its own",), name
+            env.set_attr(name, 100.0)
+            assert env.get_attr(name) == (100.0,), name
+        assert env.call("record", 1) == ("recorded 1",)
+        env.reset(seed=1)
+        infos = {}
+        while "episode" not in infos:
+            infos = env.step([0])[4]
+        assert infos["episode"]["r"].tolist() == [9.0]
+
+
+@pytest.mark.parametrize("backend", ["dummy", "subprocess", "shmem"])
+def test_an_array_of_objects_is_an_attribute_like_others(backend):
+    with vecwrap.build(Kept, n=1, backend=backend) as env:
+        assert env.get_attr("labels")[0].tolist() == ["a", None]
+
+
+@pytest.mark.parametrize("backend", ["dummy", "subprocess", "shmem"])
+def test_nobody_is_called_twice_in_one_call(backend):
+    with vecwrap.build(Kept, n=2, backend=backend) as env:
+        for ask in (
+            lambda: env.call_async("record", 1, indices=[0, 0]),
+            lambda: env.get_attr("first", indices=[1, 1]),
+            lambda: env.set_attr("first", [1, 2], indices=[1, 1]),
+        ):
+            with pytest.raises(ArgumentError, match="indices: expected each index once, got"):
+                ask()
+
+
+@pytest.mark.parametrize(("backend", "settings"), [("dummy", {}), ("shmem", {"workers": 1}), ("shmem", {"workers": 2})])
+def test_one_environment_for_several_is_refused(backend, settings):
+    one = Kept()
+    with pytest.raises(VecwrapError, match="env: expected a new environment from each call, got the same for"):
+        vecwrap.build(lambda: gymnasium.Wrapper(one), n=4, backend=backend, **settings)

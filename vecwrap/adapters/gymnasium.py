@@ -56,6 +56,8 @@ def register(id: str, pipeline: str | Path | Mapping[str, Any] | PipelineSpec, *
     for name in ("n", "num_envs"):
         if name in settings:
             raise SpecError(f"register: {name}: gymnasium.make_vec says how many, with num_envs=; leave it out here.")
+    if "wrappers" in settings:
+        raise SpecError("register: wrappers: gymnasium.make_vec takes them for its own; write them in the pipeline.")
     read(pipeline)
     if isinstance(pipeline, Path) or (isinstance(pipeline, str) and is_file(Path(pipeline))):
         pipeline = str(Path(pipeline).absolute())

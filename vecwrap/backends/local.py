@@ -13,9 +13,10 @@ import numpy as np
 from vecwrap.backends.description import Description
 from vecwrap.contract import Autoreset, Frames
 from vecwrap.failure import Failure, make_failure
+from vecwrap.infos import own_copy
 from vecwrap.interrupts import Interrupts, close_lost, is_interrupt
 from vecwrap.slots import Slots
-from vecwrap.sub_env import SubEnv, Takeover
+from vecwrap.sub_env import SubEnv, Takeover, refuse_one_for_several
 
 __all__ = ["LocalRows"]
 
@@ -75,6 +76,7 @@ class LocalRows:
 
         Raises:
             SubEnvError: one raised.
+            ArgumentError: several are one and the same.
         """
         descriptions: dict[int, Description] = {}
         for i, factory in self._factories.items():
@@ -85,6 +87,7 @@ class LocalRows:
                 if is_interrupt(error):
                     raise
                 raise make_failure(i, error).error() from error
+        refuse_one_for_several(self.sub_envs)
         return descriptions
 
     @property
@@ -114,6 +117,7 @@ class LocalRows:
     def reset(self, env_ids: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         """Ask for resets."""
         if env_ids:
+            options = own_copy(options)  # the caller's own may change before it is run
             self._jobs.append(_Job(env_ids, [(seed, options) for seed in seeds], self._frames))
 
     def forget(self, env_ids: Iterable[int]) -> None:

@@ -25,7 +25,7 @@ from vecwrap.columns import ARRAY_SPACES
 from vecwrap.contract import Autoreset, BoolArray, Frames, Infos, IntArray, StepResult
 from vecwrap.errors import ArgumentError, PlanError, VecwrapError
 from vecwrap.failure import Failure, make_failure
-from vecwrap.infos import own_copy
+from vecwrap.infos import columns, own_copy
 from vecwrap.vec_env import VecEnv
 
 __all__ = ["NativeBackend", "refuse_other_mode"]
@@ -129,7 +129,7 @@ class NativeBackend(Backend):
                 arguments["seed"] = of
             options = {**(options or {}), "reset_mask": mask}
         if options is not None:
-            arguments["options"] = dict(options)
+            arguments["options"] = own_copy(options)
         self._request = ("reset", arguments, env_ids)
 
     def _receive(self, count: int, timeout: float | None) -> StepResult:
@@ -178,7 +178,7 @@ class NativeBackend(Backend):
             first = dones
             if dones.any():
                 final_obs = self._final_observations(batch, infos, dones)
-                final_infos = _take_infos(infos.get("final_info") or {}, slice(None))
+                final_infos = _final_infos(infos.get("final_info"))
         elif self.autoreset is Autoreset.NEXT_STEP:
             first, acted = self._over, ~self._over
         self._over = dones.copy()
@@ -373,6 +373,13 @@ def _to_batch(space: spaces.Space[Any], value: Any, *, single: bool = False) -> 
     if isinstance(space, ARRAY_SPACES):
         return np.array(value, dtype=space.dtype)
     return object_array([own_copy(each) for each in ([value] if single else value)])
+
+
+def _final_infos(infos: Any) -> Infos:
+    """The ended episodes' infos as columns: of some engines they come as an object array of dicts and None."""
+    if isinstance(infos, np.ndarray):
+        return columns([info or {} for info in infos.tolist()])
+    return _take_infos(infos or {}, slice(None))
 
 
 def _set_row(i: int) -> Any:

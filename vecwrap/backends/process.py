@@ -25,7 +25,7 @@ from vecwrap.backends.local import LocalRows
 from vecwrap.backends.memory import SharedBlock
 from vecwrap.backends.restarts import WorkerHealth
 from vecwrap.backends.spinning import Spinner
-from vecwrap.backends.worker import allocate_shared, decode, encode
+from vecwrap.backends.worker import allocate_shared, decode, encode, encode_for_worker
 from vecwrap.backends.workers import WorkerBackend, check_limits, refuse_unsendable, share_out
 from vecwrap.batch import Batch
 from vecwrap.columns import Arena
@@ -237,7 +237,9 @@ class ProcessBackend(WorkerBackend[Link]):
         messages = []
         for worker, ids in self._by_worker(env_ids):
             rows = None if len(ids) == len(worker.env_ids) else [i - self._offset(worker) for i in ids]
-            messages.append((worker, encode(("step", rows, self.slots.actions.export(ids))), self._answers_for(ids)))
+            messages.append(
+                (worker, encode_for_worker(("step", rows, self.slots.actions.export(ids))), self._answers_for(ids))
+            )
         with self._lock:
             for worker, message, answers in messages:
                 self._send_bytes(worker, message, answers, self._step_expected)
@@ -277,7 +279,7 @@ class ProcessBackend(WorkerBackend[Link]):
         messages = []
         for worker, ids in self._by_worker(env_ids):
             rows = [i - self._offset(worker) for i in ids]
-            message = encode(("reset", rows, [seed_of[i] for i in ids], options))
+            message = encode_for_worker(("reset", rows, [seed_of[i] for i in ids], options))
             messages.append((worker, message, self._answers_for(ids)))
         expected = self._expect("rows", "reset_timeout")
         with self._lock:
@@ -299,7 +301,7 @@ class ProcessBackend(WorkerBackend[Link]):
             for worker, ids in self._by_worker(list(takeovers)):
                 if worker.is_up():
                     rows = [i - self._offset(worker) for i in ids]
-                    message = encode(("remake", rows, [takeovers[i] for i in ids]))
+                    message = encode_for_worker(("remake", rows, [takeovers[i] for i in ids]))
                     self._send_bytes(worker, message, 1, self._expect("remade", "start_timeout"))
                     continue
                 init = self._init_of_worker(worker, takeovers)
@@ -347,7 +349,7 @@ class ProcessBackend(WorkerBackend[Link]):
         with self._lock:
             for worker, ids in groups:
                 rows = [i - self._offset(worker) for i in ids]
-                message = encode(("ask", method, rows, [arguments_of[i] for i in ids]))
+                message = encode_for_worker(("ask", method, rows, [arguments_of[i] for i in ids]))
                 self._send_bytes(worker, message, 1, expected)
         if self.own is not None:
             own = self._own_among(env_ids)

@@ -34,7 +34,7 @@ from vecwrap.backends.link import LOOK
 from vecwrap.backends.outline import Outline
 from vecwrap.backends.restarts import WorkerHealth
 from vecwrap.backends.room import Request, outline, refuse_small_store, share_out_over
-from vecwrap.backends.worker import encode
+from vecwrap.backends.worker import encode_for_worker
 from vecwrap.backends.workers import WorkerBackend, check_limits
 from vecwrap.batch import Batch, tree_map
 from vecwrap.contract import Autoreset, Frames, IntArray
@@ -315,7 +315,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         """Give each of these actors its message, in one call with what it is still to be told."""
         self._refuse_broken()
         try:
-            pickled = [(actor, encode((*actor.news, message))) for actor, message in messages]
+            pickled = [(actor, encode_for_worker((*actor.news, message))) for actor, message in messages]
         except Exception as error:
             if not what:
                 raise

@@ -45,12 +45,22 @@ from vecwrap.backends.lane import LaneOfWorker, Words, lanes
 from vecwrap.backends.memory import SharedBlock
 from vecwrap.columns import Arena
 from vecwrap.contract import Autoreset
-from vecwrap.errors import CastWarning
+from vecwrap.errors import ArgumentError, CastWarning
 from vecwrap.failure import Failure, make_failure
 from vecwrap.slots import Slots
-from vecwrap.sub_env import SubEnv, Takeover
+from vecwrap.sub_env import SubEnv, Takeover, refuse_one_for_several
 
-__all__ = ["CouldNotMake", "Worker", "WorkerInit", "allocate_shared", "decode", "encode", "serve", "start"]
+__all__ = [
+    "CouldNotMake",
+    "Worker",
+    "WorkerInit",
+    "allocate_shared",
+    "decode",
+    "encode",
+    "encode_for_worker",
+    "serve",
+    "start",
+]
 
 _AnyWorker = TypeVar("_AnyWorker", bound="Worker")
 
@@ -118,12 +128,23 @@ def allocate_shared(
 
 
 def encode(message: Any) -> bytes:
-    """Pickle a message; by value what only the sender's ``__main__`` defines."""
+    """Pickle a message; by value what can be found nowhere."""
     try:
         return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception:
         data: bytes = cloudpickle.dumps(message)
         return data
+
+
+def encode_for_worker(message: Any) -> bytes:
+    """Pickle a message to a worker, whose ``__main__`` is another: what this one's defines goes by value.
+
+    ``pickle`` alone would take it by reference, which the worker does not find.
+    """
+    data = encode(message)
+    if b"__main__" in data:
+        data = cloudpickle.dumps(message)
+    return data
 
 
 def decode(data: bytes) -> Any:
@@ -248,6 +269,11 @@ class Worker:
             except BaseException as error:
                 self.close()
                 raise CouldNotMake([make_failure(i, error)]) from error
+        try:
+            refuse_one_for_several(self._sub_envs)
+        except ArgumentError as error:
+            self.close()
+            raise CouldNotMake([make_failure(init.env_ids[0], error)]) from error
         self._init = init
         first = descriptions[0]
         told = [(init.env_ids[0], first)]  # the first, and the first that differs: all that the parent needs
@@ -481,8 +507,10 @@ class Worker:
 
 
 def _can_send(value: Any) -> bool:
-    if value is None or isinstance(value, (int, float, str, bytes, np.ndarray)):
-        return not (isinstance(value, np.ndarray) and value.dtype == object)
+    if value is None or isinstance(value, (int, float, str, bytes)):
+        return True
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return True
     try:
         encode(value)
     except Exception:

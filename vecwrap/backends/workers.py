@@ -23,7 +23,7 @@ from vecwrap.backends.base import Backend, Factory
 from vecwrap.backends.cores import usable_cores
 from vecwrap.backends.description import Description, refuse_unequal
 from vecwrap.backends.filters import named
-from vecwrap.backends.worker import WorkerInit, encode
+from vecwrap.backends.worker import WorkerInit, encode_for_worker
 from vecwrap.batch import Batch
 from vecwrap.contract import IntArray
 from vecwrap.errors import ArgumentError, BackendError, PlanError, VecwrapError
@@ -80,7 +80,7 @@ def refuse_unsendable(what: str, value: Any) -> None:
         ArgumentError: says what, and why.
     """
     try:
-        encode(value)
+        encode_for_worker(value)
     except Exception as error:
         raise ArgumentError(f"{what} cannot be sent to another process: {error}") from error
 
