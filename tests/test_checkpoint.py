@@ -1,7 +1,9 @@
 """Saving and loading a chain: going on after a load equals never having stopped, bit for bit."""
 
+import contextlib
 import os
-from collections import deque, namedtuple
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from enum import IntEnum
 from functools import partial
 from pathlib import Path
 
@@ -18,11 +20,12 @@ from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.checkpoint import read_state, write_state
-from vecwrap.errors import CheckpointError, ResetNeededError, SubEnvError
+from vecwrap.errors import CheckpointError, PlanError, ResetNeededError, SubEnvError
 from vecwrap.sub_env import SubEnvFactory
 from vecwrap.wrappers.atari import Atari
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
+from vecwrap.wrappers.normalize_obs import NormalizeObs
 from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
 
 gymnasium.register_envs(ale_py)
@@ -547,3 +550,101 @@ def test_a_crash_while_saving_leaves_the_old_file(tmp_path, monkeypatch):
         write_state(path, {"a": 2})
     assert [file.name for file in tmp_path.iterdir()] == ["state.npz"]
     assert read_state(path) == {"a": 1}
+
+
+class Keeps(gymnasium.Env):
+    """Gives and takes its own array as its state, and writes into it at every step."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, extra=None):
+        self.place, self.extra = np.zeros(1), extra
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place[:] = 0
+        return self.place, {}
+
+    def step(self, action):
+        self.place += 1
+        return self.place, 0.0, False, False, {}
+
+    def state_dict(self):
+        return {"place": self.place, "extra": self.extra}
+
+    def load_state_dict(self, state):
+        self.place = state["place"]
+
+
+@pytest.mark.parametrize("backend", [DummyBackend, SubprocessBackend, ShmemBackend])
+def test_one_state_can_be_gone_on_from_several_times(backend):
+    with backend([Keeps] * 2) as env:
+        env.reset(seed=1)
+        env.step([0, 0])
+        state = env.state_dict()
+        for _ in range(3):
+            env.load_state_dict(state)
+            assert [env.step([0, 0])[0].ravel().tolist() for _ in range(3)] == [[2, 2], [3, 3], [4, 4]]
+
+
+class Phase(IntEnum):
+    RED = 1
+
+
+class Line(list):
+    pass
+
+
+@pytest.mark.parametrize(
+    "extra", [Counter("ab"), defaultdict(int), OrderedDict(a=1), Phase.RED, Line([1]), np.ma.masked_array([1, 2])]
+)
+def test_what_a_file_would_give_back_as_another_type_is_refused(extra, tmp_path):
+    with DummyBackend([partial(Keeps, extra)]) as env:
+        env.reset(seed=1)
+        with pytest.raises(
+            CheckpointError, match=rf"'extra'\]: expected .* got a {type(extra).__name__}, which no file"
+        ):
+            env.save(tmp_path / "state.npz")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_seed_of_an_environment_is_told_after_a_load(tmp_path):
+    with DummyBackend([Walk] * 2) as env:
+        env.reset(seed=7)
+        env.save(tmp_path / "state.npz")
+    with DummyBackend([Walk] * 2) as other:
+        other.reset(seed=70)
+        other.load(tmp_path / "state.npz")
+        assert other.np_random_seed == (7, 8)
+
+
+def test_layers_are_as_they_were_where_one_of_them_refuses_its_state(tmp_path):
+    """Here a folder that no file can be made in."""
+    with NormalizeObs(Monitor(DummyBackend([Walk] * 2))) as env:
+        env.reset(seed=1)
+        for _ in range(20):
+            env.step([0, 0])
+        state = env.state_dict()
+    (tmp_path / "file").touch()
+    with Monitor(NormalizeObs(DummyBackend([Walk] * 2)), str(tmp_path / "file" / "sub")) as env:
+        count = env.find(NormalizeObs).normalizer.statistics[None].count
+        turned = {**state, "chain": env.state_dict()["chain"]}
+        turned["layers"], turned["training"] = state["layers"][::-1], state["training"][::-1]
+        with pytest.raises(PlanError, match="monitor: dir"):
+            env.load_state_dict(turned)
+        assert env.find(NormalizeObs).normalizer.statistics[None].count == count
+
+
+def test_a_file_of_which_any_byte_was_changed_is_read_or_refused(tmp_path):
+    file = tmp_path / "state.npz"
+    with DummyBackend([Walk] * 2) as env:
+        env.reset(seed=1)
+        env.save(file)
+    whole = file.read_bytes()
+    rng = np.random.default_rng(1)
+    for at in [*range(len(whole) - 400, len(whole)), *rng.integers(0, len(whole), 400).tolist()]:
+        for value in (0, 1, 255):
+            file.write_bytes(whole[:at] + bytes([value]) + whole[at + 1 :])
+            with contextlib.suppress(CheckpointError):
+                read_state(file)

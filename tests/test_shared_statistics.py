@@ -139,3 +139,35 @@ def test_what_has_no_statistics_to_share_is_refused_with_what_has(training):
         vecwrap.build("Pendulum-v1", n=1, wrappers=LAYERS, backend="dummy", stats=vecwrap.to_sb3(training))
     with pytest.raises(ArgumentError, match="stats: expected an environment of vecwrap's, or a file .* got int"):
         training.share_statistics(3)
+
+
+def test_a_load_into_training_is_seen_by_its_copies_also_where_it_began_with_a_file(training, tmp_path):
+    """As a run is resumed from its folder."""
+    training.save(tmp_path / "begun.npz")
+    run(training, 30)
+    training.save(tmp_path / "later.npz")
+    settings = {"wrappers": LAYERS, "backend": "dummy"}
+    with (
+        vecwrap.build("Pendulum-v1", n=3, **settings, stats=tmp_path / "begun.npz") as resumed,
+        vecwrap.build("Pendulum-v1", n=1, **settings, stats=resumed) as evaluation,
+    ):
+        resumed.load(tmp_path / "later.npz")
+        assert numbers(evaluation) == numbers(resumed) == numbers(training)
+        resumed.reset(seed=1)
+        resumed.train()
+        run(resumed, 5)
+        assert numbers(evaluation) == numbers(resumed) != numbers(training)
+
+
+def test_statistics_that_fit_in_part_change_nothing():
+    with (
+        vecwrap.build("Pendulum-v1", n=2, wrappers=["normalize_obs"], backend="dummy", seed=1) as source,
+        vecwrap.build("Pendulum-v1", n=2, wrappers=LAYERS, backend="dummy", seed=1) as other,
+    ):
+        source.reset()
+        with pytest.raises(CheckpointError, match="has no statistics of a layer NormalizeReward"):
+            other.share_statistics(source)
+        before = numbers(source)
+        other.reset()
+        run(other, 5)
+        assert numbers(source) == before

@@ -6,10 +6,14 @@ so a stranger's file runs no code. Saving is atomic: a crash leaves the old file
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import struct
 import zipfile
+import zlib
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +41,11 @@ __all__ = [
 
 FORMAT = 1
 _STRUCTURE = "structure"
+# What NumPy and zipfile raise of a file that is none of these, or that is damaged.
+_UNREADABLE = (
+    *(ValueError, TypeError, KeyError, OSError, EOFError, NotImplementedError, RuntimeError, MemoryError),
+    *(zipfile.BadZipFile, zlib.error, struct.error),
+)
 
 
 def state_dict(env: VecEnv) -> dict[str, Any]:
@@ -93,9 +102,7 @@ def load_state_dict(env: VecEnv, state: dict[str, Any]) -> None:
     try:
         with interrupts:
             interrupts.hold()  # all layers, or none
-            for layer, layer_state, training in zip(_wrappers(env), state["layers"], state["training"], strict=True):
-                layer.load_layer_state(layer_state)
-                layer.training = bool(training)
+            _load_layers(_wrappers(env), state["layers"], state["training"])
         root._load_sub_env_states(state["sub_envs"])
         if state["sub_envs"] is not None:  # what has to be reset after a load has use for its own seed
             root._build_seed = state.get("build_seed")
@@ -105,8 +112,25 @@ def load_state_dict(env: VecEnv, state: dict[str, Any]) -> None:
         raise
 
 
+def _load_layers(layers: Sequence[VecEnvWrapper], states: Sequence[dict[str, Any]], training: Sequence[bool]) -> None:
+    """Load them all; where one refuses, put those before it back."""
+    before = [(layer, layer.layer_state(), layer.training) for layer in layers]
+    loaded = 0
+    try:
+        for layer, state, trains in zip(layers, states, training, strict=True):
+            loaded += 1
+            layer.load_layer_state(state)
+            layer.training = bool(trains)
+    except Exception:
+        for layer, state, trains in before[:loaded]:
+            with contextlib.suppress(Exception):  # the one that refused, most often for the same reason
+                layer.load_layer_state(state)
+                layer.training = trains
+        raise
+
+
 def share_statistics(env: VecEnv, source: VecEnv | str | os.PathLike[str]) -> None:
-    """Let every normalising layer of a chain use the statistics of another chain, or of a saved one.
+    """Let every normalising layer of a chain use the statistics of another chain, or go on from those of a saved one.
 
     Layers are matched by class, from the outermost in; layers without statistics may differ.
 
@@ -117,6 +141,7 @@ def share_statistics(env: VecEnv, source: VecEnv | str | os.PathLike[str]) -> No
         where, offered = os.fspath(source), _saved_statistics(source)
     else:
         where, offered = repr(source), _live_statistics(source)
+    matched = []
     for layer in _wrappers(env):
         own = layer.layer_statistics()
         if not own:
@@ -132,7 +157,13 @@ def share_statistics(env: VecEnv, source: VecEnv | str | os.PathLike[str]) -> No
                 f"{ {key: value.mean.shape for key, value in own.items()} }, got "
                 f"{ {key: value.mean.shape for key, value in theirs.items()} }"
             )
-        layer.use_statistics(theirs)
+        matched.append((layer, own, theirs))
+    for layer, own, theirs in matched:
+        if not isinstance(source, (str, os.PathLike)):
+            layer.use_statistics(theirs)
+            continue
+        for key, statistics in own.items():  # its own still: a load goes into them, and is seen by whoever shares them
+            statistics.load(theirs[key].state(), where)
 
 
 def _live_statistics(source: VecEnv) -> list[tuple[str, dict[str, RunningStatistics]]]:
@@ -205,14 +236,15 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
         CheckpointError: no such file, or not one of these.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # Opened here: NumPy leaves open what it cannot read.
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
             structure = json.loads(file[_STRUCTURE].tobytes().decode())
             arrays = {name: file[name] for name in file.files if name != _STRUCTURE}
             state = _join(structure, arrays)
     except FileNotFoundError:
         asked = f"Is the path right, seen from {Path.cwd()}?"
         raise CheckpointError(f"{os.fspath(path)}: no such file. {asked}") from None
-    except (ValueError, TypeError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         # NumPy takes whatever it does not know for pickled data, and advises to allow that.
         reason = "no archive of plain arrays" if "pickle" in str(error) else error
         raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved ({reason})") from error
@@ -240,7 +272,7 @@ def refuse_unread(stats: Any, where: str) -> None:
 
 def _split(value: Any, arrays: dict[str, np.ndarray[Any, Any]], path: str) -> Any:
     """Give JSON that names the arrays, and put those into ``arrays``."""
-    if isinstance(value, np.ndarray):
+    if type(value) is np.ndarray:
         if value.dtype == object:
             items = [_split(item, arrays, f"{path}[{i}]") for i, item in enumerate(value.flat)]
             return {"objects": items, "shape": list(value.shape)}
@@ -254,26 +286,29 @@ def _split(value: Any, arrays: dict[str, np.ndarray[Any, Any]], path: str) -> An
         return {"array": name}
     if isinstance(value, np.generic):
         return _split(np.asarray(value), arrays, path) | {"scalar": True}
-    if isinstance(value, bytes):
+    if type(value) is bytes:
         return _split(np.frombuffer(value, dtype=np.uint8), arrays, path) | {"bytes": True}
-    if isinstance(value, dict):
-        bad = [key for key in value if not isinstance(key, str)]
+    if type(value) is dict:
+        bad = [key for key in value if type(key) is not str]
         if bad:
             pairs = [
                 [_split(key, arrays, path), _split(item, arrays, f"{path}[{key!r}]")] for key, item in value.items()
             ]
             return {"pairs": pairs}
         return {"dict": {key: _split(item, arrays, f"{path}[{key!r}]") for key, item in value.items()}}
-    if isinstance(value, (list, deque, GraphInstance)) or type(value) is tuple:
+    if type(value) in (list, deque, tuple, GraphInstance):
         items = [_split(item, arrays, f"{path}[{i}]") for i, item in enumerate(value)]
         if isinstance(value, deque):
             return {"deque": items, "maxlen": value.maxlen}
         if isinstance(value, GraphInstance):
             return {"graph": items}
         return {"tuple": items} if isinstance(value, tuple) else items
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if value is None or type(value) in (bool, int, float, str):
         return value
-    raise CheckpointError(f"{path}: expected arrays, numbers, text, lists and dicts, got a {type(value).__name__}")
+    raise CheckpointError(
+        f"{path}: expected arrays, numbers, text, lists and dicts, got a {type(value).__name__}, which no file gives "
+        "back as it is"
+    )
 
 
 def _join(value: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:

@@ -80,7 +80,7 @@ def _name(layer: Env) -> str:
 def _state_of(layer: Env) -> dict[str, Any]:
     state: dict[str, Any] = {}
     if _offers_state(layer):
-        state["own"] = layer.state_dict()  # type: ignore[attr-defined]
+        state["own"] = deepcopy(layer.state_dict())  # type: ignore[attr-defined]
     elif _is_ale(layer):
         serialized = layer.unwrapped.ale.cloneState(include_rng=True).__getstate__()  # type: ignore[attr-defined]
         data = serialized if isinstance(serialized, bytes) else serialized[0]
@@ -92,12 +92,13 @@ def _state_of(layer: Env) -> dict[str, Any]:
         raise CannotSaveError(f"the {kind} {_name(layer)} offers no state_dict() and load_state_dict()")
     if not isinstance(layer, gymnasium.Wrapper) and layer._np_random is not None:
         state["np_random"] = layer._np_random.bit_generator.state
+        state["np_random_seed"] = layer._np_random_seed
     return state
 
 
 def _load(layer: Env, state: dict[str, Any]) -> None:
     if "own" in state:
-        layer.load_state_dict(state["own"])  # type: ignore[attr-defined]
+        layer.load_state_dict(deepcopy(state["own"]))  # type: ignore[attr-defined]
     if "ale" in state:
         import ale_py
 
@@ -109,6 +110,7 @@ def _load(layer: Env, state: dict[str, Any]) -> None:
     _load_attributes(layer, state.get("attributes", {}))
     if "np_random" in state:
         layer.np_random.bit_generator.state = state["np_random"]
+        layer._np_random_seed = state.get("np_random_seed", layer._np_random_seed)
 
 
 def _offers_state(layer: Env) -> bool:
