@@ -237,7 +237,7 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     try:
         # Opened here: NumPy leaves open what it cannot read.
-        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
+        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             structure = json.loads(file[_STRUCTURE].tobytes().decode())
             arrays = {name: file[name] for name in file.files if name != _STRUCTURE}
             state = _join(structure, arrays)
