@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vecwrap
-from vecwrap.errors import PlanError, SpecError
+from vecwrap.errors import PlanError, SpecError, VecwrapError
 from vecwrap.evaluation import in_mode
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec
@@ -336,3 +336,13 @@ def test_a_path_lies_beside_the_file_that_it_stands_in_however_it_is_given(chang
     for pipeline in (PipelineSpec.load("top/train.yaml"), in_mode(PipelineSpec.load("top/test.yaml"), "eval")):
         (layer,) = plan(pipeline).pipeline.wrappers
         assert Path(layer.kwargs["dir"]).resolve() == Path("top/runs/b").resolve()
+
+
+def test_a_backend_of_a_base_file_is_told_with_the_line_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("env: CartPole-v1\nn: 2\n\n\nbackend: shmemm\n")
+    (tmp_path / "top.yaml").write_text("extends: base.yaml\n\nbackend: {workers: 2}\n")
+    with pytest.raises(VecwrapError, match=r"base\.yaml:5: backend \"shmemm\": unknown backend"):
+        plan(PipelineSpec.load(tmp_path / "top.yaml"))
+    (tmp_path / "top.yaml").write_text("extends: base.yaml\n\nbackend: {name: shmemn, workers: 2}\n")
+    with pytest.raises(VecwrapError, match=r"top\.yaml:3: backend \"shmemn\": unknown backend"):
+        plan(PipelineSpec.load(tmp_path / "top.yaml"))

@@ -212,6 +212,16 @@ def test_paths_of_a_file_are_relative_to_it(tmp_path: Path) -> None:
     assert layer.spec.kwargs["file"] == str(tmp_path / "out.csv")
 
 
+def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No shell has read a file, and a folder that is called ~ is not what anybody means."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    text = "env: PlanBlank-v0\nn: 1\nstats: ~/s.npz\nwrappers:\n  - halve: {file: ~/runs/out.csv}\n"
+    for directory in (tmp_path, None):
+        planned = plan(PipelineSpec.from_yaml(text, "p.yaml", directory))
+        assert planned.layers[0].bound.kwargs["file"] == str(tmp_path / "home" / "runs" / "out.csv")
+        assert planned.pipeline.stats == str(tmp_path / "home" / "s.npz")
+
+
 class Named(Halve):
     """Takes paths in every way that Python has, and has one already."""
 

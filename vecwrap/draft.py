@@ -65,12 +65,15 @@ class Draft:
 
     def _take(self, key: str, written: Any, source: Source) -> None:
         known = KEYS[key]
-        if isinstance(written, Mapping) and known.change is not None and key in self.settings:
-            self.settings[key] = known.change(self.settings[key], written, source)
+        change = known.change if isinstance(written, Mapping) and key in self.settings else None
+        if change is not None:
+            self.settings[key] = change(self.settings[key], written, source)
         else:
             self.settings[key] = known.read(written.value if isinstance(written, Whole) else written, source)
             self.places = {steps: place for steps, place in self.places.items() if steps[:1] != (key,)}
             self.places[(key,)] = source.place
         length = len(source.steps)
         below = {steps: place for steps, place in source.places.items() if steps[:length] == source.steps}
+        if change is not None and "name" not in written:  # what it is stands where it stood
+            below.pop(source.steps, None)
         self.places.update({(key, *steps[length:]): place for steps, place in below.items()})

@@ -224,11 +224,11 @@ def _with_paths(bound: Bound, signature: Signature, paths: frozenset[str], chang
 def _beside_its_file(layer: LayerSpec, name: str, path: Any) -> Any:
     """A path that stands in a file is relative to that."""
     directory = layer.source.at(layer.name, name).directory
-    return path if directory is None else _like(path, directory / path)
+    return path if directory is None else _like(path, directory / Path(path).expanduser())
 
 
 def _absolute(path: Any) -> Any:
-    return _like(path, Path(path).absolute())
+    return _like(path, Path(path).expanduser().absolute())
 
 
 def _like(written: Any, path: Path) -> Any:

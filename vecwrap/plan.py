@@ -301,7 +301,7 @@ def _is_shipped(layer: PlannedLayer) -> bool:
 def _stats(spec: PipelineSpec) -> str | None:
     """The file of statistics, as this process finds it."""
     directory = spec.source.at("stats").directory
-    return None if spec.stats is None else str(Path(directory or "", spec.stats).absolute())
+    return None if spec.stats is None else str(Path(directory or "", Path(spec.stats).expanduser()).absolute())
 
 
 def _evaluation(spec: PipelineSpec, resolved: PipelineSpec) -> Mapping[str, Any]:

@@ -151,6 +151,15 @@ def test_files_of_the_pipeline_go_elsewhere(tmp_path, monkeypatch):
     assert all(str(tmp_path / "elsewhere") in str(layer.bound.kwargs["dir"]) for layer in moved.layers[1:])
 
 
+def test_an_evaluation_may_name_a_preset_that_the_measured_pipeline_has_laid_open(tmp_path):
+    spec = PipelineSpec.from_dict(
+        {"env": "Pendulum-v1", "n": 2, "wrappers": ["mujoco", "monitor"], "eval": {"drop": ["mujoco"]}}
+    )
+    moved = into(spec, tmp_path)
+    assert [layer.name for layer in plan(moved).pipeline.wrappers][-1] == "monitor"
+    assert not moved.eval
+
+
 class Log(gymnasium.Wrapper):
     """Writes a line for each reset into a file of its folder."""
 

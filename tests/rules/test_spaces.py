@@ -2,11 +2,21 @@
 
 from functools import partial
 
+import gymnasium
+import numpy as np
 import pytest
 
 import vecwrap
 from tests.rules.findings import ids
 from vecwrap.errors import PlanError
+
+
+class Cube(gymnasium.Env):
+    """Height, width and channels are three each: a board with three planes."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (3, 3, 3), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
 
 ROBOT = "vecwrap.testing:ToyEnv env_kwargs.observations=mixed"
 
@@ -28,6 +38,7 @@ ROBOT = "vecwrap.testing:ToyEnv env_kwargs.observations=mixed"
         ("MountainCar-v0 | scale_obs:-1,1 | scale_obs:-1,1", True),
         ("MountainCar-v0 | scale_obs:-1,1", False),
         ("CartPole-v1 | framestack:1,axis=channel", True),
+        ("tests.rules.test_spaces:Cube | transpose", False),
         ("CartPole-v1 | framestack:1", False),  # one more axis
         ("vecwrap.testing:ToyEnv env_kwargs.observations=box_uint8 | resize:4,5", True),
         ("vecwrap.testing:ToyEnv env_kwargs.observations=box_uint8 | resize:4,4", False),

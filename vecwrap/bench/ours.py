@@ -99,7 +99,7 @@ def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
             key: str(folder / str(i)) for key in path_parameters(layer.target) if layer.spec.kwargs.get(key) is not None
         }
         layers.append(dataclasses.replace(layer.spec, kwargs={**layer.spec.kwargs, **paths}))
-    return spec.override(wrappers=layers)
+    return spec.override(wrappers=layers, eval=None)  # which may name a preset whose layers these are
 
 
 def compare_streams(name: str, reference: VecEnv, env: VecEnv, steps: int = LOCKSTEP) -> None:

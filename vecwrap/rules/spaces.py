@@ -13,9 +13,9 @@ from vecwrap.rules.finding import Fault, rule
 from vecwrap.rules.look import Spot, spots
 from vecwrap.space_text import space_text
 
-# All that these do is to change a space, so where it stays the same they do nothing.
+# All that these do is to change a space, so where it stays the same they do nothing; transpose turns a cube around.
 _CHANGE_SPACES = (
-    "clip_action", "dtype", "filter_obs", "flatten", "framestack", "rescale_action", "resize", "scale_obs", "transpose",
+    "clip_action", "dtype", "filter_obs", "flatten", "framestack", "rescale_action", "resize", "scale_obs",
 )  # fmt: skip
 # With these arguments, others do nothing.
 _WITHOUT_EFFECT: Mapping[str, Mapping[str, Any]] = {
