@@ -346,3 +346,10 @@ def test_a_backend_of_a_base_file_is_told_with_the_line_that_names_it(tmp_path: 
     (tmp_path / "top.yaml").write_text("extends: base.yaml\n\nbackend: {name: shmemn, workers: 2}\n")
     with pytest.raises(VecwrapError, match=r"top\.yaml:3: backend \"shmemn\": unknown backend"):
         plan(PipelineSpec.load(tmp_path / "top.yaml"))
+
+
+def test_a_long_curriculum_is_written_and_read_back() -> None:
+    """A run folder's pipeline holds it twice, the second time in the evaluation's layers."""
+    layers = [{"seed_each_episode": {"seeds": list(range(25_000))}}]
+    spec = plan(PipelineSpec.from_dict({"env": "CartPole-v1", "n": 2, "wrappers": layers, "eval": {"n": 1}})).pipeline
+    assert PipelineSpec.from_yaml(spec.to_yaml()) == spec

@@ -17,7 +17,7 @@ from vecwrap.scalars import printable
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_VALUES", "Builder", "Document", "Steps", "read_text", "reader"]
 
 MAX_BYTES = 1_000_000
-MAX_VALUES = 20_000  # aliases counted at what they stand for: a bomb is refused when it reaches this
+MAX_VALUES = 100_000  # aliases counted at what they stand for: a bomb is refused when it reaches this
 MAX_DEPTH = 40
 
 Steps = tuple[str | int, ...]
