@@ -190,11 +190,11 @@ class SubEnv:
         if name == "render":
             return self.render()
         attribute = self.env.get_wrapper_attr(name)
-        return attribute(*own_copy(args), **own_copy(kwargs)) if callable(attribute) else attribute
+        return _yours(attribute(*own_copy(args), **own_copy(kwargs)) if callable(attribute) else attribute)
 
     def get_attr(self, name: str) -> Any:
-        """Give an attribute of the outermost layer that has it."""
-        return self.env.get_wrapper_attr(name)
+        """Give an attribute of the outermost layer that has it; of an array a copy, as it comes from other processes."""
+        return _yours(self.env.get_wrapper_attr(name))
 
     def set_attr(self, name: str, value: Any) -> None:
         """Set an attribute on the outermost layer where it lives; a new one on the environment itself."""
@@ -215,8 +215,7 @@ class SubEnv:
 
     def render(self) -> Any:
         """Give what the environment renders, as an array of the caller's own."""
-        frame = self.env.render()
-        return frame.copy() if isinstance(frame, np.ndarray) else frame
+        return _yours(self.env.render())
 
     def state(self) -> dict[str, Any]:
         """Give all that it takes to go on from here; ``env`` is None where nobody has reset the environment yet.
@@ -456,6 +455,11 @@ def refuse_one_for_several(sub_envs: Sequence[SubEnv]) -> None:
                 f"env: expected a new environment from each call, got the same for sub-environments {other} and "
                 f"{sub_env.index}; make it within the callable"
             )
+
+
+def _yours(value: Any) -> Any:
+    """What is handed out: of an array a copy, which the environment does not go on writing into."""
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def _chain(env: Env) -> Any:

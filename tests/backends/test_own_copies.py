@@ -221,3 +221,25 @@ def test_one_environment_for_several_is_refused(backend, settings):
     one = Kept()
     with pytest.raises(VecwrapError, match="env: expected a new environment from each call, got the same for"):
         vecwrap.build(lambda: gymnasium.Wrapper(one), n=4, backend=backend, **settings)
+
+
+@pytest.mark.parametrize("settings", [{}, {"workers": 2, "parent_share": True}, {"workers": 2}])
+def test_an_array_that_was_asked_for_stays_as_it_was(settings):
+    class Places(Kept):
+        def __init__(self):
+            self.place = np.zeros(1, np.float32)
+
+        def step(self, action):
+            self.place += 1
+            return self.place, 1.0, False, False, {}
+
+        def where(self):
+            return self.place
+
+    with vecwrap.build(Places, n=2, backend="shmem" if settings else "dummy", **settings) as env:
+        env.reset(seed=1)
+        asked = [*env.get_attr("place"), *env.call("where")]
+        for array in asked:
+            array += 5
+        assert env.step([0, 0])[0].ravel().tolist() == [1, 1]
+        assert [array.tolist() for array in asked] == [[5]] * 4
