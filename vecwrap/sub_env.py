@@ -193,7 +193,7 @@ class SubEnv:
         return _yours(attribute(*own_copy(args), **own_copy(kwargs)) if callable(attribute) else attribute)
 
     def get_attr(self, name: str) -> Any:
-        """Give an attribute of the outermost layer that has it; of an array a copy, as it comes from other processes."""
+        """Give an attribute of the outermost layer that has it; of an array a copy, as from other processes."""
         return _yours(self.env.get_wrapper_attr(name))
 
     def set_attr(self, name: str, value: Any) -> None:
