@@ -1,9 +1,10 @@
 """The state of one sub-environment, layer by layer, so that a run can go on where it stopped.
 
 A layer, or the environment itself, that offers ``state_dict`` and ``load_state_dict`` is asked. The Arcade Learning
-Environment gives its emulator's state. Of Gymnasium's and vecwrap's own wrappers the plain attributes are the state
-(counters, flags, arrays, queues of them), and Gymnasium's running statistics; an attribute of Gymnasium's that is
-neither these nor known to be no state is refused. The environment's ``np_random`` is part of it in any case.
+Environment gives its emulator's state; the action that a sticky one holds is found. Of Gymnasium's and vecwrap's own
+wrappers the plain attributes are the state (counters, flags, arrays, queues of them), and Gymnasium's running
+statistics; an attribute of Gymnasium's that is neither these nor known to be no state is refused. The environment's
+``np_random`` is part of it in any case.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.wrappers.utils import RunningMeanStd
 
 from vecwrap.plain import is_plain
+from vecwrap.sticky_ale import find_held_action, is_sticky, restore
 
 __all__ = ["CannotSaveError", "env_state", "load_env_state"]
 
@@ -82,9 +84,7 @@ def _state_of(layer: Env) -> dict[str, Any]:
     if _offers_state(layer):
         state["own"] = deepcopy(layer.state_dict())  # type: ignore[attr-defined]
     elif _is_ale(layer):
-        serialized = layer.unwrapped.ale.cloneState(include_rng=True).__getstate__()  # type: ignore[attr-defined]
-        data = serialized if isinstance(serialized, bytes) else serialized[0]
-        state["ale"] = np.frombuffer(data, dtype=np.uint8).copy()
+        state.update(_ale_state(layer.unwrapped))
     elif isinstance(layer, gymnasium.Wrapper) and type(layer).__module__.startswith((_GYMNASIUM, _OURS)):
         state["attributes"] = _attributes(layer)
     else:
@@ -100,17 +100,37 @@ def _load(layer: Env, state: dict[str, Any]) -> None:
     if "own" in state:
         layer.load_state_dict(deepcopy(state["own"]))  # type: ignore[attr-defined]
     if "ale" in state:
-        import ale_py
-
-        saved = ale_py.ALEState.__new__(ale_py.ALEState)
-        data = state["ale"].tobytes()
-        template = layer.unwrapped.ale.cloneState(include_rng=True).__getstate__()  # type: ignore[attr-defined]
-        saved.__setstate__(data if isinstance(template, bytes) else (data,))
-        layer.unwrapped.ale.restoreState(saved)  # type: ignore[attr-defined]
+        _load_ale(layer.unwrapped, state)
     _load_attributes(layer, state.get("attributes", {}))
     if "np_random" in state:
         layer.np_random.bit_generator.state = state["np_random"]
         layer._np_random_seed = state.get("np_random_seed", layer._np_random_seed)
+
+
+def _ale_state(game: Any) -> dict[str, Any]:
+    serialized = game.ale.cloneState(include_rng=True).__getstate__()
+    data = serialized if isinstance(serialized, bytes) else serialized[0]
+    state: dict[str, Any] = {"ale": np.frombuffer(data, dtype=np.uint8).copy()}
+    if is_sticky(game):
+        for name in ("continuous", "sound_obs"):
+            if getattr(game, name, False):
+                raise CannotSaveError(
+                    f"the environment {_name(game)} has {name}=True and sticky actions, and the emulator's state "
+                    "leaves out what these depend on: make it with repeat_action_probability=0, and take the layer "
+                    "sticky_actions"
+                )
+        state["ale_held_action"] = find_held_action(game)
+    return state
+
+
+def _load_ale(game: Any, state: dict[str, Any]) -> None:
+    import ale_py
+
+    saved = ale_py.ALEState.__new__(ale_py.ALEState)
+    data = state["ale"].tobytes()
+    template = game.ale.cloneState(include_rng=True).__getstate__()
+    saved.__setstate__(data if isinstance(template, bytes) else (data,))
+    restore(game, saved, state.get("ale_held_action"))  # older files are without
 
 
 def _offers_state(layer: Env) -> bool:
