@@ -161,11 +161,11 @@ def test_a_load_into_training_is_seen_by_its_copies_also_where_it_began_with_a_f
 
 def test_statistics_that_fit_in_part_change_nothing():
     with (
-        vecwrap.build("Pendulum-v1", n=2, wrappers=["normalize_obs"], backend="dummy", seed=1) as source,
+        vecwrap.build("Pendulum-v1", n=2, wrappers=["normalize_reward"], backend="dummy", seed=1) as source,
         vecwrap.build("Pendulum-v1", n=2, wrappers=LAYERS, backend="dummy", seed=1) as other,
     ):
         source.reset()
-        with pytest.raises(CheckpointError, match="has no statistics of a layer NormalizeReward"):
+        with pytest.raises(CheckpointError, match="has no statistics of a layer NormalizeObs"):
             other.share_statistics(source)
         before = numbers(source)
         other.reset()
