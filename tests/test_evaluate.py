@@ -104,6 +104,21 @@ def test_every_sub_environment_plays_its_quota_and_each_episode_is_what_it_is_al
     assert len(set(lengths)) > 5  # or nothing was compared
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("built_with", [None, 1])
+def test_with_a_seed_it_gives_the_same_each_time_and_leaves_builds_seed_to_the_first_reset(mode, built_with):
+    build = partial(vecwrap.build, "CartPole-v1", n=2, backend="dummy", seed=built_with, autoreset=mode)
+    with build(seed=None) as without:
+        expected = evaluate(without, act, episodes=8, seed=5).returns.tolist()
+    with build() as env, build() as never_evaluated:
+        for _ in range(3):
+            assert evaluate(env, act, episodes=8, seed=5).returns.tolist() == expected
+        with pytest.raises(ZeroDivisionError):
+            evaluate(env, lambda observations: 1 / 0, seed=5)
+        if built_with is not None:
+            np.testing.assert_array_equal(env.reset()[0], never_evaluated.reset()[0])
+
+
 def test_fewer_episodes_than_sub_environments():
     env = vecwrap.build(Lottery, n=5, backend="dummy", autoreset="episodic")
     reached = evaluate(env, always_0, episodes=2, seed=1)

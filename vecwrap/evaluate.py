@@ -86,7 +86,8 @@ def evaluate(
         policy: a callable from batched observations (n rows) to n actions; or anything with ``predict``, such as a
             model of Stable-Baselines3 (a recurrent one too: it is given its state and which rows begin an episode).
         episodes: how many, 1 or more.
-        seed: of the first reset, as ``env.reset``; None: the environment's own.
+        seed: of the first reset, as ``env.reset``; the seed of ``build`` is then kept for the first reset afterwards.
+            None: the environment's own.
         deterministic: passed on to ``predict``.
         progress: show a bar, where standard error is a terminal and rich is installed.
 
@@ -115,7 +116,7 @@ def evaluate(
     games = any(monitor.rewards == "raw" for monitor in monitors)
     counting = _Quota(env, quotas, games=games)
     act = _acting(policy, deterministic)
-    with _standing_still(env), _bar(episodes, progress) as show:
+    with _standing_still(env), _keeping_builds_seed(env, seed), _bar(episodes, progress) as show:
         observations, _ = counting.reset(seed=seed)
         while not counting.met.all():
             observations, _, terminations, truncations, _ = counting.step(act(observations, counting.first))
@@ -230,6 +231,19 @@ def _standing_still(env: VecEnv) -> Iterator[None]:
             interrupts.hold()  # all of them go on
             for layer, training in before:
                 layer.training = training
+
+
+@contextlib.contextmanager
+def _keeping_builds_seed(env: VecEnv, seed: Any) -> Iterator[None]:
+    """Keep the seed of ``build`` from resets of an evaluation with a seed of its own, for the first one after it."""
+    root, kept = env._root, env._root._build_seed
+    if seed is not None:
+        root._build_seed = None
+    try:
+        yield
+    finally:
+        if seed is not None:
+            root._build_seed = kept
 
 
 @contextlib.contextmanager
