@@ -1,5 +1,6 @@
 """How good a policy is: against loops over single environments, against SB3, and against what the naive way says."""
 
+import contextlib
 import io
 import sys
 from functools import partial
@@ -12,6 +13,7 @@ import vecwrap
 from tests.streams import Lives, ToyEnv
 from vecwrap.errors import ArgumentError
 from vecwrap.evaluate import Evaluation, evaluate
+from vecwrap.wrapper import MapObservations
 from vecwrap.wrappers.normalize import Normalize
 
 pytestmark = pytest.mark.usefixtures("quick_workers")
@@ -252,6 +254,58 @@ def test_statistics_stand_still_and_every_layer_goes_on_as_it_was():
         evaluate(env, broken)
     assert env.training
     assert normalize.training
+    env.close()
+
+
+class Tape(gymnasium.Wrapper):
+    """Says its last observation when asked."""
+
+    def reset(self, **keywords):
+        self.last, info = self.env.reset(**keywords)
+        return self.last, info
+
+    def step(self, action):
+        self.last, *rest = self.env.step(action)
+        return self.last, *rest
+
+
+class Halve(MapObservations):
+    """A layer whose observations the backend cannot give again."""
+
+    def __init__(self, env):
+        super().__init__(env, env.single_observation_space)
+
+    def map(self, observations):
+        return observations / 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("layers", [[], [Halve], ["framestack:2"]])
+@pytest.mark.parametrize("begun", [False, True], ids=["never reset before", "reset and stepped before"])
+@pytest.mark.parametrize("fails", [False, True], ids=["to the end", "the policy fails"])
+def test_a_masked_reset_afterwards_shows_where_the_other_sub_environments_are(mode, layers, begun, fails):
+    make = lambda: Tape(gymnasium.make("CartPole-v1"))  # noqa: E731
+    env = vecwrap.build(make, n=3, wrappers=layers, backend="dummy", autoreset=mode)
+    steps = 0
+
+    def policy(observations):
+        nonlocal steps
+        steps += 1
+        if fails and steps == 20:
+            raise ZeroDivisionError
+        return np.array([0, 1, 0])
+
+    if begun:
+        env.reset(seed=3)
+        env.step([0, 0, 0])
+    with contextlib.suppress(ZeroDivisionError):
+        evaluate(env, policy, episodes=12, seed=5)
+    assert (steps == 20) is fails
+    for mask in ([True, False, False], [False, False, True], [True, True, True]):
+        observations, _ = env.reset(options={"reset_mask": np.array(mask)})
+        shown = observations[:, -1] if "framestack:2" in layers else observations
+        where = np.stack(env.get_attr("last")) / (2 if Halve in layers else 1)
+        np.testing.assert_array_equal(shown, where.astype(np.float32))
     env.close()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from vecwrap.batch import Batch
 from vecwrap.contract import Autoreset, BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.errors import ArgumentError
 from vecwrap.vec_env import VecEnv, what_came
@@ -168,6 +169,13 @@ class _Quota(Monitor):
                 self.lost += 1
             else:
                 self._kept[env_id].append((float(returns[row]), int(lengths[row])))
+
+    def _remember(self, step: StepResult) -> None:
+        """Let the environment keep what is shown: its own masked resets show it again, however the evaluation ends."""
+        self.env._remember(step)
+
+    def _all_observations(self) -> Batch:
+        return self.env._all_observations()
 
     @property
     def number(self) -> int:
