@@ -19,7 +19,7 @@ from vecwrap.errors import ArgumentError
 from vecwrap.vec_env import VecEnv, what_came
 from vecwrap.wrappers.monitor import Monitor
 
-__all__ = ["Evaluation", "evaluate"]
+__all__ = ["Evaluation", "Quota", "evaluate"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,10 +112,7 @@ def evaluate(
     if not isinstance(env, VecEnv):
         raise TypeError(f"evaluate: env: expected a vecwrap.VecEnv, got {what_came(env)}")
     episodes = _whole(episodes)
-    quotas = (episodes + np.arange(env.num_envs)) // env.num_envs
-    monitors = [layer for layer in env.layers if isinstance(layer, Monitor)]
-    games = any(monitor.rewards == "raw" for monitor in monitors)
-    counting = _Quota(env, quotas, games=games)
+    counting = Quota(env, episodes)
     act = _acting(policy, deterministic)
     with _standing_still(env), _keeping_builds_seed(env, seed), _bar(episodes, progress) as show:
         observations, _ = counting.reset(seed=seed)
@@ -139,28 +136,35 @@ def _whole(episodes: Any) -> int:
     return number
 
 
-class _Quota(Monitor):
-    """A monitor that keeps the first episodes of each sub-environment, as many as its quota, and reports nothing.
+class Quota(Monitor):
+    """A monitor that keeps and reports the first episodes of each sub-environment, as many as its quota.
+
+    Args:
+        env: what is evaluated.
+        episodes: of all sub-environments together; those with the highest indices play one more than the others.
 
     Attributes:
         first: (n,) bool. Whose last observation opens an episode of the agent's.
         lost: how many episodes were lost before their sub-environment's quota was met.
     """
 
-    def __init__(self, env: VecEnv, quotas: IntArray, *, games: bool) -> None:
+    def __init__(self, env: VecEnv, episodes: int) -> None:
+        games = any(isinstance(layer, Monitor) and layer.rewards == "raw" for layer in env.layers)
         super().__init__(env, rewards="raw" if games else "seen", stats_key="vecwrap.evaluate")
-        self._quotas = quotas
+        self._quotas: IntArray = (episodes + np.arange(env.num_envs)) // env.num_envs
         self._kept: list[list[tuple[float, int]]] = [[] for _ in range(env.num_envs)]
         self.first = np.ones(env.num_envs, dtype=np.bool_)
         self.lost = 0
 
     def on_step(self, step: StepResult) -> None:
+        """Add up, and note whose episodes begin."""
         super().on_step(step)
         self.first[step.rows] = step.first
 
     def _close_episodes(
         self, step: StepResult, closed: BoolArray, lost: BoolArray, returns: FloatArray, lengths: IntArray
     ) -> None:
+        kept = np.zeros_like(closed)
         for row in np.flatnonzero(closed).tolist():
             env_id = int(step.env_ids[row])
             if len(self._kept[env_id]) >= self._quotas[env_id] or not self._running[env_id]:
@@ -169,6 +173,8 @@ class _Quota(Monitor):
                 self.lost += 1
             else:
                 self._kept[env_id].append((float(returns[row]), int(lengths[row])))
+                kept[row] = True
+        super()._close_episodes(step, kept, np.zeros_like(lost), returns, lengths)
 
     def _remember(self, step: StepResult) -> None:
         """Let the environment keep what is shown: its own masked resets show it again, however the evaluation ends."""
@@ -198,7 +204,7 @@ class _Quota(Monitor):
         )
 
 
-def _to_reset(env: _Quota, dones: BoolArray) -> BoolArray:
+def _to_reset(env: Quota, dones: BoolArray) -> BoolArray:
     """Which rows must be asked to begin again: none where they do by themselves; none that may rest for good."""
     if env.metadata["autoreset_mode"] != AutoresetMode.DISABLED:
         return np.zeros_like(dones)

@@ -487,6 +487,49 @@ def test_the_evaluation_of_a_preset_that_is_named_goes_along():
     assert not Path("runs").exists()
 
 
+LOTTERY = """\
+import gymnasium
+import numpy as np
+
+
+class Lottery(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 30, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = 30 if self.np_random.random() < 0.5 else 1
+        return np.array([self.left], np.float32), {}
+
+    def step(self, action):
+        self.left -= 1
+        return np.array([self.left], np.float32), 1.0, self.left == 0, False, {}
+"""
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
+@pytest.mark.parametrize("episodes", [20, 120])
+def test_an_evaluation_plays_the_quota_of_each_and_no_short_episode_is_favoured(here, capsys, mode, episodes):
+    Path(here, "lottery_of_run.py").write_text(LOTTERY)
+    Path("l.yaml").write_text(
+        f"env: lottery_of_run:Lottery\nn: 8\nseed: 3\nbackend: dummy\nautoreset: {mode}\neval: {{}}\n"
+    )
+    with vecwrap.load("l.yaml", mode="eval") as env:
+        expected = vecwrap.evaluate(env, lambda observations: np.zeros(8, int), episodes).returns
+    assert main(["run", "l.yaml", "--steps", "16", "--out", "out"]) == 0
+    for arguments in (["run", "l.yaml", "--out", "first"], ["load", "out", "--out", "second"]):
+        capsys.readouterr()
+        assert main([*arguments, "--eval", "--episodes", str(episodes)]) == 0
+        said = capsys.readouterr().out
+        assert f"{expected.mean():.2f} ± {expected.std():.2f}, from 1 to 30" in said
+        assert facts(arguments[-1])["episodes"] == episodes
+        last = progress(arguments[-1])[-1]
+        assert (int(last["episodes"]), float(last["score_mean"])) == (episodes, pytest.approx(expected.mean()))
+        counts = np.bincount([int(game["env"]) for game in games(arguments[-1])], minlength=8)
+        assert (counts >= (episodes + np.arange(8)) // 8).all()
+    sys.modules.pop("lottery_of_run", None)
+
+
 def test_record_needs_pictures(capsys):
     Path("toys_of_cli.py").write_text(TOYS.read_text().replace('"rgb_array"', '"ansi"'))
     assert run("toys_of_cli:Toy n=2 backend=dummy", "--record") == 2

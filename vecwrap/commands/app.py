@@ -72,7 +72,12 @@ Steps = Annotated[
     int | None,
     typer.Option(min=1, help="Agent steps over all sub-environments. Default: 20000, or no limit with --episodes."),
 ]
-Episodes = Annotated[int | None, typer.Option(min=1, help="Stop when so many have ended.")]
+Episodes = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Stop when so many have ended; with --eval, when each sub-environment has played its share of them."
+    ),
+]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -133,9 +138,8 @@ def run(
 
     options = {"n": n, "seed": seed, "backend": backend}
     spec = read_pipeline(pipeline, settings or (), options, evaluation=evaluation)
-    raise typer.Exit(
-        run_pipeline(spec, RunSettings(policy, steps, episodes, out, record, interval, snapshot), _console())
-    )
+    chosen = RunSettings(policy, steps, episodes, out, record, interval, snapshot, evaluation)
+    raise typer.Exit(run_pipeline(spec, chosen, _console()))
 
 
 @app.command(epilog="Example: vecwrap load runs/tonight --eval --episodes 20 --policy my_agent:act")
@@ -157,8 +161,8 @@ def load(
     from vecwrap.commands.load import load_folder
     from vecwrap.commands.run import RunSettings
 
-    chosen = RunSettings(policy, steps, episodes, out, record, interval, snapshot)
-    raise typer.Exit(load_folder(folder, settings or (), chosen, _console(), evaluation=evaluation, as_json=as_json))
+    chosen = RunSettings(policy, steps, episodes, out, record, interval, snapshot, evaluation)
+    raise typer.Exit(load_folder(folder, settings or (), chosen, _console(), as_json=as_json))
 
 
 @app.command(epilog="Example: vecwrap clip runs/tonight/videos/video-episode-000000.mp4 pong.webp --width 480 --fps 20")

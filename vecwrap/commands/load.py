@@ -32,7 +32,6 @@ def load_folder(
     chosen: RunSettings,
     console: Console,
     *,
-    evaluation: bool = False,
     as_json: bool = False,
 ) -> int:
     """Show what a run's folder holds; run it where steps or episodes are given.
@@ -42,7 +41,6 @@ def load_folder(
         settings: what ``--set`` says.
         chosen: how it is run.
         console: where it is shown.
-        evaluation: whether the evaluation is meant that belongs to it.
         as_json: print it as JSON instead.
 
     Returns:
@@ -58,7 +56,7 @@ def load_folder(
         raise SpecError(f"load: {', '.join(idle)}: expected --steps or --episodes with it, for nothing is run without.")
     run = read_run(folder)
     overrides = read_settings(settings)
-    spec = run.pipeline("eval" if evaluation else "train", overrides, dict.fromkeys(overrides, Place("--set")))
+    spec = run.pipeline("eval" if chosen.evaluation else "train", overrides, dict.fromkeys(overrides, Place("--set")))
     resolved = plan(spec).pipeline
     findings = check(spec)
     facts = _facts(run, resolved)

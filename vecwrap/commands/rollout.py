@@ -46,11 +46,13 @@ class Tally:
     Attributes:
         stats_key: under which the monitor reports in infos.
         steps: agent steps over all sub-environments.
-        scores, lengths: of every ended episode: sum of rewards, agent steps.
+        scores, lengths: of every episode that was reported: sum of rewards, agent steps.
+        window: over how many episodes ``recent_score`` is taken.
         seconds: since the first reset was done.
     """
 
     stats_key: str = "episode"
+    window: int = RECENT
     steps: int = 0
     scores: list[float] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
@@ -75,8 +77,8 @@ class Tally:
 
     @property
     def recent_score(self) -> tuple[float, float] | None:
-        """Mean and spread over the last 100 episodes; None where none has ended."""
-        recent = self.scores[-RECENT:]
+        """Mean and spread over the last ``window`` episodes; None where none has ended."""
+        recent = self.scores[-self.window :]
         return (float(np.mean(recent)), float(np.std(recent))) if recent else None
 
     def add(self, acted: int, infos: dict[str, Any], seconds: float) -> None:
@@ -126,7 +128,7 @@ def rollout(
     """Reset, then step until enough steps or episodes are done or the user asks to stop.
 
     Args:
-        env: with a monitor among its layers, whose ``infos["episode"]`` is what counts as an episode.
+        env: with a monitor among its layers: what it reports under ``tally.stats_key`` counts as an episode.
         policy: from observations to actions.
         tally: what is counted goes in here.
         steps: agent steps over all sub-environments, rounded up to a whole vector step; None for no limit.

@@ -22,8 +22,9 @@ from vecwrap.commands.journal import Journal
 from vecwrap.commands.output import discard_output, name_table
 from vecwrap.commands.pipelines import with_images, with_monitor, with_videos
 from vecwrap.commands.policies import find_policy
-from vecwrap.commands.rollout import RECENT, Interrupt, StepCounter, Tally, interruptible, rollout
+from vecwrap.commands.rollout import Interrupt, StepCounter, Tally, interruptible, rollout
 from vecwrap.errors import PlanError, SpecError, VecwrapError, text_of
+from vecwrap.evaluate import Quota
 from vecwrap.parts.run_files import seen_from_here, try_folder
 from vecwrap.plan import plan
 from vecwrap.run_folder import Run, refuse_taken
@@ -48,12 +49,13 @@ class RunSettings:
     Attributes:
         policy: as ``find_policy`` takes it.
         steps: agent steps over all sub-environments; None for a default, or no limit where ``episodes`` is given.
-        episodes: stop when so many have ended.
+        episodes: stop when so many have ended; in an evaluation, when each sub-environment has met its quota.
         out: the folder to fill; None: only monitor.csv and the picture, in the monitor layer's folder or else in one
             named after the pipeline.
         record: whether to record videos.
         interval: seconds between rows of progress, and between lines where the output is piped.
         snapshot: the file for the picture; None: ``tiles.png`` in the folder.
+        evaluation: whether it is the evaluation that belongs to the pipeline.
     """
 
     policy: str = "random"
@@ -63,6 +65,7 @@ class RunSettings:
     record: bool = False
     interval: float = 10.0
     snapshot: Path | None = None
+    evaluation: bool = False
 
 
 def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, loaded: Run | None = None) -> int:
@@ -126,7 +129,7 @@ class _Running:
         assert self._monitor.dir is not None
         self.folder = self._monitor.dir
         self.journal: Journal | None = None
-        self._tally = Tally(self._monitor.stats_key)
+        self._counted, self._tally = _counted(env, settings)
         self._failure: Exception | None = None
         self._picture = "none"
         self._description = repr(env)
@@ -137,7 +140,7 @@ class _Running:
         limit = self._settings.steps
         if limit is None and self._settings.episodes is None:
             limit = DEFAULT_STEPS
-        counter = StepCounter(self._env)
+        counter = StepCounter(self._counted)
         steps_taken = rollout(
             counter, act, self._tally, steps=limit, episodes=self._settings.episodes, interrupt=self._interrupt
         )
@@ -236,7 +239,7 @@ class _Running:
         tally, score = self._tally, "-"
         if tally.recent_score is not None:
             mean, spread = tally.recent_score
-            score = f"{mean:.2f} ± {spread:.2f} over the last {min(tally.episodes, RECENT)}"
+            score = f"{mean:.2f} ± {spread:.2f} over the last {min(tally.episodes, tally.window)}"
         figures = [
             ("seconds", f"{tally.seconds:.0f}"),
             ("agent steps", f"{tally.steps:,}"),
@@ -285,6 +288,14 @@ class _Running:
             folder = self.journal.folder
             lines.append(("folder", f"{folder}, rebuilt by: vecwrap load {shlex.quote(str(folder))}"))
         return name_table(lines)
+
+
+def _counted(env: VecEnv, settings: RunSettings) -> tuple[VecEnv, Tally]:
+    """Give what is stepped, and the tally of what counts: in an evaluation the episodes of ``vecwrap.evaluate``."""
+    if settings.evaluation and settings.episodes is not None:
+        quota = Quota(env, settings.episodes)
+        return quota, Tally(quota.stats_key, window=settings.episodes)  # the last to end would favour long ones
+    return env, Tally(env.find(Monitor).stats_key)
 
 
 def _refuse_unwritable(folder: Path) -> None:
