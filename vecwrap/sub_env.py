@@ -259,9 +259,15 @@ class SubEnv:
         slots.terminations[row], slots.truncations[row] = state["terminated"], state["truncated"]
         self._autoresetting = self._in_stride = False
 
-    def follow(self, schedule: bytes) -> None:
-        """Let a schedule say what seedless resets get; pickled, so that no two sub-environments share what it holds."""
+    def follow(self, schedule: bytes, episodes: int = 0) -> None:
+        """Let a schedule say what seedless resets get.
+
+        Args:
+            schedule: pickled, so that no two sub-environments share what it holds.
+            episodes: how many it has given.
+        """
         self._schedule = pickle.loads(schedule)
+        self.go_on_in_schedule({"episodes": episodes, "remembered": None})
 
     def scheduled(self) -> dict[str, Any]:
         """Give how far the schedule is, and what it remembers."""
@@ -281,8 +287,7 @@ class SubEnv:
         self.frames = takeover.frames
         self._seed_of_takeover = takeover.seed
         if takeover.schedule is not None:
-            self.follow(takeover.schedule)
-            self.go_on_in_schedule({"episodes": takeover.scheduled, "remembered": None})
+            self.follow(takeover.schedule, takeover.scheduled)
         slots, row = self._slots, self._row
         if takeover.resting is not None and not slots.shared:  # there the parent sees to it: it may not have read yet
             observation, slots.terminations[row], slots.truncations[row] = takeover.resting

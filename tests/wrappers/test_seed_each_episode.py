@@ -46,6 +46,21 @@ class Levels(gymnasium.Env):
         return self.level, 0.0, self.played[-1] == self.length, False, {}
 
 
+class Breaks(Levels):
+    """Raises in a step with action 1; offers its state."""
+
+    def step(self, action):
+        if action == 1:
+            raise RuntimeError("asked to raise")
+        return super().step(action)
+
+    def state_dict(self):
+        return {"level": self.level, "given": self.given, "played": self.played}
+
+    def load_state_dict(self, state):
+        self.level, self.given, self.played = state["level"], state["given"], state["played"]
+
+
 def make(lengths=(1, 2, 3), **options):
     return [lambda length=length: Levels(length) for length in lengths]
 
@@ -185,6 +200,69 @@ def test_follow_changes_the_schedule():
         env.follow("tests.wrappers.test_seed_each_episode:squares")
         env.step([0])
         assert seeds(play(env, 1)[0]) == [1, 2, 0, 1]
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_is_lost_before_its_first_reset_in_another_schedule_begins_that_one_at_its_first_episode(
+    backend, mode, steps
+):
+    settings = {"autoreset": mode, "on_failure": "restart", **({} if backend is DummyBackend else {"workers": 1})}
+    with SeedEachEpisode(backend([Breaks] * 2, **settings), range(100, 120)) as env:
+        env.reset()
+        play(env, 6 if mode == "same_step" else 5)
+        env.follow(range(500, 510))
+        for _ in range(steps):
+            env.step([0, 0])
+        infos = [env.step(actions)[4] for actions in ([1, 0], *[[0, 0]] * 6)]
+        begun = [info["episode_seed"][0] for info in infos if "_episode_seed" in info and info["_episode_seed"][0]]
+        assert begun == ([500, 501, 502] if mode == "same_step" else [500, 501])
+
+
+def test_episodes_that_could_not_begin_are_not_left_out_of_another_schedule():
+    now, asked = 0.0, []
+    once = {"on_failure": "restart", "max_restarts": 1, "restart_backoff": 0.0}
+
+    class BreaksInReset(Breaks):
+        def reset(self, **given):
+            if asked:
+                raise RuntimeError(asked.pop())
+            return super().reset(**given)
+
+    env = SeedEachEpisode(DummyBackend([BreaksInReset], **once), range(100, 120))
+    env.unwrapped._recovery.restarts.clock = lambda: now
+    env.reset()
+    env.step([1])
+    asked.append("the one restart is used up")
+    with pytest.raises(SubEnvError, match="not made anew"):
+        env.reset()
+    env.follow(range(500, 510))
+    now = 100.0  # and there may be another
+    asked.append("made anew")
+    assert env.reset()[1]["episode_seed"].tolist() == [501]
+    env.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_is_lost_after_a_load_goes_on_in_the_schedule(backend, mode):
+    def make(backend):
+        return SeedEachEpisode(backend([Breaks] * 2, autoreset=mode, on_failure="restart"), range(100, 120))
+
+    def lose(env):
+        infos = env.step([1, 0])[4]
+        if mode in ("disabled", "episodic"):
+            infos = env.reset(options={"reset_mask": np.array([True, False])})[1]
+        elif mode == "next_step":
+            infos = env.step([0, 0])[4]
+        return infos["episode_seed"][0]
+
+    with make(DummyBackend) as env, make(backend) as other:
+        env.reset()
+        play(env, 6)
+        other.load_state_dict(env.state_dict())
+        assert lose(other) == lose(env) == 100 + env.layer_state()["episodes"][0] - 1 > 101
 
 
 def test_state_goes_on_where_it_was():

@@ -611,6 +611,7 @@ class Backend(VecEnv):
         """Give each sub-environment a schedule for its resets."""
         self._refuse_pending("follow")
         self._call_now("follow", [(schedule,) for schedule in schedules], self.all_ids.tolist())
+        self.slots.scheduled[:] = 0
         if self._recovery is not None:
             self._recovery.follow(schedules)
 
@@ -620,8 +621,10 @@ class Backend(VecEnv):
 
     def _go_on_in_schedule(self, states: Sequence[dict[str, Any]]) -> None:
         self._call_now("go_on_in_schedule", [(state,) for state in states], self.all_ids.tolist())
+        episodes = [state["episodes"] for state in states]
+        self.slots.scheduled[:] = episodes
         if self._recovery is not None:
-            self._recovery.go_on_in_schedule([state["episodes"] for state in states])
+            self._recovery.go_on_in_schedule(episodes)
 
     def _sub_env_states(self) -> tuple[list[dict[str, Any]] | None, str | None]:
         """Give the state of each sub-environment, or None and why not."""

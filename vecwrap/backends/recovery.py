@@ -159,10 +159,11 @@ class Recovery:
     def follow(self, schedules: Sequence[bytes]) -> None:
         """Take note of the schedules that resets follow from now on."""
         self._schedules = list(schedules)
+        self.go_on_in_schedule([0] * len(schedules))
 
     def go_on_in_schedule(self, episodes: Sequence[int]) -> None:
         """Take note of how many episodes the schedules have given."""
-        self._scheduled[:] = episodes
+        self._scheduled[:], self._skipped[:] = episodes, 0
 
     # -- what it does in bad times -------------------------------------------------------------------------------------
 
