@@ -107,6 +107,8 @@ def load_state_dict(env: VecEnv, state: dict[str, Any]) -> None:
         if state["sub_envs"] is not None:  # what has to be reset after a load has use for its own seed
             root._build_seed = state.get("build_seed")
             env._show_again(state["shown"])
+        elif state.get("build_seed") is None:  # it was used, and its schedules have begun
+            root._leave_seed_to_schedules()
     except BaseException:
         root._load_sub_env_states(None)  # what is loaded in part must not be stepped
         raise

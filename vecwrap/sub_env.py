@@ -269,6 +269,10 @@ class SubEnv:
         self._schedule = pickle.loads(schedule)
         self.go_on_in_schedule({"episodes": episodes, "remembered": None})
 
+    def leave_seed(self, seed: int | None) -> None:
+        """Have a seed for the next reset, where neither that nor a schedule brings one."""
+        self._seed_of_takeover = seed
+
     def scheduled(self) -> dict[str, Any]:
         """Give how far the schedule is, and what it remembers."""
         assert self._schedule is not None

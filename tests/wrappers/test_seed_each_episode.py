@@ -1,6 +1,7 @@
 """Seeds and options of every episode: the same on every backend and in every mode, and nothing played outside."""
 
 import threading
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -281,6 +282,57 @@ def test_state_goes_on_where_it_was():
             squares(episodes, i) for i, episodes in enumerate(state["episodes"])
         ]
         assert len(expected) == 3
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_reset_that_a_load_asks_for_goes_on_in_the_schedule_though_build_has_a_seed(backend, replace):
+    def make(backend):
+        entries = [*range(100, 104), (None, {"level": 9}), 105]
+        return SeedEachEpisode(backend([partial(Levels, 1)] * 2, seed=1), entries, use="once", replace=replace)
+
+    with make(DummyBackend) as env, make(backend) as other:
+        before = 1 if replace else 2  # the first episode has the seed of build, or the schedule's
+        env.reset()
+        play(env, before)
+        other.load_state_dict(env.state_dict())
+        other.reset()
+        # and where the schedule has no seed, the seed of build is there
+        assert play(other, 1) == ([(1, 9), (NO_SEED, -1)], [(105, -1), (NO_SEED, -1)])
+
+
+def test_a_seed_of_build_that_was_left_when_it_was_saved_begins_the_schedule_after_the_load_too():
+    with (
+        SeedEachEpisode(DummyBackend(make((1,)), seed=1), squares) as env,
+        SeedEachEpisode(DummyBackend(make((1,)), seed=1), squares) as other,
+    ):
+        env.reset(seed=7)
+        play(env, 3)
+        other.load_state_dict(env.state_dict())
+        for one in (env, other):
+            one.reset()
+            assert seeds(play(one, 2)[0])[-3:] == [1, 0, 1]
+
+
+def test_what_is_lost_in_the_reset_that_a_load_asks_for_has_another_seed_where_the_schedule_gives_none():
+    asked = []
+
+    class BreaksInReset(Levels):
+        def reset(self, **given):
+            if asked:
+                raise RuntimeError(asked.pop())
+            return super().reset(**given)
+
+    settings = {"seed": 5, "on_failure": "restart", "restart_backoff": 0.0}
+    with (
+        SeedEachEpisode(DummyBackend([BreaksInReset], **settings), [None]) as env,
+        SeedEachEpisode(DummyBackend([BreaksInReset], **settings), [None]) as other,
+    ):
+        env.reset()
+        other.load_state_dict(env.state_dict())
+        asked.append("once")
+        other.reset()
+        assert seeds(other.get_attr("given")[0]) == np.random.SeedSequence([5, 1]).generate_state(1).tolist()
 
 
 class Rising:

@@ -118,6 +118,7 @@ class Backend(VecEnv):
         self.all_ids: IntArray = np.arange(self.num_envs)
         self.all_ids.flags.writeable = False
         self._build_seed = seed
+        self._on_schedule = False
         self._pending: str | None = None
         self._asked_by: str | None = None  # the call that is pending as soon as its rows are out
         self._through: tuple[StepResult, FiveTuple] | None = None  # what came through the layers, until handed out
@@ -612,6 +613,7 @@ class Backend(VecEnv):
         self._refuse_pending("follow")
         self._call_now("follow", [(schedule,) for schedule in schedules], self.all_ids.tolist())
         self.slots.scheduled[:] = 0
+        self._on_schedule = True
         if self._recovery is not None:
             self._recovery.follow(schedules)
 
@@ -625,6 +627,16 @@ class Backend(VecEnv):
         self.slots.scheduled[:] = episodes
         if self._recovery is not None:
             self._recovery.go_on_in_schedule(episodes)
+
+    def _leave_seed_to_schedules(self) -> None:
+        """Let build's seed begin no schedule anew: it is there for first resets to which a schedule gives none."""
+        if self._build_seed is None or not self._on_schedule:
+            return
+        seeds = self._seeds(None, self.all_ids)
+        self._call_now("leave_seed", [(seed,) for seed in seeds], self.all_ids.tolist())
+        self._build_seed = None
+        if self._recovery is not None:
+            self._recovery.seeded(seeds)
 
     def _sub_env_states(self) -> tuple[list[dict[str, Any]] | None, str | None]:
         """Give the state of each sub-environment, or None and why not."""

@@ -104,6 +104,10 @@ class Recovery:
             if seed is not None:
                 self._seeds[i] = seed
 
+    def seeded(self, seeds: Sequence[int | None]) -> None:
+        """Take note of the seeds that are there for the next resets, where these bring none."""
+        self._seeds = list(seeds)
+
     def delivered(self, step: StepResult, slots: Slots) -> None:
         """Take note of rows that are handed out: what they hold is true whatever becomes of their sub-environments."""
         scatter(self._memory(slots), step.rows, step.observations)
