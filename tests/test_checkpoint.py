@@ -84,6 +84,45 @@ class Drawn(gymnasium.Env):
         self.state = state["state"]
 
 
+class Level(Walk):
+    """Needs options at every reset; its state leaves out what they say."""
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        self.level = options["level"]
+        return observation + self.level, info
+
+    def step(self, action):
+        observation, *others = super().step(action)
+        return observation + self.level, *others
+
+
+class TwoLives(gymnasium.Wrapper):
+    """Ends an episode amid a game every third step; the reset that follows goes on in the game, without options."""
+
+    game_goes_on = False
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        if self.game_goes_on and seed is None:
+            self.game_goes_on = False
+            return np.array([-1.0]), {}
+        self.game_goes_on, self.steps = False, 0
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.steps += 1
+        self.game_goes_on = not terminated and self.steps % 3 == 0
+        return observation, reward, terminated or self.game_goes_on, truncated, info
+
+    def state_dict(self):
+        return {"goes_on": self.game_goes_on, "steps": self.steps}
+
+    def load_state_dict(self, state):
+        self.game_goes_on, self.steps = state["goes_on"], state["steps"]
+
+
 def chain(backend, factory, mode, k=3):
     return Monitor(FrameStack(backend([factory] * 3, autoreset=mode), k))
 
@@ -118,6 +157,55 @@ def test_going_on_after_a_load_equals_never_having_stopped(tmp_path, backend, mo
     with chain(backend, factory, mode) as env:
         env.load(tmp_path / "state.npz")
         assert run(env, actions[60:]) == expected
+
+
+@pytest.mark.parametrize("layers", [(), (TwoLives,)], ids=["", "lives"])
+@pytest.mark.parametrize("seeds", [None, [(k, {"level": k}) for k in range(5)]], ids=["", "scheduled"])
+@pytest.mark.parametrize("backend", [DummyBackend, SubprocessBackend, ShmemBackend])
+def test_what_needs_options_is_loaded_with_those_of_its_last_reset(tmp_path, backend, seeds, layers):
+    def make(backend):
+        env = backend([SubEnvFactory(Level, layers)] * 3, autoreset="disabled")
+        return env if seeds is None else SeedEachEpisode(env, seeds)
+
+    def step(env):
+        observations, _, terminations, *_ = env.step([0, 1, 0])
+        if terminations.any():
+            env.reset(options={"reset_mask": terminations, "level": 7})
+        return observations.tolist()
+
+    options = {"level": 5} if seeds is None else None
+    with make(DummyBackend) as env, make(backend) as other, make(backend) as third:
+        env.reset(seed=3 if seeds is None else None, options=options)
+        for _ in range(4):
+            step(env)
+        env.save(tmp_path / "state.npz")
+        other.load(tmp_path / "state.npz")
+        other.save(tmp_path / "again.npz")
+        third.load(tmp_path / "again.npz")
+        for _ in range(20):
+            assert step(env) == step(other) == step(third)
+
+
+def test_options_that_no_file_can_hold_are_left_out_of_a_state(tmp_path):
+    with DummyBackend([Walk] * 2) as env, DummyBackend([Walk] * 2) as other:
+        env.reset(seed=1, options={"tool": object()})
+        env.save(tmp_path / "state.npz")
+        other.load(tmp_path / "state.npz")
+        assert env.step([0, 1])[0].tolist() == other.step([0, 1])[0].tolist()
+
+
+def test_options_in_a_state_are_those_that_the_reset_was_given_not_what_the_environment_made_of_them():
+    class Scribbles(Level):
+        def reset(self, *, seed=None, options=None):
+            result = super().reset(seed=seed, options=options)
+            del options["level"]
+            return result
+
+    with DummyBackend([Scribbles]) as env, DummyBackend([Scribbles]) as other:
+        env.reset(seed=1, options={"level": 3})
+        other.load_state_dict(env.state_dict())
+        other.load_state_dict(other.state_dict())
+        assert env.step([0])[0].tolist() == other.step([0])[0].tolist()
 
 
 def test_what_was_frozen_stays_frozen():

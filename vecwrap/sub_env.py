@@ -24,6 +24,7 @@ from vecwrap.errors import ArgumentError, RemoteTraceback, kind_of, text_of, tra
 from vecwrap.failure import Failure
 from vecwrap.infos import own_copy
 from vecwrap.interrupts import close_lost
+from vecwrap.plain import is_plain
 from vecwrap.schedule import Schedule
 from vecwrap.slots import Slots
 from vecwrap.tap import Tap, float_reward
@@ -109,6 +110,7 @@ class SubEnv:
         self._row = 0
         self._over = True  # no running episode
         self._seed: int | None = None
+        self._options: dict[str, Any] | None = None  # of the reset that the running game began with
         self._episode = 0
         self._steps = 0
         self._schedule: Schedule | None = None
@@ -229,6 +231,7 @@ class SubEnv:
             "over": self._over,
             "seed": self._seed,
             "seed_of_takeover": self._seed_of_takeover,
+            "options": self._options if is_plain(self._options) else None,  # a file could not hold others
             "episode": self._episode,
             "steps": self._steps,
             "observation": row_of(slots.observations.batch(), row),
@@ -247,13 +250,14 @@ class SubEnv:
         if state["env"] is None:
             self._be_new(attributes)
         else:
-            if self._episode == 0:
-                self.env.reset()  # makes what an environment makes at its first reset; the state then replaces it
+            if self._episode == 0:  # make what an environment makes at its first reset; the state then replaces it
+                self.env.reset(options=deepcopy(state.get("options")))
             self._is_new = False
             load_env_state(self.env, state["env"])
         slots, row = self._slots, self._row
         self._over, self._seed = state["over"], state["seed"]
         self._seed_of_takeover = state.get("seed_of_takeover")
+        self._options = deepcopy(state.get("options"))
         self._episode, self._steps = state["episode"], state["steps"]
         slots.observations.put(row, state["observation"])
         slots.terminations[row], slots.truncations[row] = state["terminated"], state["truncated"]
@@ -367,7 +371,12 @@ class SubEnv:
         if seed is not None:
             self._seed = seed
         self._is_new = False
-        return self.env.reset(seed=seed, options=options)
+        goes_on = seed is None and self._game_goes_on()
+        given = None if options is None else own_copy(options)
+        result = self.env.reset(seed=seed, options=options)
+        if not goes_on or (self._tap is not None and self._tap.first):
+            self._options = given
+        return result
 
     def _reset_on_schedule(self, schedule: Schedule, seed: int | None, options: dict[str, Any] | None) -> Any:
         if seed is None and self._game_goes_on():
