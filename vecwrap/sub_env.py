@@ -251,13 +251,13 @@ class SubEnv:
             self._be_new(attributes)
         else:
             if self._episode == 0:  # make what an environment makes at its first reset; the state then replaces it
-                self.env.reset(options=deepcopy(state.get("options")))
+                self.env.reset(options=own_copy(state.get("options")))
             self._is_new = False
             load_env_state(self.env, state["env"])
         slots, row = self._slots, self._row
         self._over, self._seed = state["over"], state["seed"]
         self._seed_of_takeover = state.get("seed_of_takeover")
-        self._options = deepcopy(state.get("options"))
+        self._options = own_copy(state.get("options"))
         self._episode, self._steps = state["episode"], state["steps"]
         slots.observations.put(row, state["observation"])
         slots.terminations[row], slots.truncations[row] = state["terminated"], state["truncated"]
