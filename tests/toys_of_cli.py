@@ -100,6 +100,25 @@ class Dies(Walk):
         return super().step(action)
 
 
+class Blind(Walk):
+    """Cannot render, and ends its process at the second attempt, as OpenGL does without a display."""
+
+    attempts = 0
+
+    def render(self):
+        Blind.attempts += 1
+        if Blind.attempts == 2:
+            os.abort()
+        raise RuntimeError("no display")
+
+
+class Aborts(Walk):
+    """Ends its process when it is rendered."""
+
+    def render(self):
+        os.abort()
+
+
 class Calls:
     """Which call of a policy this is, counted from 1."""
 

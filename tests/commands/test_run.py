@@ -581,6 +581,23 @@ def test_a_picture_that_cannot_be_written_costs_no_summary(capsys):
     assert facts()["end"] == "finished"
 
 
+def test_a_picture_that_cannot_be_rendered_costs_nothing_else():
+    done = process("run", WALK.replace("Walk", "Blind"), "--steps", 20, "--out", "out")
+    assert done.returncode == 0, done.stderr
+    assert "picture      none: sub-environment 0 " in done.stdout
+    assert "no display" in done.stdout
+    assert (facts()["end"], facts()["steps"]) == ("finished", 20)
+    assert {path.name for path in Path("out").iterdir()} == OWN | {"monitor.csv", "stats.npz"}
+
+
+def test_statistics_are_written_before_the_picture_is_taken():
+    done = process("run", WALK.replace("Walk", "Aborts"), "--steps", 20, "--out", "out")
+    assert done.returncode == -signal.SIGABRT
+    assert [row["steps"] for row in progress()] == ["20"]
+    (normalize,) = (layer for layer in read_state("out/stats.npz")["statistics"] if layer)
+    assert normalize["observations"]["count"] == pytest.approx(22, abs=0.01)  # 2 of the reset, and 20
+
+
 def test_a_snapshot_goes_where_it_is_asked_for_with_the_labels_of_the_pipeline(capsys):
     line = "toys_of_cli:Toy n=3 backend=dummy"
     assert run(f"{line} | tile:labels=true", "--steps", 20, "--snapshot", "shots/one.png") == 0

@@ -154,7 +154,6 @@ class _Running:
                         due = self._tally.seconds + self._settings.interval
                         self._note()
                     show()
-            self._picture = _save_picture(self._env, self._settings.snapshot or self.folder / "tiles.png")
         except KeyboardInterrupt:  # the second Ctrl-C
             self._interrupt.asked = torn = True
         except Exception as error:
@@ -163,6 +162,17 @@ class _Running:
         self._count_restarts()
         if self.journal is not None:
             self.journal.note(self._env, self._tally, self._restarts, torn=torn)
+        if not torn and self._failure is None:
+            self._take_picture()
+
+    def _take_picture(self) -> None:
+        """Take it when all else is written: rendering may end the process, as without a display."""
+        try:
+            self._picture = _save_picture(self._env, self._settings.snapshot or self.folder / "tiles.png")
+        except KeyboardInterrupt:  # the second Ctrl-C
+            self._interrupt.asked = True
+        except Exception as error:
+            self._failure = error
 
     def close(self) -> None:
         """Close the environment; a layer that fails at that costs neither the summary nor the folder's end."""
@@ -326,6 +336,7 @@ def _save_picture(env: VecEnv, path: Path) -> str:
     if env.render_mode not in ("rgb_array", "human"):
         return f"none: the environment renders {env.render_mode or 'nothing'}, a picture needs rgb_array"
     try:
+        env.get_images(indices=0)  # what fails in one is not tried in the next: OpenGL would end the process
         image = env.picture()
         path.parent.mkdir(parents=True, exist_ok=True)
         content = imageio.imwrite("<bytes>", image, extension=path.suffix)
