@@ -154,7 +154,7 @@ class WrapSubEnv:
         """
         try:
             wrapped = self.target(env, *deepcopy(self.args), **deepcopy(dict(self.kwargs)))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if not self.where:
                 raise
             raise refusal(self.where, error) from error
@@ -169,7 +169,7 @@ class WrapSubEnv:
         return shown(self.target)
 
 
-def refusal(where: str, error: Exception) -> PlanError:
+def refusal(where: str, error: BaseException) -> PlanError:
     """Say with a layer's place what it raised; a layer that begins with its own name is not named twice.
 
     >>> print(refusal('wrappers[0] "framestack"', PlanError("framestack: k: expected 1 or more, got 0")))
@@ -397,7 +397,7 @@ def _imported(module_name: str, source: Source) -> Any:
         if not module_name.startswith(missing):
             raise SpecError(f"{source}: {module_name} needs {missing}: install {missing}") from error
         raise SpecError(f"{source}: there is no module {missing}. Is its folder on sys.path (PYTHONPATH)?") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SpecError(f"{source}: importing {module_name} raised {type(error).__name__}: {error}") from error
 
 

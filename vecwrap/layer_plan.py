@@ -175,7 +175,7 @@ def placed(where: str) -> Iterator[None]:
         yield
     except (SubEnvError, BackendError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise refusal(where, error) from error
 
 

@@ -186,7 +186,7 @@ def import_target(path: str, where: str, extra: str | None = None) -> Callable[.
             raise SpecError(f"{where}: there is no module {missing}. {remedy}".rstrip()) from None
         command = f'pip install "vecwrap[{extra}]"' if extra else f"install {missing}"
         raise SpecError(f"{where} needs {missing}: {command}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SpecError(f"{where}: importing {module_name} raised {type(error).__name__}: {error}") from error
     for part in attr.split("."):
         if not hasattr(found, part):

@@ -2,8 +2,10 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
+import gymnasium
 import pytest
 
 from vecwrap.cli import main
@@ -125,6 +127,51 @@ def test_what_cannot_be_read_or_planned_has_its_line(here, capsys, text, line, s
     assert says in finding["reason"]
     assert finding["id"] in ("unreadable", "refused")
     assert "bad.yaml" not in finding["reason"]
+
+
+EXITS = """
+import sys
+
+import gymnasium
+
+import vecwrap
+
+gymnasium.register("Exits-v0", "exits_when_imported:Env")
+
+
+class Outer(vecwrap.VecEnvWrapper):
+    def __init__(self, env):
+        sys.exit(0)
+
+
+class Inner(gymnasium.Wrapper):
+    def __init__(self, env):
+        sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "says"),
+    [
+        ("exits_when_imported:make", "importing exits_when_imported raised SystemExit: 0"),
+        ("exits_when_imported:Known-v0", "importing exits_when_imported raised SystemExit: 0"),
+        ("exits_when_made:Exits-v0", "raised SystemExit in make: 0"),
+        ("CartPole-v1 | exits_when_imported:Layer:", "importing exits_when_imported raised SystemExit: 0"),
+        ("CartPole-v1 | exits_when_made:Outer:", "raised SystemExit: 0"),
+        ("CartPole-v1 | exits_when_made:Inner:", "raised SystemExit: 0"),
+    ],
+)
+def test_a_module_that_exits_is_a_finding_and_ends_nothing(here, capsys, monkeypatch, pipeline, says):
+    Path("exits_when_imported.py").write_text("import sys\nsys.exit(0)\n")
+    Path("exits_when_made.py").write_text(EXITS)
+    monkeypatch.syspath_prepend(here)
+    try:
+        assert main(["check", pipeline, "--json"]) == 1
+    finally:
+        sys.modules.pop("exits_when_made", None)
+        gymnasium.registry.pop("Exits-v0", None)
+    (finding,) = json.loads(capsys.readouterr().out)
+    assert says in finding["reason"]
 
 
 def test_the_evaluation_can_be_checked_too(here, capsys):

@@ -94,6 +94,7 @@ def test_a_policy_that_leads_nowhere_is_refused(name, message):
         ),
         ("import math\nmath.no_such\n", "importing broken_bots raised AttributeError: module 'math' has no attribute"),
         ("1 / 0\n", "importing broken_bots raised ZeroDivisionError: division by zero"),
+        ("raise SystemExit(0)\n", "importing broken_bots raised SystemExit: 0"),
     ],
 )
 def test_a_module_whose_own_code_fails_is_told_with_what_it_raised(text, message, tmp_path, monkeypatch):
@@ -115,3 +116,5 @@ def test_the_name_of_a_file_is_told_how_its_module_is_written(tmp_path, monkeypa
 def test_an_error_inside_a_policy_names_the_policy():
     with idle(spaces.Discrete(2)) as env, pytest.raises(VecwrapError, match=r"--policy math:sqrt raised TypeError"):
         find_policy("math:sqrt", env)("four")
+    with idle(spaces.Discrete(2)) as env, pytest.raises(VecwrapError, match=r"--policy sys:exit raised SystemExit: 4"):
+        find_policy("sys:exit", env)(4)

@@ -53,7 +53,7 @@ def _imported(name: str) -> Policy:
             importlib.import_module(module_name)
         except ModuleNotFoundError as error:
             raise SpecError(f"{where}: there is no module {error.name!r} in {Path.cwd()} or installed.") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise SpecError(f"{where}: importing {module_name} raised {type(error).__name__}: {error}") from error
     return import_target(name, where)
 
@@ -62,7 +62,7 @@ def _guarded(name: str, policy: Policy) -> Policy:
     def act(observations: Any) -> Any:
         try:
             return policy(observations)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise VecwrapError(f"--policy {name} raised {type(error).__name__}: {error}") from error
 
     return act
