@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 import cv2
+import gymnasium
 import imageio.v3 as imageio
 import numpy as np
 import pytest
@@ -535,6 +536,26 @@ def test_record_needs_pictures(capsys):
     assert run("toys_of_cli:Toy n=2 backend=dummy", "--record") == 2
     assert "--record: expected an environment that renders images" in capsys.readouterr().err
     assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "says"),
+    [
+        ("no_such_module_x:Env", "raised ModuleNotFoundError in make: No module named 'no_such_module_x'"),
+        ("toys_of_cli:Absent", "raised AttributeError in make: module 'toys_of_cli' has no attribute 'Absent'"),
+        ("exits_when_run:Env", "raised SystemExit in make: 0"),
+    ],
+)
+def test_an_id_whose_module_cannot_be_imported_is_one_message(here, capsys, entry_point, says):
+    (here / "exits_when_run.py").write_text("import sys\nsys.exit(0)\n")
+    gymnasium.register("Unmakeable-v0", entry_point)
+    try:
+        assert main(["run", "Unmakeable-v0 n=2 backend=dummy", "--steps", "4"]) == 1
+    finally:
+        gymnasium.registry.pop("Unmakeable-v0")
+    said = capsys.readouterr()
+    assert said.err.startswith(f"error: sub-environment 0 (unseeded) {says}")
+    assert said.out == ""
 
 
 def test_the_installed_command_finds_what_lies_in_the_working_directory():

@@ -212,6 +212,10 @@ def with_images(spec: PipelineSpec) -> PipelineSpec:
     found = find_environment(spec.env, spec.env_kwargs, None, spec.source.at("env"))
     makers = [found.env_spec.entry_point] if found.env_spec is not None else found.factories
     for maker in makers:
-        if "rgb_array" not in getattr(creator_of(maker), "metadata", {}).get("render_modes", ()):
+        try:
+            creator = creator_of(maker)
+        except (Exception, SystemExit):  # building tells it, with its place
+            return spec
+        if "rgb_array" not in getattr(creator, "metadata", {}).get("render_modes", ()):
             return spec
     return spec.override(render_mode="rgb_array")
