@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,7 +25,7 @@ from vecwrap.backend_spec import BACKEND_OPTIONS
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.build import build_plan
 from vecwrap.environments import MakeEnvironment
-from vecwrap.errors import PlanError, SpecError, VecwrapError
+from vecwrap.errors import BackendError, PlanError, SpecError, VecwrapError
 from vecwrap.layer_plan import at_end
 from vecwrap.layer_spec import LayerSpec
 from vecwrap.plan import Plan, plan
@@ -77,6 +78,13 @@ class Blank(gymnasium.Env[Any, Any]):
 
     def __init__(self, frameskip: int = 4, sticky: float = 0.25) -> None:
         self.frameskip, self.sticky = frameskip, sticky
+
+
+class Late(Blank):
+    """Is made long after anybody would have waited for it."""
+
+    def __init__(self) -> None:
+        time.sleep(30)
 
 
 class Colour(enum.Enum):
@@ -623,6 +631,12 @@ def test_spaces_come_from_one_worker_that_is_closed_again() -> None:
     found = planned("CartPole-v1 n=4 backend=shmem | time_limit:9 | framestack:3").with_spaces()
     assert found.stages is not None
     assert [stage.observation_space.shape for stage in found.stages] == [(4,), (4,), (3, 4)]
+
+
+def test_looking_at_the_spaces_takes_no_longer_than_a_start_may() -> None:
+    late = planned("CartPole-v1 n=2 backend=subprocess:start_timeout=1", env=Late)
+    with pytest.raises(BackendError, match="did not answer within start_timeout=1 s"):
+        late.with_spaces()
 
 
 def test_a_layer_that_refuses_the_environment_is_told_with_its_place() -> None:

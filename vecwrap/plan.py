@@ -109,7 +109,8 @@ class Plan:
         """
         settings: dict[str, Any] = {"autoreset": self.pipeline.autoreset}
         if not self.in_this_process:
-            settings |= {"workers": 1, "start_method": self.backend_options.get("start_method")}
+            asked = {key: self.backend_options.get(key) for key in ("start_method", "start_timeout")}
+            settings |= {"workers": 1, **asked}
         backend = registry.backends.load("dummy" if self.in_this_process else "subprocess")
         inner = tuple(layer.around_sub_env for layer in self.layers if layer.runs_in == "worker")
         outer = [layer for layer in self.layers if layer.runs_in == "parent"]
