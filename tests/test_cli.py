@@ -245,6 +245,45 @@ def test_a_terminal_sees_progress(here):
         assert words in text
 
 
+@pytest.mark.parametrize(
+    ("command", "backend", "options"),
+    [
+        ("explain", "dummy", []),
+        ("check", "subprocess", []),
+        ("time", "dummy", ["--steps", "200"]),
+        ("bench", "subprocess", ["--vs", "gymnasium", "--rounds", "1", "--seconds", "0.01"]),
+    ],
+)
+def test_json_is_alone_in_the_output_whatever_an_environment_prints(here, command, backend, options):
+    buffered = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}  # C's output too
+    pipeline = f"toys_of_cli:Talks n=2 seed=1 backend={backend}"
+    result = vecwrap_process(command, pipeline, "--json", *options, env=buffered)
+    assert result.returncode == 0, result.stderr
+    assert isinstance(json.loads(result.stdout), (dict, list))
+    for words in ("simulator ready", "server started"):
+        assert words in result.stderr
+
+
+def test_what_an_environment_prints_is_kept_from_json_in_this_process_too(here, capsys):
+    assert main(["explain", "toys_of_cli:Talks n=2 backend=dummy", "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["n"] == 2
+    assert "simulator ready" in said.err
+    assert main(["explain", "toys_of_cli:Talks n=2 backend=dummy"]) == 0
+    assert "simulator ready" in capsys.readouterr().out
+    assert main(["explain", "toys_of_cli:NoSuch", "--json"]) == 2
+    print("as ever")
+    assert capsys.readouterr().out == "as ever\n"
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-"])
+def test_json_where_an_output_is_closed(here, closed):
+    command = f"{sys.executable} -m vecwrap explain cartpole.yaml --json {closed}"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert closed == ">&-" or json.loads(result.stdout)["n"] == 3
+
+
 @pytest.mark.parametrize("missing", ["typer", "rich"])
 def test_without_the_terminal_libraries_the_extra_is_named(here, missing):
     program = f"import sys; sys.modules[{missing!r}] = None; from vecwrap.cli import main; sys.exit(main(['list']))"

@@ -1,8 +1,10 @@
 """Environments and policies for runs through the command line; tests copy this file into their folder."""
 
+import ctypes
 import os
 import resource
 import signal
+import subprocess
 import time
 import warnings
 from pathlib import Path
@@ -117,6 +119,20 @@ class Aborts(Walk):
 
     def render(self):
         os.abort()
+
+
+class Talks(Toy):
+    """Prints as Python does, as a library in C does, and as a program does that it starts."""
+
+    def __init__(self, render_mode=None):
+        super().__init__(render_mode)
+        print("simulator ready")
+        ctypes.CDLL(None).printf(b"licence found\n")
+        subprocess.run(["echo", "server started"], check=True)
+
+    def step(self, action):
+        print("stepped")
+        return super().step(action)
 
 
 class Calls:

@@ -15,7 +15,14 @@ from rich.text import Text
 
 import vecwrap
 from vecwrap.commands import completion
-from vecwrap.commands.output import Terminal, discard_output, escape_what_cannot_be_shown, flush_output
+from vecwrap.commands.output import (
+    Terminal,
+    discard_output,
+    escape_what_cannot_be_shown,
+    flush_output,
+    result_alone,
+    stdout_of_result,
+)
 from vecwrap.errors import CheckpointError, ClipError, PlanError, PlotError, SpecError, VecwrapError
 
 __all__ = ["app", "run_app"]
@@ -96,7 +103,16 @@ Record = Annotated[bool, typer.Option("--record", help="Record videos, into the 
 Interval = Annotated[
     float, typer.Option(min=0.001, help="Seconds between rows of progress.csv, and between lines when piped.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+
+
+def _result_alone(context: typer.Context, as_json: bool) -> bool:
+    """Let ``--json`` keep stdout for the result, until the command has ended."""
+    if as_json and not context.resilient_parsing:
+        context.with_resource(result_alone())
+    return as_json
+
+
+Json = Annotated[bool, typer.Option("--json", callback=_result_alone, help="Print JSON, for machines.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
@@ -377,7 +393,10 @@ def plot(
     ] = "steps,episodes,minutes",
     title: Annotated[str | None, typer.Option(help="Default: the environment's id.")] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the numbers as JSON; a picture is written only with --out.")
+        bool,
+        typer.Option(
+            "--json", callback=_result_alone, help="Print the numbers as JSON; a picture is written only with --out."
+        ),
     ] = False,
     debug: Debug = False,
 ) -> None:
@@ -391,10 +410,11 @@ def plot(
 
 def _console() -> Terminal:
     """The terminal: plain and never wrapped where the output is piped."""
-    console = Terminal(highlight=False, markup=False)  # what is in brackets is meant: pip install "vecwrap[atari]"
-    if not console.is_terminal:
-        console = Terminal(highlight=False, markup=False, no_color=True, width=max(console.width, 120), soft_wrap=True)
-    return console
+    with stdout_of_result():
+        console = Terminal(highlight=False, markup=False)  # what is in brackets is meant: pip install "vecwrap[atari]"
+        if console.is_terminal:
+            return console
+        return Terminal(highlight=False, markup=False, no_color=True, width=max(console.width, 120), soft_wrap=True)
 
 
 def run_app(arguments: list[str]) -> int:

@@ -1,11 +1,13 @@
 """How the commands print: for machines, and names beside values."""
 
+import contextlib
+import ctypes
 import io
 import json
 import math
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ __all__ = [
     "name_table",
     "print_json",
     "refuse_unwritable",
+    "result_alone",
+    "stdout_of_result",
     "write_out",
 ]
 
@@ -46,10 +50,11 @@ class Terminal(Console):
 def print_json(data: Any, console: Console) -> None:
     """Print plain data as JSON, in colours on a terminal; what is infinite or no number is null, as JSON has it."""
     text = json.dumps(_finite(msgspec.to_builtins(data)), indent=2)  # in ASCII, which every terminal can show
-    if console.is_terminal:
-        console.print_json(text)
-    else:
-        print(text)  # noqa: T201
+    with stdout_of_result():
+        if console.is_terminal:
+            console.print_json(text)
+        else:
+            print(text)  # noqa: T201
 
 
 def _finite(data: Any) -> Any:
@@ -58,6 +63,53 @@ def _finite(data: Any) -> Any:
     if isinstance(data, (list, tuple)):
         return [_finite(value) for value in data]
     return None if isinstance(data, float) and not math.isfinite(data) else data
+
+
+_kept: list[tuple[Any, int | None]] = []  # sys.stdout and a copy of descriptor 1, while result_alone lasts
+
+
+@contextlib.contextmanager
+def result_alone() -> Iterator[None]:
+    """Keep stdout for what ``print_json`` prints; all else goes to stderr meanwhile.
+
+    So does what libraries in C print, and processes that are started meanwhile.
+    """
+    flush_output()
+    descriptor: int | None = None
+    with contextlib.suppress(OSError):  # it is closed
+        descriptor = os.dup(1)
+    _kept.append((sys.stdout, descriptor))
+    try:
+        _lead(sys.stderr, 2)
+        yield
+    finally:
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).fflush(None)  # what C has buffered would come at the exit
+        _lead(*_kept.pop())
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def stdout_of_result() -> Iterator[None]:
+    """Let stdout be the result's again within ``result_alone``; elsewhere it is."""
+    if not _kept:
+        yield
+        return
+    _lead(*_kept[-1])
+    try:
+        yield
+        flush_output()
+    finally:
+        _lead(sys.stderr, 2)
+
+
+def _lead(file: Any, descriptor: int | None) -> None:
+    """Let what is printed go there, by Python and by others."""
+    sys.stdout = file
+    if descriptor is not None:
+        with contextlib.suppress(OSError):  # stderr is closed
+            os.dup2(descriptor, 1)
 
 
 def escape_what_cannot_be_shown() -> None:
