@@ -88,6 +88,19 @@ def test_the_first_sigterm_is_a_wish_and_the_second_ends_it_as_ever():
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_is_ignored_from_the_start_stays_ignored(number):
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        with interruptible() as interrupt:
+            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), number)
+            assert not interrupt.asked
+        assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
+
+
 def test_the_first_ctrl_c_is_a_wish_and_the_second_is_an_interrupt():
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), interruptible() as interrupt:

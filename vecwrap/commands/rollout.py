@@ -112,7 +112,9 @@ def interruptible() -> Iterator[Interrupt]:
         interrupt.asked, interrupt.number = True, number
         signal.signal(number, before[number])
 
-    before: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # What was ignored from the start stays so: Ctrl-C is not for a run that a script has put into the background.
+    before = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
     for number in before:
         signal.signal(number, ask)
     try:
