@@ -214,9 +214,23 @@ def test_a_working_directory_that_was_deleted_is_one_message(here, capsys, monke
 
 def test_debug_shows_the_traceback(here):
     result = vecwrap_process("explain", "no-such.yaml", "--debug")
-    assert result.returncode != 0
+    assert result.returncode == 2
     assert "Traceback" in result.stderr
     assert "no-such.yaml" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["explain", "CartPol-v1"],
+        ["run", "toys_of_cli:Broken", "--n", "2", "--backend", "dummy"],
+        ["check", "cartpole.yaml", "--ignore", "no_such"],
+    ],
+)
+def test_debug_changes_no_exit_status(here, capsys, arguments):
+    status = main(arguments)
+    assert main([*arguments, *(["--out", "other"] if arguments[0] == "run" else []), "--debug"]) == status
+    assert "Traceback" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in ("run", "explain", "check", "list"))])

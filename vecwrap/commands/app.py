@@ -23,7 +23,7 @@ from vecwrap.commands.output import (
     result_alone,
     stdout_of_result,
 )
-from vecwrap.errors import CheckpointError, ClipError, PlanError, PlotError, SpecError, VecwrapError
+from vecwrap.errors import CheckpointError, ClipError, PlanError, PlotError, SpecError, VecwrapError, traceback_of
 
 __all__ = ["app", "run_app"]
 
@@ -483,8 +483,9 @@ def _run(arguments: list[str], debug: bool) -> int:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except VecwrapError as error:
         if debug:
-            raise
-        _say(str(error))
+            sys.stderr.write(traceback_of(error))
+        else:
+            _say(str(error))
         return 2 if isinstance(error, (SpecError, PlanError, CheckpointError, PlotError, ClipError)) else 1
     return 0
 
