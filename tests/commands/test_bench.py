@@ -1,15 +1,19 @@
 """``vecwrap bench`` as users call it."""
 
+import contextlib
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
 from vecwrap.bench import comparison
 from vecwrap.cli import main
+from vecwrap.commands import bench
 
 PIPELINE = "CartPole-v1 n=2 backend=dummy | framestack:2 | monitor:dir=runs/mine"
 QUICK = ["--rounds", "2", "--seconds", "0.002"]
@@ -108,6 +112,25 @@ def test_tables_whose_file_cannot_be_written_in_the_end_are_printed(capsys, monk
     assert "Gymnasium Sync" in captured.out
     assert captured.err == "error: --out bench.md: cannot be written (No space left on device). Give another file.\n"
     assert (tmp_path / "bench.md").read_text() == "old"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_leave_no_folders(number, capsys, monkeypatch, tmp_path):
+    before = signal.getsignal(number)
+    seen = []
+
+    def pressed(text):
+        if text.startswith("round 1"):  # all are open
+            seen.extend(tmp_path.glob("vecwrap-bench-*"))
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(bench, "progress", lambda *args, **options: contextlib.nullcontext(pressed))
+    assert main(["bench", PIPELINE, "--vs", "gymnasium", *QUICK]) == 128 + number
+    assert "interrupted" in capsys.readouterr().out
+    assert len(seen) >= 2
+    assert list(tmp_path.glob("vecwrap-bench-*")) == []
+    assert signal.getsignal(number) is before
 
 
 def full_disk(*_):

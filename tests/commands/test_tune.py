@@ -121,6 +121,16 @@ def test_sigterm_ends_it_as_ctrl_c_does(capsys, monkeypatch):
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_a_sigterm_that_is_ignored_from_the_start_stays_ignored(capsys, monkeypatch):
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    monkeypatch.setattr(search.Search, "run", lambda self: os.kill(os.getpid(), signal.SIGTERM) or 1 / 0)
+    try:
+        with pytest.raises(ZeroDivisionError):
+            main(["tune", PIPELINE])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_ctrl_c_leaves_nothing_running(tmp_path):
     (tmp_path / "slow_of_tune.py").write_text(SLOW)
     mark = f"VECWRAP_TEST_MARK={tmp_path.name}-{os.getpid()}"

@@ -15,6 +15,7 @@ from vecwrap.bench.peers import read_names
 from vecwrap.bench.report import TARGET_HEADER, markdown, result_header, result_rows, target_rows, to_data
 from vecwrap.bench.results import Verdict, WorkResult
 from vecwrap.commands.output import print_json, refuse_unwritable, write_out
+from vecwrap.commands.sigterm import sigterm_as_ctrl_c
 from vecwrap.spec import PipelineSpec
 
 __all__ = ["DEFAULT_PEERS", "bench_pipeline", "print_result", "print_targets", "progress"]
@@ -44,7 +45,8 @@ def bench_pipeline(
         console: where it is shown.
 
     Returns:
-        1 where a peer that was asked for by name has no figures, else 0.
+        1 where a peer that was asked for by name has no figures, else 0; as shells say it where Ctrl-C or SIGTERM
+        ended it.
 
     Raises:
         SpecError: the file cannot be written; the tables were printed then, where it could not be known before.
@@ -54,8 +56,12 @@ def bench_pipeline(
     if out is not None:
         refuse_unwritable(out)
     machine = describe_machine()
-    with progress(console, quiet=as_json) as say:
-        result = compare_pipeline(spec, peers, rounds, seconds, say=say)
+    with sigterm_as_ctrl_c() as number, progress(console, quiet=as_json) as say:
+        try:
+            result = compare_pipeline(spec, peers, rounds, seconds, say=say)
+        except KeyboardInterrupt:
+            console.print("interrupted; nothing is left running")
+            return 128 + number[0]
     if as_json:
         print_json(to_data(machine, [result], rounds=rounds, seconds=seconds), console)
     else:

@@ -1,10 +1,7 @@
 """``vecwrap tune``: tries ways to run a pipeline, and says which one to write into it."""
 
 import contextlib
-import signal
-import threading
 from collections.abc import Callable, Iterator
-from types import FrameType
 from typing import Any, Literal
 
 from rich.console import Console
@@ -14,6 +11,7 @@ from rich.text import Text
 
 from vecwrap.bench.report import figure
 from vecwrap.commands.output import name_table, print_json
+from vecwrap.commands.sigterm import sigterm_as_ctrl_c
 from vecwrap.errors import SpecError
 from vecwrap.spec import PipelineSpec
 from vecwrap.tuning.measurements import EnvCost, Trial
@@ -61,7 +59,7 @@ def tune_pipeline(spec: PipelineSpec, *, budget: str, as_json: bool, console: Co
         VecwrapError: the pipeline cannot be built, or not even one sub-environment could be measured.
     """
     seconds = read_seconds(budget)
-    with _interruptible() as number, _progress(seconds, console, quiet=as_json) as show:
+    with sigterm_as_ctrl_c() as number, _progress(seconds, console, quiet=as_json) as show:
         clock = Budget(seconds)
         try:
             tuned = Search(spec, clock, lambda text: show(clock.spent, text), evaluation=evaluation).run()
@@ -73,25 +71,6 @@ def tune_pipeline(spec: PipelineSpec, *, budget: str, as_json: bool, console: Co
     else:
         _show(tuned, clock.spent, console)
     return int(tuned.recommendation is None)
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[list[int]]:
-    """Let SIGTERM end it as Ctrl-C does, through everything that has to be closed; gives which of the two it was."""
-    came: list[int] = [signal.SIGINT]
-    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
-        yield came
-        return
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        came[0] = number
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield came
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager
