@@ -559,6 +559,12 @@ def test_a_plan_keeps_to_the_width_of_the_terminal(width: int) -> None:
         assert said in words, said
 
 
+@pytest.mark.parametrize("width", [0, 1, 5])
+def test_a_terminal_that_says_it_has_no_width_gets_lines_all_the_same(width: int) -> None:
+    shown = planned("CartPole-v1 n=2 backend=dummy | monitor").text(width)
+    assert "backend dummy: in this\n    process, one after the" in shown
+
+
 def test_spaces_and_bytes_are_those_of_the_environment_that_is_built() -> None:
     line = "Pendulum-v1 n=3 backend=dummy | time_limit:200 | rescale_action | normalize_obs:clip=5 | framestack:4"
     data = planned(line).with_spaces().to_dict()

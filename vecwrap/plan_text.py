@@ -29,6 +29,7 @@ __all__ = [
 WIDTH = 110
 _LONG = {False: 34, True: 22}  # by whether it is narrow: characters of a space in a column; a longer one gets a line
 _NARROW = 100
+_LEAST = 30  # characters a line, whatever the terminal says: some say that they have no width
 _GAP = "  "
 _TITLES = ("runs in", "observations", "bytes/step", "bytes held")
 _RIGHT = ("bytes/step", "bytes held")
@@ -214,7 +215,7 @@ def _lower(text: str) -> str:
 
 
 def _wrapped(text: str, width: int, indent: str) -> list[str]:
-    return textwrap.wrap(text, max(width, len(indent) + 30), initial_indent=indent, subsequent_indent=indent)
+    return textwrap.wrap(text, max(width, len(indent) + _LEAST), initial_indent=indent, subsequent_indent=indent)
 
 
 def _or_endless(space: Any) -> str:
@@ -254,7 +255,7 @@ def backend_notes(pipeline: PipelineSpec, reason: str, outline: Outline | None =
 def _backend_lines(
     pipeline: PipelineSpec, shares: Shares | None, reason: str, width: int, outline: Outline | None
 ) -> list[str]:
-    lines = textwrap.wrap(backend_text(pipeline, shares, outline), width, subsequent_indent="    ")
+    lines = textwrap.wrap(backend_text(pipeline, shares, outline), max(width, _LEAST), subsequent_indent="    ")
     notes = backend_notes(pipeline, reason, outline)
     return lines + [line for note in notes for line in _wrapped(note, width, "    ")]
 

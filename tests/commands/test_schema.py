@@ -300,8 +300,18 @@ def test_the_command_prints_it_or_writes_it(tmp_path, monkeypatch, capsys):
     assert main(["schema", "--out", "pipeline.schema.json"]) == 0
     assert capsys.readouterr().out == ""
     assert json.loads(Path("pipeline.schema.json").read_text(encoding="utf-8")) == SCHEMA
-    assert main(["schema", "--out", "nowhere/pipeline.schema.json"]) == 2
-    assert "--out nowhere/pipeline.schema.json: cannot be written" in capsys.readouterr().err
+    assert main(["schema", "--out", "new/folder/pipeline.schema.json"]) == 0  # as `bench --out` makes it
+    assert json.loads(Path("new/folder/pipeline.schema.json").read_text(encoding="utf-8")) == SCHEMA
+    for out, says in (("pipeline.schema.json/x.json", "cannot be written"), ("new", "expected a file, got a folder")):
+        assert main(["schema", "--out", out]) == 2
+        assert f"--out {out}: {says}" in capsys.readouterr().err
+
+
+def test_it_is_printed_where_python_drops_docstrings():
+    command = [sys.executable, "-OO", "-m", "vecwrap", "schema"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert json.loads(result.stdout)["properties"].keys() == SCHEMA["properties"].keys()
 
 
 def test_a_full_disk_leaves_the_schema_that_was_there(tmp_path):

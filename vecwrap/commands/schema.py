@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from vecwrap.commands.catalogue import Row, argument_help, backend_rows, layer_rows
-from vecwrap.commands.output import write_out
+from vecwrap.commands.output import refuse_unwritable, write_out
 from vecwrap.contract import Autoreset
 from vecwrap.errors import SpecError
 from vecwrap.json_types import json_type
@@ -40,6 +40,8 @@ def print_schema(out: Path | None) -> None:
     Raises:
         SpecError: the file cannot be written.
     """
+    if out is not None:
+        refuse_unwritable(out)
     text = json.dumps(pipeline_schema(), indent=2, ensure_ascii=False) + "\n"
     if out is None:
         typer.echo(text, nl=False)
@@ -67,7 +69,7 @@ def pipeline_schema() -> Json:
             **keys,
             "eval": {
                 "type": ["object", "null"],
-                "description": keys["eval"]["description"],
+                "description": keys["eval"].get("description", ""),  # python -OO has no docstrings
                 "properties": {
                     **{key: schema for key, schema in keys.items() if key != "eval"},
                     "add": {"$ref": "#/$defs/layers", "description": "Layers to add, as far out as they may stand."},
