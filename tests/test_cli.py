@@ -212,6 +212,32 @@ def test_a_working_directory_that_was_deleted_is_one_message(here, capsys, monke
     assert (said.out, said.err.count("\n")) == ("", 1)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'env: "\\e[31mEVIL\\e[2J"',
+        'env: CartPole-v1\nbackend: {name: shmem, "\\e[31mEVIL\\e[2J": 1}',
+        'env: CartPole-v1\nwrappers: [dtype: "\\e[31mEVIL\\e[2J"]',
+    ],
+)
+def test_what_a_terminal_would_obey_does_not_reach_it_from_a_strangers_file(here, capsys, text):
+    Path("strange.yaml").write_text(text)
+    for arguments in (["check"], ["explain"], ["run"], ["run", "--debug"]):
+        assert main([arguments[0], "strange.yaml", *arguments[1:]]) in (1, 2)
+        said = capsys.readouterr()
+        assert "\x1b" not in said.out + said.err
+        assert r"\x1b[31mEVIL\x1b[2J" in said.out + said.err
+
+
+def test_nor_does_it_from_the_name_of_a_folder(here, capsys):
+    layer = {"monitor": {"dir": "runs/\x1b[31mEVIL"}}
+    Path("strange.json").write_text(json.dumps({"env": "CartPole-v1", "n": 1, "wrappers": [layer]}))
+    assert main(["run", "strange.json", "--steps", "4"]) == 0
+    said = capsys.readouterr().out
+    assert "\x1b" not in said
+    assert r"runs/\x1b[31mEVIL/monitor.csv" in said
+
+
 def test_debug_shows_the_traceback(here):
     result = vecwrap_process("explain", "no-such.yaml", "--debug")
     assert result.returncode == 2

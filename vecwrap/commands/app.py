@@ -20,6 +20,7 @@ from vecwrap.commands.output import (
     discard_output,
     escape_what_cannot_be_shown,
     flush_output,
+    printable_lines,
     result_alone,
     stdout_of_result,
 )
@@ -483,7 +484,7 @@ def _run(arguments: list[str], debug: bool) -> int:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except VecwrapError as error:
         if debug:
-            sys.stderr.write(traceback_of(error))
+            sys.stderr.write(printable_lines(traceback_of(error)))
         else:
             _say(str(error))
         return 2 if isinstance(error, (SpecError, PlanError, CheckpointError, PlotError, ClipError)) else 1
@@ -491,4 +492,6 @@ def _run(arguments: list[str], debug: bool) -> int:
 
 
 def _say(error: str) -> None:
-    Console(stderr=True, highlight=False, soft_wrap=True).print(Text("error: ", style="bold red") + Text(error))
+    Console(stderr=True, highlight=False, soft_wrap=True).print(
+        Text("error: ", style="bold red") + Text(printable_lines(error))
+    )

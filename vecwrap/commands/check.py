@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from vecwrap.commands.output import print_json
+from vecwrap.commands.output import print_json, printable_lines
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.pipeline_file import is_file, is_folder, names_file
 from vecwrap.rules.check import check, refuse_unknown, rules
@@ -117,11 +117,10 @@ def _sum(findings: Sequence[Finding]) -> Text:
 
 def _show_finding(finding: Finding, pipeline: str, console: Console) -> None:
     where = finding.where if finding.file else ": ".join(filter(None, (pipeline, finding.place)))
-    console.print(
-        Text.assemble((finding.severity, _STYLES[finding.severity]), "  ", (finding.id, "bold"), "  ", (where, "cyan"))
-    )
-    lines = [Text(finding.reason)]
-    lines += [Text.assemble(("fix: ", "dim"), finding.fix)] if finding.fix else []
+    severity = (finding.severity, _STYLES[finding.severity])
+    console.print(Text.assemble(severity, "  ", (finding.id, "bold"), "  ", (printable_lines(where), "cyan")))
+    lines = [Text(printable_lines(finding.reason))]
+    lines += [Text.assemble(("fix: ", "dim"), printable_lines(finding.fix))] if finding.fix else []
     lines.append(Text(f"see: vecwrap list {finding.id}", "dim"))
     for line in lines:
         console.print(Padding(line, (0, 0, 0, 4)) if console.is_terminal else Text("    ") + line)

@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from rich.text import Text
 
 from vecwrap.errors import SpecError
 from vecwrap.parts.run_files import try_folder, write_whole
+from vecwrap.scalars import printable
 
 __all__ = [
     "Terminal",
@@ -26,6 +28,7 @@ __all__ = [
     "flush_output",
     "name_table",
     "print_json",
+    "printable_lines",
     "refuse_unwritable",
     "result_alone",
     "stdout_of_result",
@@ -129,6 +132,16 @@ def discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def printable_lines(text: str) -> str:
+    r"""Write text for the terminal without what it would obey, whoever wrote it: an environment's id, an exception.
+
+    >>> print(printable_lines("one\n\x1b[31mtwo"))
+    one
+    \x1b[31mtwo
+    """
+    return "".join(part if part in "\n\t" else printable(part) for part in re.split(r"([\n\t])", text))
+
+
 def refuse_unwritable(out: Path) -> None:
     """See whether the file of ``--out`` can be written, before work is done whose result would be lost.
 
@@ -177,5 +190,5 @@ def name_table(lines: Iterable[tuple[str, RenderableType]]) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in lines:
-        table.add_row(name, Text(value) if isinstance(value, str) else value)
+        table.add_row(name, Text(printable_lines(value)) if isinstance(value, str) else value)
     return table
