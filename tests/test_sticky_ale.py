@@ -125,7 +125,7 @@ def test_where_no_action_is_held_for_a_while_nothing_is_played(monkeypatch, prob
     env.reset(seed=3)
     run(env, [2, 3, 2])
     monkeypatch.setattr("vecwrap.env_state.find_held_action", None)
-    assert set(env_state(env)[-1]["state"]) == {"ale", "np_random"}
+    assert set(env_state(env)[-1]["state"]) == {"ale", "np_random", "np_random_seed"}
 
 
 @pytest.mark.parametrize("setting", ["continuous", "sound_obs"])
