@@ -403,6 +403,51 @@ def test_a_write_that_fails_ends_the_recording_and_not_the_run(tmp_path, monkeyp
     assert env.num_files == 3
 
 
+def full(file, **arrays):
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("envs", [None, (2, 0)])
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+def test_after_a_write_that_failed_a_saved_state_has_no_half_episode_and_counts_on(mode, envs, tmp_path, monkeypatch):
+    backend = DummyBackend(make(lengths=(2, 9, 3)), autoreset=mode)
+    failing = RecordTrajectories(backend, tmp_path, envs=envs)
+    failing.reset()
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "savez_compressed", full)
+        with pytest.warns(RuntimeWarning, match="the recording has ended"):
+            play(failing, 15)  # the first write fails in the step that opens episode 1
+    state = failing.layer_state()
+    assert not state["open"].any()
+    assert not any(len(part["rewards"]) for part in state["trajectories"])
+    on = RecordTrajectories(backend, tmp_path, envs=envs)
+    on.load_layer_state(state)
+    play(on, 30)
+    on.close()
+    next_one = 4 if mode == "same_step" else 3  # what runs now is not recorded
+    for i in range(3) if envs is None else envs:
+        files = files_of(tmp_path, i)
+        assert [header["episode"] for header, _ in files][:2] == [next_one, next_one + 1]
+        for header, arrays in files[:2]:
+            first = ToyEnv(index=i, observation_space=BOX)
+            first.episode = header["episode"]
+            assert_same(arrays["observations"][0], first.observe())
+            assert len(arrays["rewards"]) == (2, 9, 3)[header["episode"] % 3]
+
+
+def test_what_a_recording_that_has_ended_takes_in_is_no_running_episode(tmp_path, monkeypatch):
+    with RecordTrajectories(DummyBackend(make(lengths=(3,))), tmp_path) as env:
+        env.reset()
+        play(env, 2)
+        state = env.layer_state()
+        with monkeypatch.context() as patch:
+            patch.setattr(np, "savez_compressed", full)
+            with pytest.warns(RuntimeWarning, match="the recording has ended"):
+                play(env, 1)
+        env.load_layer_state(state)
+        assert not env.layer_state()["open"].any()
+
+
 def test_a_folder_that_cannot_be_written_is_an_error_before_the_first_step(tmp_path):
     (tmp_path / "taken").write_text("")
     with (

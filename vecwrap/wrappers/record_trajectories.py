@@ -134,12 +134,13 @@ class RecordTrajectories(VecEnvWrapper):
 
     def on_step(self, step: StepResult) -> None:
         """Add what happened; write what ended; begin what begins."""
-        if self._failed:
-            return
-        try:
-            self._take(step)
-        except Exception as error:  # whatever it is, it is the recording's trouble and not the training's
-            self._give_up(error)
+        if not self._failed:
+            try:
+                self._take(step)
+            except Exception as error:  # whatever it is, it is the recording's trouble and not the training's
+                self._give_up(error)
+        places = self._place[step.env_ids]
+        self._episodes[places[step.first & (places >= 0)]] += 1  # after a failure too, for saved states
 
     def on_close(self) -> None:
         """Write the episodes that are running."""
@@ -175,6 +176,8 @@ class RecordTrajectories(VecEnvWrapper):
         self._first_steps[:] = state["first_steps"]
         self._parts[:] = state["parts"]
         self._seeds = list(state["seeds"])
+        if self._failed:
+            self._drop_running()
 
     def _refuse_state(self, state: dict[str, Any]) -> None:
         parts, ids = state["trajectories"], list(self._ids)
@@ -232,7 +235,6 @@ class RecordTrajectories(VecEnvWrapper):
     def _begin(self, step: StepResult, which: BoolArray, places: IntArray) -> None:
         self._trajectories.begin(places, flat("observations", take(step.observations, which)))
         self._open[places] = True
-        self._episodes[places] += 1
         self._first_steps[places] = self._parts[places] = 0
         told, scheduled = step.infos.get("_episode_seed"), step.infos.get("episode_seed")
         for k, place in zip(np.flatnonzero(which).tolist(), places.tolist(), strict=True):
@@ -271,12 +273,18 @@ class RecordTrajectories(VecEnvWrapper):
 
     def _give_up(self, error: Exception) -> None:
         self._failed = True
+        self._drop_running()
         warnings.warn(
             "record_trajectories: the recording has ended, the run goes on without it; what was written stays. "
             f"{error}",
             RuntimeWarning,
             stacklevel=2,
         )
+
+    def _drop_running(self) -> None:
+        """Forget the running episodes: what follows is not recorded, and a saved state must not go on with a gap."""
+        self._open[:] = False
+        self._trajectories.length[:] = 0
 
 
 def _reason(step: StepResult, k: int) -> str:
