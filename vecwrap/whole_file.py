@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["write_whole"]
+__all__ = ["write_whole", "written"]
 
 
 def write_whole(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) -> None:
@@ -23,6 +23,22 @@ def write_whole(path: Path, write: Callable[[Any], None], *, to_disk: bool = Fal
     Raises:
         OSError: it cannot be written, with the path that was given; nothing of it is left.
     """
+    with written(path, write, to_disk=to_disk) as growing:
+        growing.replace(path)
+
+
+@contextlib.contextmanager
+def written(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) -> Iterator[Path]:
+    """Write all that is to be in a file into another beside it, which is there for as long as the context.
+
+    Args:
+        path: the file that it is meant for, and that errors name.
+        write: takes a binary file and writes into it.
+        to_disk: wait until it is on the disk.
+
+    Raises:
+        OSError: it cannot be written, or the context cannot put it in its place.
+    """
     growing = path.parent / f".{secrets.token_hex(8)}.tmp"  # short, however long the file's own name is
     try:
         with growing.open("xb") as file:
@@ -30,13 +46,14 @@ def write_whole(path: Path, write: Callable[[Any], None], *, to_disk: bool = Fal
             if to_disk:
                 file.flush()
                 os.fsync(file.fileno())
-        growing.replace(path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            growing.unlink()
-        if isinstance(error, OSError) and _is_of(error, growing):
+        yield growing
+    except OSError as error:
+        if _is_of(error, growing):
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
+    finally:
+        with contextlib.suppress(OSError):  # it is gone where it was renamed
+            growing.unlink()
 
 
 def _is_of(error: OSError, growing: Path) -> bool:

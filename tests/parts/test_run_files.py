@@ -2,13 +2,14 @@ import errno
 import functools
 import os
 import stat
+from pathlib import Path
 
 import gymnasium
 import pytest
 
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.errors import PlanError
-from vecwrap.parts.run_files import GrowingFile, make_folder, unused, write_whole
+from vecwrap.parts.run_files import GrowingFile, make_folder, take_unused, write_new, write_whole
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.record_trajectories import RecordTrajectories
 from vecwrap.wrappers.video import Video
@@ -35,11 +36,44 @@ def test_a_folder_without_permission(tmp_path):
         make_folder(tmp_path, "some_layer")
 
 
-def test_names_that_are_taken_are_counted_up(tmp_path):
+@pytest.mark.parametrize("seen", [True, False])
+def test_names_that_are_taken_are_counted_up(seen, tmp_path, monkeypatch):
+    """Also those that others take between a look and the taking."""
+    if not seen:
+        monkeypatch.setattr(Path, "exists", lambda path: False)
     path = tmp_path / "a.b.npz"
     for name in ("a.b.npz", "a.b-1.npz", "a.b-2.npz"):
-        assert unused(path).name == name
-        unused(path).write_text("")
+        assert take_unused(path, lambda path: path.touch(exist_ok=False) or path.name) == name
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_new_file_replaces_none(links, tmp_path, monkeypatch):
+    def refuse(*paths):
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(Path, "exists", lambda path: False)  # it was not there yet when we looked
+    path = tmp_path / "file"
+
+    def write(file):
+        file.write(b"ours")
+        path.write_bytes(b"another's")  # who is quicker
+
+    assert [write_new(path, write).name for _ in range(2)] == ["file-1", "file-2"]
+    found = {one.name: one.read_bytes() for one in tmp_path.iterdir()}
+    assert found == {"file": b"another's", "file-1": b"ours", "file-2": b"ours"}
+
+
+def test_a_new_file_that_cannot_be_put_in_its_place_leaves_nothing(tmp_path, monkeypatch):
+    def refuse(path, *others):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(OSError, match="Input/output error: '.*/file'$"):
+        write_new(tmp_path / "file", lambda file: file.write(b"new"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_is_there_as_a_whole_or_not_at_all(tmp_path):

@@ -382,6 +382,23 @@ def test_nothing_is_overwritten_and_no_half_file_is_left(tmp_path):
     ]
 
 
+def test_another_who_is_quicker_keeps_the_name(tmp_path, monkeypatch):
+    theirs, save = tmp_path / "env-000-episode-000000.npz", np.savez_compressed
+
+    def slow(file, **arrays):
+        save(file, **arrays)
+        theirs.write_bytes(b"another's")
+
+    monkeypatch.setattr(np, "savez_compressed", slow)
+    monkeypatch.setattr(Path, "exists", lambda path: False)  # it was not there yet when we looked
+    with RecordTrajectories(DummyBackend(make(lengths=(2,), n=1)), tmp_path) as env:
+        env.reset()
+        play(env, 2)
+    assert theirs.read_bytes() == b"another's"
+    assert len(read(tmp_path / "env-000-episode-000000-1.npz")[1]["rewards"]) == 2
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_a_write_that_fails_ends_the_recording_and_not_the_run(tmp_path, monkeypatch):
     env = RecordTrajectories(DummyBackend(make(lengths=(2,))), tmp_path)
     env.reset()

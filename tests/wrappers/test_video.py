@@ -599,6 +599,30 @@ def test_files_that_are_there_are_never_overwritten(tmp_path):
     assert len(list(tmp_path.glob("*.json"))) == 3
 
 
+def test_another_who_is_quicker_keeps_the_name(tmp_path, monkeypatch):
+    theirs = tmp_path / "video-episode-000000.mp4"
+    theirs.write_bytes(b"another's")
+    monkeypatch.setattr(Path, "exists", lambda path: False)  # it was not there yet when we looked
+    with Video(DummyBackend(make()), tmp_path, at=(0,)) as env:
+        env.reset()
+        play(env, 5)
+    assert theirs.read_bytes() == b"another's"
+    assert [path.name for path in env.paths] == ["video-episode-000000-1.mp4"]
+    assert story(env.paths[0]) == episode(0)
+
+
+def test_what_is_said_of_a_video_that_was_moved_away_stays(tmp_path):
+    for length in (2, 3):
+        with Video(DummyBackend(make(length=length)), tmp_path, at=(0,)) as env:
+            env.reset()
+            play(env, 4)
+        (path,) = env.paths
+        if length == 2:
+            path.rename(tmp_path / "kept.mp4")
+    assert beside(tmp_path / "video-episode-000000.mp4")["frames"] == 3
+    assert (path.name, beside(path)["frames"]) == ("video-episode-000000-1.mp4", 4)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="a file where a folder should be")
 def test_a_folder_that_cannot_be_written_is_an_error_before_the_first_step(tmp_path):
     (tmp_path / "taken").write_text("")

@@ -12,7 +12,7 @@ import numpy as np
 
 from vecwrap.contract import StepResult
 from vecwrap.parts.mosaic import Image, Mosaic
-from vecwrap.parts.run_files import unused, write_whole
+from vecwrap.parts.run_files import take_unused, write_whole
 from vecwrap.parts.video_file import VideoFile
 
 __all__ = ["Recorder", "VideoFolder"]
@@ -38,7 +38,7 @@ class VideoFolder:
 
     def start(self, label: str, first: Image) -> VideoFile:
         """Begin a video with its first picture."""
-        file = VideoFile(unused(self.folder / f"{self.name}-{label}.mp4"), self.fps, first)
+        file = take_unused(self.folder / f"{self.name}-{label}.mp4", lambda path: self._begin(path, first))
         self.paths.append(file.path)
         return file
 
@@ -47,6 +47,11 @@ class VideoFolder:
         content = {**self.header, **facts, "fps": self.fps, "size": list(file.size), "frames": file.frames}
         text = json.dumps(content, indent=2) + "\n"
         write_whole(file.path.with_suffix(".json"), lambda target: target.write(text.encode()))
+
+    def _begin(self, path: Path, first: Image) -> VideoFile:
+        if path.with_suffix(".json").exists():
+            raise FileExistsError(f"{path.with_suffix('.json')} tells of a video that was moved away")
+        return VideoFile(path, self.fps, first)
 
 
 class Recorder:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import errno
 import io
 import itertools
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from vecwrap.errors import PlanError
-from vecwrap.whole_file import write_whole
+from vecwrap.whole_file import write_whole, written
 
 __all__ = [
     "GrowingFile",
@@ -21,10 +23,13 @@ __all__ = [
     "csv_line",
     "make_folder",
     "seen_from_here",
+    "take_unused",
     "try_folder",
-    "unused",
+    "write_new",
     "write_whole",
 ]
+
+_Taken = TypeVar("_Taken")
 
 
 class GrowingFile:
@@ -145,9 +150,58 @@ def seen_from_here(path: Path) -> Path:
         return path
 
 
-def unused(path: Path) -> Path:
-    """Give the path, or where there is a file already the first of ``name-1``, ``name-2``, ... that is none."""
-    if not path.exists():
-        return path
-    names = (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(1))
-    return next(name for name in names if not name.exists())
+def take_unused(path: Path, take: Callable[[Path], _Taken]) -> _Taken:
+    """Take the path, or where there is a file already the first of ``name-1``, ``name-2``, ... that is none.
+
+    Others may write into the same folder. So it is not enough to look whether a file is there: ``take`` makes it.
+
+    Args:
+        path: the path.
+        take: makes the file at a path, and raises FileExistsError where somebody else has made it.
+
+    Returns:
+        What ``take`` gives.
+    """
+    names = itertools.chain([path], (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(1)))
+    while True:
+        name = next(names)
+        if not name.exists():
+            with contextlib.suppress(FileExistsError):
+                return take(name)
+
+
+def write_new(path: Path, write: Callable[[Any], None]) -> Path:
+    """Write a file as a whole or not at all, under the first name that ``take_unused`` finds.
+
+    Args:
+        path: the file; where there is one, another name is taken.
+        write: takes a binary file and writes into it.
+
+    Returns:
+        Where it is.
+
+    Raises:
+        OSError: it cannot be written; nothing of it is left.
+    """
+    with written(path, write) as growing:
+        return take_unused(path, partial(_put, growing))
+
+
+def _put(growing: Path, path: Path) -> Path:
+    """Put a file where there is none.
+
+    Raises:
+        FileExistsError: there is one.
+    """
+    try:
+        os.link(growing, path)  # unlike a renaming, it replaces nothing
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links; whoever looks now may see an empty file for a moment
+        path.open("xb").close()
+        try:
+            growing.replace(path)
+        except BaseException:
+            path.unlink()
+            raise
+    return path

@@ -50,7 +50,7 @@ class VideoFile:
     are later frames that are smaller, and larger ones are scaled down. No frame is ever stretched.
 
     Args:
-        path: where; a file that is there is overwritten.
+        path: where; there is no file yet.
         fps: frames a second.
         first: the first frame, (height, width, 3) uint8, which is written.
 
@@ -60,6 +60,7 @@ class VideoFile:
         frames: how many were written.
 
     Raises:
+        FileExistsError: there is a file.
         OSError: the file cannot be written.
     """
 
@@ -71,7 +72,7 @@ class VideoFile:
         self.closed = False
         height, width = first.shape[:2]
         self.size = width + width % 2, height + height % 2
-        path.open("wb").close()  # says at once, and in words, where that cannot be done
+        path.open("xb").close()  # says at once, and in words, where that cannot be done
         rate = str(Fraction(fps).limit_denominator())
         frames = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", "{}x{}".format(*self.size), "-r", rate, "-i", "-"]
         video = ["-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", *_ENCODER, "-g", str(max(1, round(fps))), *_FRAGMENTS]

@@ -13,7 +13,7 @@ import numpy as np
 from vecwrap.batch import Batch, take
 from vecwrap.contract import BoolArray, IntArray, StepResult
 from vecwrap.errors import CheckpointError, PlanError
-from vecwrap.parts.run_files import make_folder, unused, write_whole
+from vecwrap.parts.run_files import make_folder, write_new
 from vecwrap.parts.trajectories import Array, Trajectories, columns_of, flat
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
@@ -264,7 +264,7 @@ class RecordTrajectories(VecEnvWrapper):
         name = f"env-{i:03d}-episode-{episode:06d}" + (f"-part-{part:03d}" if part or ended is None else "")
         arrays: dict[str, Any] = {"header": np.array(json.dumps(header)), **self._trajectories.part(place)}
         save = np.savez_compressed if self._compress else np.savez
-        write_whole(unused(self.dir / f"{name}.npz"), lambda file: save(file, **arrays))
+        write_new(self.dir / f"{name}.npz", lambda file: save(file, **arrays))
         self.num_files += 1
         if ended is None:
             self._trajectories.go_on(place)
