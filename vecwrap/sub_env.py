@@ -154,7 +154,6 @@ class SubEnv:
         slots.terminations[row] = slots.truncations[row] = slots.acted[row] = False
         slots.first[row] = True
         slots.raw_rewards[row], slots.raw_dones[row], slots.raw_first[row] = self._raw_of_reset()
-        slots.final_frames.pop(row, None)
 
     def step(self, action: Any) -> None:
         """Take one action and write the row."""

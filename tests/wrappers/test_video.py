@@ -158,6 +158,24 @@ def test_an_episode_is_in_it_from_its_first_frame_to_its_terminal_one(backend, m
         }
 
 
+class FailsOnce(Painted):
+    """Its second reset raises."""
+
+    def reset(self, **options):
+        if self.episode == 0:
+            raise RuntimeError("no next game")
+        return super().reset(**options)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_terminal_frame_is_in_it_where_the_reset_that_follows_raises(backend, tmp_path):
+    with Video(backend([FailsOnce], on_failure="restart"), tmp_path, every=1) as env:
+        env.reset()
+        play(env, 4)
+    assert story(env.paths[0]) == episode(0)
+    assert (beside(env.paths[0])["ended"], beside(env.paths[0])["frames"]) == ("episode", 5)
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("length", [1, 7, 12])
 def test_exactly_length_frames_with_every_terminal_one_and_every_next_first(mode, length, tmp_path):
