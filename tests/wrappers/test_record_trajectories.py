@@ -268,6 +268,15 @@ def test_some_sub_environments_alone(tmp_path):
     assert files_of(tmp_path, 2)[0][1]["actions"].tolist() == [0, 1]
 
 
+def test_envs_may_be_numpys_integers(tmp_path):
+    with RecordTrajectories(DummyBackend(make()), tmp_path, envs=tuple(np.array([2, 0]))) as env:
+        env.reset()
+        play(env, 4)
+        state = env.layer_state()
+    assert [header["env"] for i in (0, 2) for header, _ in files_of(tmp_path, i)] == [0, 0, 2, 2]
+    assert json.dumps(state["envs"]) == "[2, 0]"
+
+
 def test_a_lost_row_ends_its_episode_without_a_step(tmp_path):
     env = RecordTrajectories(DummyBackend(make(lengths=(9,)), autoreset="next_step"), tmp_path)
     env.reset()

@@ -604,6 +604,14 @@ def test_a_trigger_that_raises_and_frames_that_are_none(tmp_path):
         play(env, 9)
 
 
+def test_envs_may_be_numpys_integers(tmp_path):
+    with Video(DummyBackend(make(3)), tmp_path, at=(0,), envs=tuple(np.array([2, 0]))) as env:
+        env.reset()
+        play(env, 5)
+    assert beside(env.paths[0])["env_ids"] == [2, 0]
+    assert beside(env.paths[0])["ended"] == "episode"
+
+
 def test_files_that_are_there_are_never_overwritten(tmp_path):
     for _ in range(3):
         with Video(DummyBackend(make()), tmp_path, at=(0,)) as env:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -94,7 +95,7 @@ class RecordTrajectories(VecEnvWrapper):
         layer = "record_trajectories"
         observations = columns_of("observations", self.single_observation_space, layer)
         actions = columns_of("actions", self.single_action_space, layer)
-        ids = tuple(range(self.num_envs)) if envs is None else tuple(envs)
+        ids = tuple(operator.index(i) for i in (range(self.num_envs) if envs is None else envs))  # for JSON
         if not ids or len(set(ids)) != len(ids) or not all(0 <= i < self.num_envs for i in ids):
             raise PlanError(
                 f"{layer}: envs: expected indices from 0 to {self.num_envs - 1}, each once, got {list(ids)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -257,7 +258,7 @@ class Video(VecEnvWrapper):
         return cubes
 
     def _chosen(self, envs: Sequence[int] | None) -> tuple[int, ...]:
-        ids = tuple(range(self.num_envs)) if envs is None else tuple(envs)
+        ids = tuple(operator.index(i) for i in (range(self.num_envs) if envs is None else envs))  # for JSON
         if not ids or len(set(ids)) != len(ids) or not all(0 <= i < self.num_envs for i in ids):
             raise PlanError(f"video: envs: expected indices from 0 to {self.num_envs - 1}, each once, got {list(ids)}")
         return ids
