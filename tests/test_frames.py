@@ -2,6 +2,8 @@
 
 import gc
 import pickle
+import re
+import sys
 import weakref
 
 import numpy as np
@@ -168,6 +170,30 @@ def test_rendering_that_raises_never_stops_the_training(backend):
         play(env, 3)
         assert env.seen[0] == [None] * 4
         assert all(isinstance(frame, RemoteTraceback) and "no display" in str(frame) for frame in env.seen[1])
+
+
+class Exits(Counted):
+    def render(self):
+        sys.exit("no display")
+
+
+class Unseen(Counted):
+    def render(self):
+        return None
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("kind", "words"), [(Exits, "SystemExit: no display"), (Unseen, r"render\(\) gave None")])
+def test_rendering_that_exits_or_gives_none_is_told_in_the_frames_place(backend, kind, words):
+    with Asks(backend([kind])) as env:
+        env.request_frames([0])
+        env.reset(seed=1)
+        play(env, 3)
+        told = [env.finals[0][-1], *env.seen[0]]
+        assert len(told) == 5
+        for frame in told:
+            assert isinstance(frame, RemoteTraceback)
+            assert re.search(words, str(frame))
 
 
 @pytest.mark.parametrize("backend", [SubprocessBackend, ShmemBackend])

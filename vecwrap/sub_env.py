@@ -431,9 +431,10 @@ class SubEnv:
     def _frame(self) -> Any:
         """Render for a recorder, whose troubles are not the training's: what is raised stands in the frame's place."""
         try:
-            return self.render()
-        except Exception as error:
+            frame = self.render()
+        except (Exception, SystemExit) as error:
             return RemoteTraceback(traceback_of(error))
+        return RemoteTraceback("render() gave None, expected a frame") if frame is None else frame
 
     def _step_after_end(self) -> None:
         if self._mode is Autoreset.NEXT_STEP:

@@ -579,6 +579,23 @@ def test_rendering_that_raises_ends_the_recording_and_not_the_run(tmp_path):
     assert beside(env.paths[0])["ended"] == "failed"
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_rendering_that_gives_none_ends_the_recording_and_not_the_run(backend, tmp_path):
+    class Dark(Painted):
+        def render(self):
+            return None if self.trouble else super().render()
+
+    with Video(backend([Dark]), tmp_path, by="steps", every=5, length=4) as env:
+        env.reset()
+        play(env, 1)
+        env.set_attr("trouble", "dark")
+        with pytest.warns(RuntimeWarning, match=r"(?s)the recording has ended.*render\(\) gave None"):
+            play(env, 1)
+        play(env, 5)
+    assert story(env.paths[0]) == episode(0)[:2]
+    assert beside(env.paths[0])["ended"] == "failed"
+
+
 def speechless(number):
     """A trigger that raises what cannot even be printed."""
 
