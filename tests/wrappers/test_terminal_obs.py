@@ -276,6 +276,44 @@ def test_the_record_is_drawn_as_tiles():
                 env.draw_endings(member)
 
 
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((40, 36), {}),
+        ((40, 36), {"axis": "channel"}),
+        ((40, 36, 1), {}),
+        ((40, 36, 1), {"axis": "channel"}),
+        ((40, 36, 3), {}),
+        ((40, 36, 3), {"axis": "channel"}),
+        ((1, 40, 36), {}),
+        ((1, 40, 36), {"axis": "channel", "channels": "first"}),
+        ((3, 40, 36), {}),
+        ((3, 40, 36), {"axis": "channel", "channels": "first"}),
+    ],
+)
+@pytest.mark.parametrize("k", [1, 4])
+def test_the_newest_image_of_any_stack_is_drawn(shape, options, k):
+    space = spaces.Box(0, 255, shape, np.uint8)
+    plain = TerminalObs(DummyBackend(factories(space)), record=1, key="plain")
+    with TerminalObs(FrameStack(plain, k, **options), record=1) as env:
+        env.reset()
+        for _ in range(12):
+            env.step([0, 0, 0])
+        frames = [ending.observation for (ending,) in plain.endings]
+        if shape[0] in (1, 3):
+            frames = [frame.transpose(1, 2, 0) for frame in frames]
+        assert_same(env.draw_endings(), tile(frames))
+
+
+def test_what_is_neither_an_image_nor_a_stack_of_them_is_not_drawn():
+    with TerminalObs(DummyBackend(factories(spaces.Box(0, 255, (10, 9, 8), np.uint8))), record=1) as env:
+        env.reset()
+        for _ in range(5):
+            env.step([0, 0, 0])
+        with pytest.raises(ArgumentError, match=r"draw_endings: expected images, .* got .* shape \(10, 9, 8\)"):
+            env.draw_endings()
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_goes_on_from_a_state_as_if_it_had_never_stopped(mode, tmp_path):
     envs = [TerminalObs(DummyBackend(factories(lengths=(3,)), autoreset=mode), record=3) for _ in range(2)]

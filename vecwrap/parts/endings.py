@@ -111,7 +111,8 @@ class Endings:
             member: which member of a Dict to draw.
 
         Returns:
-            (height, width, 3) uint8. Of a stack of images, the newest is drawn.
+            (height, width, 3) uint8. Of a stack of images, the newest is drawn; three, six, ... of grey ones look like
+            colours, and are drawn as such.
 
         Raises:
             ArgumentError: there is no ending yet, or the observations are no images.
@@ -135,10 +136,26 @@ class Endings:
 
 
 def _image(observation: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The newest image of a stack, or the image itself."""
-    while observation.ndim > 2 and not (observation.ndim == 3 and observation.shape[2] in (1, 3)):
+    """The newest image of a stack, or the image itself, (height, width) or (height, width, channels)."""
+    while observation.ndim > 3:
         observation = observation[-1]
-    return observation
+    if observation.ndim == 2 or observation.shape[2] in (1, 3):
+        return observation
+    height, width, channels = observation.shape
+    if 2 * channels <= min(height, width):  # the channels are the last axis
+        return observation[:, :, -_newest(channels) :]
+    stacked, height, width = observation.shape
+    if stacked <= min(height, width):  # images one after the other, or channels before the image
+        return np.moveaxis(observation[-_newest(stacked) :], 0, 2)
+    raise ArgumentError(
+        "terminal_obs: draw_endings: expected images, or stacks of them along a new axis or their channels, got "
+        f"observations of shape {observation.shape}"
+    )
+
+
+def _newest(channels: int) -> int:
+    """How many channels the newest image of a stack has: three where that can be."""
+    return 1 if channels % 3 else 3
 
 
 def _columns(name: str, space: spaces.Space[Any], values: list[Batch]) -> dict[str, NDArray[Any]]:

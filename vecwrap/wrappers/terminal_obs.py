@@ -109,7 +109,8 @@ class TerminalObs(VecEnvWrapper):
             member: which member of a Dict is the image.
 
         Returns:
-            (height, width, 3) uint8. Of a stack of images the newest is drawn.
+            (height, width, 3) uint8. Of a stack of images, the newest is drawn; three, six, ... of grey ones look like
+            colours, and are drawn as such.
 
         Raises:
             ArgumentError: no episode has ended yet, or the observations are no images.
