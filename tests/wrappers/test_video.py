@@ -330,6 +330,33 @@ def test_state_counts_on(tmp_path):
     assert beside(env.paths[0])["ended"] == "closed"
 
 
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+@pytest.mark.parametrize("files", ["tiled", "each"])
+def test_counts_go_on_where_the_recording_has_ended(files, mode, tmp_path):
+    lengths = (3, 5)
+    with (
+        Video(DummyBackend(make(2, length=lengths), autoreset=mode), tmp_path / "none", at=(99,), files=files) as plain,
+        Video(DummyBackend(make(2, length=lengths), autoreset=mode), tmp_path, every=1, files=files) as env,
+    ):
+        for one in (plain, env):
+            one.reset()
+            play(one, 2)
+        env.set_attr("trouble", "no light")
+        with pytest.warns(RuntimeWarning, match="no light"):
+            play(env, 1)
+        play(plain, 1)
+        for _ in range(20):
+            assert env.layer_state() == plain.layer_state()
+            play(env, 1)
+            play(plain, 1)
+        state = env.layer_state()
+        assert state["counts"][0][1] > 4
+    with Video(DummyBackend(make(2, length=lengths)), tmp_path / "on", every=1, files=files) as env:
+        env.load_layer_state(state)
+        env.reset()
+        assert env.layer_state()["counts"] == [[step, episode + 1] for step, episode in state["counts"]]
+
+
 def test_a_state_of_other_files_is_refused_before_any_layer_takes_it_in(tmp_path):
     with Monitor(Video(DummyBackend(make(2)), tmp_path, every=1)) as env:
         env.reset()

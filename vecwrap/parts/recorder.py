@@ -113,6 +113,13 @@ class Recorder:
         if self._recording is not None:
             self._put(_frames(step.frames, [(i, k) for i, k in self._mine(rows) if _opens(step, k)]))
 
+    def count(self, step: StepResult, rows: Mapping[int, int]) -> None:
+        """Count what ``take`` counts, and record nothing."""
+        lead = rows.get(self._lead)
+        if lead is not None:
+            self.step += int(step.acted[lead] and (not step.first[lead] or step.dones[lead]))
+            self.episode += int(step.raw_first[lead])
+
     def wishes(self, about_to_reset: frozenset[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Say whose frames are wanted with every result that is asked for next, and whose if it opens an episode."""
         if self._recording is not None:

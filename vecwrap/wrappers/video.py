@@ -150,15 +150,19 @@ class Video(VecEnvWrapper):
 
     def on_step(self, step: StepResult) -> None:
         """Record what is to be recorded, and ask for the frames of the next results."""
-        if self._failed:
-            return
         rows = {i: k for k, i in enumerate(step.env_ids.tolist())}
-        try:
-            for recorder in self._recorders:
-                recorder.take(step, rows)
-            self._ask_for_frames(frozenset())
-        except Exception as error:  # whatever it is, it is the recording's trouble and not the training's
-            self._give_up(error)
+        before = [(recorder.step, recorder.episode) for recorder in self._recorders]
+        if not self._failed:
+            try:
+                for recorder in self._recorders:
+                    recorder.take(step, rows)
+                self._ask_for_frames(frozenset())
+            except Exception as error:  # whatever it is, it is the recording's trouble and not the training's
+                self._give_up(error)
+        if self._failed:  # a saved state counts on from here
+            for recorder, counts in zip(self._recorders, before, strict=True):
+                recorder.go_on(*counts)
+                recorder.count(step, rows)
 
     def on_close(self) -> None:
         """Finish the videos."""
