@@ -229,6 +229,29 @@ def test_trouble_with_rendering_closes_the_window_and_not_the_run(shown):
         env.step([0])
 
 
+class NoPicture(Colour):
+    """Renders what cannot be shown."""
+
+    def __init__(self, frame, **options):
+        super().__init__(**options)
+        self.frame = frame
+
+    def render(self):
+        return self.frame
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [(None, r"render\(\) gave None"), (np.zeros((8, 8, 4), np.uint8), r"expected \(height, width, 3\)")],
+)
+def test_frames_that_cannot_be_laid_out_close_the_window_and_not_the_run(shown, frame, words):
+    with human([lambda render_mode=None: NoPicture(frame, render_mode=render_mode)]) as env:
+        with pytest.warns(RuntimeWarning, match=f"(?s)the window is closed, the run goes on without it.*{words}"):
+            env.reset(seed=1)
+        assert not env.viewer_open
+        env.step([0])
+
+
 def test_a_window_that_is_killed_is_closed(shown):
     with human(make(1)) as env:
         env.reset(seed=1)

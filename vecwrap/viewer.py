@@ -102,7 +102,8 @@ class Viewer(VecEnvWrapper):
         self._labels.take(step)
         try:
             self._take_frames(step)
-        except Exception as error:  # an environment that cannot render is no reason to end the run
+            picture = self._labelled(self._frames)
+        except Exception as error:  # what cannot be rendered or laid out is no reason to end the run
             self._unwatch()
             warnings.warn(
                 f'render_mode="human": the window is closed, the run goes on without it. {text_of(error)}',
@@ -110,7 +111,6 @@ class Viewer(VecEnvWrapper):
                 stacklevel=2,
             )
             return
-        picture = self._labelled(self._frames)
         if self._window is None:
             self._window = Window(f"{self._root.env_id} n={self.num_envs} - vecwrap", picture)
         else:
