@@ -656,6 +656,19 @@ def test_envs_may_be_numpys_integers(tmp_path):
     assert beside(env.paths[0])["ended"] == "episode"
 
 
+def test_a_trigger_that_raises_while_a_state_is_loaded_ends_the_recording_and_not_the_run(tmp_path):
+    with Video(DummyBackend(make()), tmp_path, at=(0,)) as env:
+        env.reset()
+        play(env, 5)
+        state = env.layer_state()
+    with Video(DummyBackend(make()), tmp_path, trigger=lambda number: 1 / (number - 2) > 0) as env:
+        env.reset()
+        with pytest.warns(RuntimeWarning, match="the recording has ended.*division by zero"):
+            env.load_layer_state(state)
+        play(env, 5)
+        assert env.layer_state() == {"counts": [[10, 2]]}
+
+
 def test_files_that_are_there_are_never_overwritten(tmp_path):
     for _ in range(3):
         with Video(DummyBackend(make()), tmp_path, at=(0,)) as env:

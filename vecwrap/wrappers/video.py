@@ -181,7 +181,7 @@ class Video(VecEnvWrapper):
         self._open()
         for recorder, (step, episode) in zip(self._recorders, state["counts"], strict=True):
             recorder.go_on(step, episode)
-        self._ask_for_frames(frozenset())
+        self._try_to_ask(frozenset())
 
     def _refuse_state(self, state: dict[str, Any]) -> None:
         saved, here = len(state["counts"]), len(self._recorders)
@@ -195,11 +195,7 @@ class Video(VecEnvWrapper):
 
     def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         self._open()
-        if not self._failed:
-            try:
-                self._ask_for_frames(self._root._resetting)  # where options differ, these rows are some of them
-            except Exception as error:
-                self._give_up(error)
+        self._try_to_ask(self._root._resetting)  # where options differ, these rows are some of them
         super()._send_reset(env_ids, seeds, options)
 
     def _open(self) -> None:
@@ -207,6 +203,13 @@ class Video(VecEnvWrapper):
             check_ffmpeg()
             make_folder(self._folder.folder, "video")
             self._opened = True
+
+    def _try_to_ask(self, about_to_reset: frozenset[int]) -> None:
+        if not self._failed:
+            try:
+                self._ask_for_frames(about_to_reset)
+            except Exception as error:
+                self._give_up(error)
 
     def _ask_for_frames(self, about_to_reset: frozenset[int]) -> None:
         always: set[int] = set()
