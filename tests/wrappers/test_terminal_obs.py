@@ -249,6 +249,16 @@ def test_an_empty_record_is_saved_too_and_one_without_arrays_is_refused(tmp_path
         assert not (tmp_path / "texts.npz").exists()
 
 
+def test_a_record_in_which_two_members_have_one_name_is_refused(tmp_path):
+    space = spaces.Dict({"a": spaces.Dict({"b": BOX}), "a.b": BOX})
+    with TerminalObs(DummyBackend(factories(space)), record=1) as env:
+        with pytest.raises(
+            ArgumentError, match=r'save_endings: two members .* are called "observations.a.b" in a file'
+        ):
+            env.save_endings(tmp_path / "endings.npz")
+        assert not list(tmp_path.iterdir())
+
+
 def test_the_record_is_drawn_as_tiles():
     grey = spaces.Box(0, 255, (2, 4), np.uint8)
     with TerminalObs(FrameStack(DummyBackend(factories(grey)), 2), record=2) as env:

@@ -81,7 +81,7 @@ class Endings:
             ``observations.<key>`` for each part.
 
         Raises:
-            ArgumentError: observations that have no array form.
+            ArgumentError: observations that have no array form, or two members of one name.
         """
         rows = [(env_id, ending) for env_id, kept in enumerate(self._kept) for ending in kept]
         return {
@@ -98,7 +98,7 @@ class Endings:
         """Write ``arrays`` as an ``.npz`` file, whole or not at all, which ``np.load`` reads without pickle.
 
         Raises:
-            ArgumentError: observations that have no array form.
+            ArgumentError: observations that have no array form, or two members of one name.
             OSError: the file cannot be written.
         """
         arrays = self.arrays()
@@ -161,8 +161,16 @@ def _newest(channels: int) -> int:
 def _columns(name: str, space: spaces.Space[Any], values: list[Batch]) -> dict[str, NDArray[Any]]:
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-        columns = [_columns(f"{name}.{key}", part, [value[key] for value in values]) for key, part in parts]
-        return {key: column for found in columns for key, column in found.items()}
+        columns: dict[str, NDArray[Any]] = {}
+        for key, part in parts:
+            inner = _columns(f"{name}.{key}", part, [value[key] for value in values])
+            if twice := columns.keys() & inner.keys():
+                raise ArgumentError(
+                    f'terminal_obs: save_endings: two members of {space} are called "{twice.pop()}" in a file; rename '
+                    "one, or save the endings themselves"
+                )
+            columns.update(inner)
+        return columns
     if not isinstance(space, ARRAY_SPACES):
         raise ArgumentError(
             f"terminal_obs: save_endings: {name}: expected observations that have an array form, got {space}; the "
