@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import GraphInstance
 
-__all__ = ["is_plain"]
+__all__ = ["derives_from_plain", "is_plain"]
 
 
 def is_plain(value: Any) -> bool:
@@ -29,3 +29,15 @@ def is_plain(value: Any) -> bool:
     if type(value) is np.ndarray or isinstance(value, np.generic):
         return not value.dtype.hasobject
     return value is None or type(value) in (bool, int, float, str, bytes)
+
+
+def derives_from_plain(value: Any) -> bool:
+    """Whether it would be plain, but is of a type of its own: a Counter, an IntEnum, a named tuple.
+
+    >>> from collections import Counter
+    >>> derives_from_plain(Counter()), derives_from_plain({}), derives_from_plain(object())
+    (True, False, False)
+    """
+    kinds = (dict, list, tuple, deque, int, float, str, bytes, np.ndarray)
+    known = (*kinds, bool, GraphInstance)
+    return isinstance(value, kinds) and type(value) not in known and not isinstance(value, np.generic)

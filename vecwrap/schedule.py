@@ -13,7 +13,7 @@ from types import MethodType
 from typing import Any, TypeAlias
 
 from vecwrap.errors import ArgumentError
-from vecwrap.plain import is_plain
+from vecwrap.plain import derives_from_plain, is_plain
 
 __all__ = ["Dealt", "Reset", "Rule", "Schedule", "Told", "as_reset"]
 
@@ -61,17 +61,28 @@ class Told:
         return as_reset(self.function(episode, self.index))
 
     def state(self) -> dict[str, Any]:
-        """Give what the function remembers: by its ``state_dict``, else its attributes that are plain values."""
+        """Give what the function remembers: by its ``state_dict``, else its attributes that are plain values.
+
+        Raises:
+            TypeError: an attribute that a file would give back as another type.
+        """
         owner = self._owner()
         if _offers_state(owner):
-            return {"own": owner.state_dict()}
-        return {"attributes": {name: deepcopy(value) for name, value in _attributes(owner).items() if is_plain(value)}}
+            return {"own": deepcopy(owner.state_dict())}
+        attributes = _attributes(owner)
+        for name, value in attributes.items():
+            if derives_from_plain(value):
+                raise TypeError(
+                    f"seed_each_episode: the attribute {name} of {type(owner).__name__} is a {type(value).__name__}, "
+                    "which no file gives back as it is: offer state_dict() and load_state_dict()"
+                )
+        return {"attributes": {name: deepcopy(value) for name, value in attributes.items() if is_plain(value)}}
 
     def load(self, state: dict[str, Any]) -> None:
         """Take in what ``state`` gave."""
         owner = self._owner()
         if "own" in state:
-            owner.load_state_dict(state["own"])
+            owner.load_state_dict(deepcopy(state["own"]))
         else:
             _attributes(owner).update(deepcopy(state["attributes"]))
 

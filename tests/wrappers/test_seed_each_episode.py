@@ -1,6 +1,7 @@
 """Seeds and options of every episode: the same on every backend and in every mode, and nothing played outside."""
 
 import threading
+from collections import Counter
 from functools import partial
 
 import gymnasium
@@ -380,6 +381,25 @@ def test_what_a_function_remembers_is_saved(tmp_path, rule, backend):
         other.load(tmp_path / "state.npz")
         other.reset()
         assert [given[:3] for given in map(seeds, play(other))] == [given[:3] for given in expected]
+
+
+class Counting:
+    """Remembers in what a file would give back as a plain dict, which has no count of what was never there."""
+
+    def __init__(self):
+        self.given = Counter()
+
+    def __call__(self, episode, index):
+        self.given[index] += 1
+        return self.given[index]
+
+
+def test_what_no_file_gives_back_is_refused_with_its_name(tmp_path):
+    with SeedEachEpisode(DummyBackend(make()), Counting()) as env:
+        env.reset()
+        with pytest.raises(SubEnvError, match=r"the attribute given of Counting is a Counter, .* offer state_dict\(\)"):
+            env.save(tmp_path / "state.npz")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_function_that_raises_or_gives_nonsense_is_the_sub_environments_error():
