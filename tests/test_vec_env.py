@@ -330,6 +330,15 @@ def test_actions_outside_the_space_are_found_in_debug_alone():
     assert env.step([1])[1].tolist() == [0]
 
 
+def test_an_action_outside_of_the_space_is_told_by_the_place_in_which_it_was_given():
+    env = DummyBackend([told()] * 3, debug=True)
+    env.reset()
+    with pytest.raises(ArgumentError, match=r"actions\[0\], for sub-environment 2: expected an element"):
+        env.send([7, 0], env_ids=[2, 0])
+    env.send([1, 0], env_ids=[2, 0])
+    assert env.recv()[4]["env_id"].tolist() == [0, 2]
+
+
 def test_without_copy_the_arrays_are_the_backends_own():
     env = DummyBackend([counter()] * 2, copy=False)
     first, _ = env.reset()

@@ -232,10 +232,11 @@ def stacks_already(env: Any) -> str:
     config = getattr(env, "config", None)  # EnvPool's
     settings = {key: getattr(env, key, None) for key in _STACK_SETTINGS}
     settings |= {f"config {key}": config.get(key) for key in _STACK_SETTINGS} if isinstance(config, Mapping) else {}
-    for value in settings.values():
-        if isinstance(value, int) and value > 1:
+    spaces_of = (getattr(env, f"{single}observation_space", None) for single in ("single_", ""))
+    shape = next((space.shape for space in spaces_of if space is not None), None) or ()
+    for value in settings.values():  # a stack of so many shows in the shape; a player's stack of chips does not
+        if isinstance(value, int) and value > 1 and any(size and size % value == 0 for size in shape):
             return f"{name} ({value})"
-    shape = getattr(getattr(env, "single_observation_space", None), "shape", None) or ()
     if name == "AtariVectorEnv" and shape and shape[0] > 1:  # it keeps its stack_num to itself
         return f"{name} ({shape[0]})"
     return ""

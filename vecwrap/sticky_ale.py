@@ -19,6 +19,9 @@ NOOP = 0
 CERTAIN = 1e-12
 """How likely it may be that none of some ticks took the action that was given."""
 
+MOST_TICKS = 10_000
+"""As many are played for each action that is tried, some 50 µs each."""
+
 
 def is_sticky(game: Any) -> bool:
     """Whether the emulator of an Atari environment ever repeats an action, and ever takes another."""
@@ -34,9 +37,14 @@ def find_held_action(game: Any) -> int:
         game: the environment of ale-py; its actions are discrete.
 
     Raises:
-        LookupError: none does.
+        LookupError: none does, or the game is so sticky that it would take minutes to tell.
     """
     ale = game.ale
+    if _ticks_until_taken(game) > MOST_TICKS:
+        raise LookupError(
+            f"repeat_action_probability={_probability(game):g} is too near to 1 for the action to be found that the "
+            "emulator holds"
+        )
     with _same_picture(game):
         state = ale.cloneState(include_rng=True)
         ticks = _ticks_until_taken(game)
@@ -77,10 +85,10 @@ def _hold(game: Any, action: int) -> None:
         game.ale.act(action)
 
 
-def _tick(ale: Any) -> tuple[int, bytes, bytes]:
+def _tick(ale: Any) -> tuple[int, bytes, Any]:
     """Play one tick; give all that there is to see: the reward, the screen, the state."""
     reward = ale.act(NOOP)
-    return reward, ale.getScreen().tobytes(), ale.cloneState(include_rng=True).serialize()
+    return reward, ale.getScreen().tobytes(), ale.cloneState(include_rng=True).__getstate__()
 
 
 @contextlib.contextmanager

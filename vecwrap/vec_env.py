@@ -309,10 +309,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def _dispatch(self, kind: str, actions: Any, env_ids: IntArray, order: IntArray | None = None) -> None:
         root = self._root
         rows = conform_actions(self.single_action_space, actions, len(env_ids))
+        if root.debug:  # in the order in which they were given
+            refuse_outside(self.single_action_space, rows, env_ids if order is None else env_ids[np.argsort(order)])
         if order is not None:
             rows = batches.take(rows, order)
-        if root.debug:
-            refuse_outside(self.single_action_space, rows, env_ids)
         if root._any_ended:
             root._refuse_ended(env_ids)
         with root._interrupts:

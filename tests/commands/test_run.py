@@ -330,6 +330,15 @@ class Gags(VecEnvWrapper):
 class Jams(VecEnvWrapper):
     def on_close(self):
         raise ValueError("it does not shut")
+
+
+class Leaves(VecEnvWrapper):
+    steps = 0
+
+    def on_step(self, step):
+        self.steps += 1
+        if self.steps == 6:
+            raise SystemExit(0)
 """
 
 
@@ -354,6 +363,15 @@ def test_an_exception_of_a_layer_of_the_users_leaves_the_end_in_the_folder(
     assert f"error: ValueError: {message}" in Path("out/log.txt").read_text()
     assert [row["steps"] for row in progress()] == ["8"]
     assert Path("out/stats.npz").exists() is statistics
+
+
+def test_a_layer_that_exits_is_a_failure_of_the_run(here, capsys):
+    (here / "mine").mkdir()
+    (here / "mine" / "failing.py").write_text(FAILS)
+    assert run(f"{WALK} | mine.failing:Leaves", "--steps", 400) == 1
+    sys.modules.pop("mine.failing", None)
+    assert "error: a layer called sys.exit(0); expected an error" in capsys.readouterr().err
+    assert facts()["end"].startswith("failed: a layer called sys.exit(0)")
 
 
 def test_what_cannot_even_be_printed_leaves_the_end_in_the_folder(here):

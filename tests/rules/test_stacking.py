@@ -48,6 +48,7 @@ def test_only_the_members_that_are_stacked_count(camera_and_joints):
         (["framestack:2,padding=first", "framestack:2"], ["stack_twice"]),
         (["framestack:2,padding=first"] + ["framestack:2"] * 2, ["stack_twice"] * 2),
         ([f"{STACKED}:2", "framestack:2"], ["stack_twice"]),
+        ([f"{STACKED}:2", f"{STACKED}:2"], ["stack_twice"]),
         ([f"{STACKED}:2"], []),
     ],
 )
@@ -77,6 +78,18 @@ def test_an_environment_that_stacks_already(backend):
     assert finding.reason == "Stacks (4) stacks observations already."
     assert ids(Stacks, "framestack:4", env_kwargs={"stack_num": 1}) == []
     assert ids(lambda: gymnasium.wrappers.FrameStackObservation(Stacks(1), 3), "framestack:4") == ["stack_twice"]
+
+
+class Poker(gymnasium.Env):
+    """Has a stack of chips."""
+
+    observation_space = spaces.Box(0, 1, (9,), np.float32)
+    action_space = spaces.Discrete(2)
+    stack_size = 200
+
+
+def test_a_stack_that_no_shape_shows_is_none():
+    assert ids(Poker, "framestack:4,padding=first") == []
 
 
 def test_an_engine_that_stacks_already():

@@ -156,8 +156,8 @@ class _Running:
                     show()
         except KeyboardInterrupt:  # the second Ctrl-C
             self._interrupt.asked = torn = True
-        except Exception as error:
-            self._failure = error
+        except (Exception, SystemExit) as error:
+            self._failure = _as_failure(error)
             torn = not isinstance(error, VecwrapError)  # a layer raised in the middle of a step
         self._count_restarts()
         if self.journal is not None:
@@ -171,15 +171,15 @@ class _Running:
             self._picture = _save_picture(self._env, self._settings.snapshot or self.folder / "tiles.png")
         except KeyboardInterrupt:  # the second Ctrl-C
             self._interrupt.asked = True
-        except Exception as error:
-            self._failure = error
+        except (Exception, SystemExit) as error:
+            self._failure = _as_failure(error)
 
     def close(self) -> None:
         """Close the environment; a layer that fails at that costs neither the summary nor the folder's end."""
         try:
             self._env.close()
-        except Exception as error:
-            self._failure = self._failure or error
+        except (Exception, SystemExit) as error:
+            self._failure = self._failure or _as_failure(error)
 
     def finish(self) -> int:
         """Say what came of it, when all files of the environment are closed; give the exit status."""
@@ -318,6 +318,15 @@ def _refuse_unwritable(folder: Path) -> None:
         raise SpecError(
             f"{folder}: expected a folder that files can be written to: {error.strerror}. {remedy}"
         ) from error
+
+
+def _as_failure(error: Exception | SystemExit) -> Exception:
+    """What ends a run: a layer that exits fails like another, for the command's exit status is not the layer's."""
+    if isinstance(error, Exception):
+        return error
+    failure = VecwrapError(f"a layer called sys.exit({error.code!r}); expected an error, which says what is wrong")
+    failure.__cause__ = error
+    return failure
 
 
 def _said(error: Exception) -> str:

@@ -11,7 +11,7 @@ from vecwrap.parts.members import name_of
 from vecwrap.plan import Plan
 from vecwrap.probe import Stage
 from vecwrap.rules.finding import Fault, rule
-from vecwrap.rules.look import boxes, overlap, spots
+from vecwrap.rules.look import STACKS, boxes, overlap, spots
 
 
 @rule("warning")
@@ -53,7 +53,7 @@ def stack_twice(plan: Plan) -> Iterator[Fault]:
     Wrong: ``PongNoFrameskip-v4 | atari | framestack:4 | framestack:4``
     Right: ``PongNoFrameskip-v4 | atari | framestack:4``
     """
-    stacks = list(spots(plan, "framestack"))
+    stacks = list(spots(plan, *STACKS))
     for spot in stacks:
         inner = [other for other in stacks if other.index < spot.index and overlap(other, spot)]
         by = inner[-1].label if inner else spot.before.stacks if spot.before else ""
