@@ -492,6 +492,7 @@ class Drawn(gymnasium.Env):
         return np.zeros((2, 2, 3), np.uint8)
 
 
+@pytest.mark.usefixtures("quick_workers")
 @pytest.mark.parametrize("asked", ["step", "reset"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
