@@ -11,6 +11,7 @@ import pytest
 
 import vecwrap
 from tests.streams import Lives, ToyEnv
+from tests.toys import Lottery
 from vecwrap.errors import ArgumentError
 from vecwrap.evaluate import Evaluation, evaluate
 from vecwrap.wrapper import MapObservations
@@ -18,22 +19,6 @@ from vecwrap.wrappers.normalize import Normalize
 
 pytestmark = pytest.mark.usefixtures("quick_workers")
 MODES = ["same_step", "next_step", "disabled", "episodic"]
-
-
-class Lottery(gymnasium.Env):
-    """Lasts 1 step or 30, by the toss of a coin at its reset, and pays 1 a step: the mean return is 15.5."""
-
-    observation_space = gymnasium.spaces.Box(0, 30, (1,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.left = 30 if self.np_random.random() < 0.5 else 1
-        return np.array([self.left], np.float32), {}
-
-    def step(self, action):
-        self.left -= 1
-        return np.array([self.left], np.float32), 1.0, self.left == 0, False, {}
 
 
 class Brittle(gymnasium.Env):

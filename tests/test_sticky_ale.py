@@ -7,6 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from vecwrap import sticky_ale
 from vecwrap.env_state import CannotSaveError, env_state, load_env_state
 from vecwrap.sticky_ale import find_held_action
 from vecwrap.wrappers.atari import Atari
@@ -145,3 +146,21 @@ def test_a_game_that_hardly_ever_takes_an_action_says_so_instead_of_playing_for_
     run(env, [2, 3, 2])
     with pytest.raises(LookupError, match="repeat_action_probability=0.9999 is too near to 1"):
         env_state(env)
+
+
+def test_an_interrupt_amid_a_save_leaves_the_game_where_it_is(monkeypatch):
+    env = plain("Pong")
+    env.reset(seed=3)
+    run(env, [2, 3, 2])
+    ale = env.unwrapped.ale
+    before, left = ale.cloneState(include_rng=True).__getstate__(), iter(range(30))
+
+    def tick(emulator, play=sticky_ale._tick):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return play(emulator)
+
+    monkeypatch.setattr("vecwrap.sticky_ale._tick", tick)
+    with pytest.raises(KeyboardInterrupt):
+        env_state(env)
+    assert ale.cloneState(include_rng=True).__getstate__() == before

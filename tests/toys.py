@@ -41,6 +41,22 @@ class Counter(gymnasium.Env):
         return self._observation(), reward, done and not self.truncate, done and self.truncate, info
 
 
+class Lottery(gymnasium.Env):
+    """Lasts 1 step or 30, by the toss of a coin at its reset, and pays 1 a step: the mean return is 15.5."""
+
+    observation_space = gymnasium.spaces.Box(0, 30, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = 30 if self.np_random.random() < 0.5 else 1
+        return np.array([self.left], np.float32), {}
+
+    def step(self, action):
+        self.left -= 1
+        return np.array([self.left], np.float32), 1.0, self.left == 0, False, {}
+
+
 class Told(gymnasium.Env):
     """Gives what its attributes say: ``observation``, ``reward``, ``info``, in each step and reset."""
 

@@ -21,6 +21,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.wrappers.utils import RunningMeanStd
 
+from vecwrap.infos import own_copy
 from vecwrap.plain import is_plain
 from vecwrap.sticky_ale import find_held_action, is_sticky, restore
 
@@ -82,7 +83,7 @@ def _name(layer: Env) -> str:
 def _state_of(layer: Env) -> dict[str, Any]:
     state: dict[str, Any] = {}
     if _offers_state(layer):
-        state["own"] = deepcopy(layer.state_dict())  # type: ignore[attr-defined]
+        state["own"] = own_copy(layer.state_dict())  # type: ignore[attr-defined]
     elif _is_ale(layer):
         state.update(_ale_state(layer.unwrapped))
     elif isinstance(layer, gymnasium.Wrapper) and type(layer).__module__.startswith((_GYMNASIUM, _OURS)):
@@ -98,7 +99,7 @@ def _state_of(layer: Env) -> dict[str, Any]:
 
 def _load(layer: Env, state: dict[str, Any]) -> None:
     if "own" in state:
-        layer.load_state_dict(deepcopy(state["own"]))  # type: ignore[attr-defined]
+        layer.load_state_dict(own_copy(state["own"]))  # type: ignore[attr-defined]
     if "ale" in state:
         _load_ale(layer.unwrapped, state)
     _load_attributes(layer, state.get("attributes", {}))

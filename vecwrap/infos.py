@@ -126,7 +126,7 @@ def row_of(infos: dict[str, Any], i: int) -> dict[str, Any]:
     out = {}
     for key, column in infos.items():
         mask = infos.get(f"_{key}")
-        if not (isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.ndim == 1):
+        if mask is not None and not (isinstance(mask, np.ndarray) and mask.dtype.kind == "b" and mask.ndim == 1):
             mask = None  # the environment's own key, which has taken the mask's place
         if mask is None and key in masks:
             continue

@@ -13,6 +13,7 @@ from types import MethodType
 from typing import Any, TypeAlias
 
 from vecwrap.errors import ArgumentError
+from vecwrap.infos import own_copy
 from vecwrap.plain import derives_from_plain, is_plain
 
 __all__ = ["Dealt", "Reset", "Rule", "Schedule", "Told", "as_reset"]
@@ -68,7 +69,7 @@ class Told:
         """
         owner = self._owner()
         if _offers_state(owner):
-            return {"own": deepcopy(owner.state_dict())}
+            return {"own": own_copy(owner.state_dict())}
         attributes = _attributes(owner)
         for name, value in attributes.items():
             if derives_from_plain(value):
@@ -82,7 +83,7 @@ class Told:
         """Take in what ``state`` gave."""
         owner = self._owner()
         if "own" in state:
-            owner.load_state_dict(deepcopy(state["own"]))
+            owner.load_state_dict(own_copy(state["own"]))
         else:
             _attributes(owner).update(deepcopy(state["attributes"]))
 

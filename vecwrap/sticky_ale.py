@@ -47,16 +47,16 @@ def find_held_action(game: Any) -> int:
         )
     with _same_picture(game):
         state = ale.cloneState(include_rng=True)
-        ticks = _ticks_until_taken(game)
-        expected = [_tick(ale) for _ in range(ticks)]
-        for action in dict.fromkeys([*ale.getMinimalActionSet(), *ale.getLegalActionSet()]):
-            _hold(game, action)
-            ale.restoreState(state)
-            if all(_tick(ale) == tick for tick in expected):
+        try:
+            expected = [_tick(ale) for _ in range(_ticks_until_taken(game))]
+            for action in dict.fromkeys([*ale.getMinimalActionSet(), *ale.getLegalActionSet()]):
                 _hold(game, action)
                 ale.restoreState(state)
-                return int(action.value)
-        ale.restoreState(state)
+                if all(_tick(ale) == tick for tick in expected):
+                    _hold(game, action)
+                    return int(action.value)
+        finally:
+            ale.restoreState(state)
     raise LookupError("the emulator does with no action what it does with the one that it holds")
 
 

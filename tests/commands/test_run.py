@@ -506,32 +506,11 @@ def test_the_evaluation_of_a_preset_that_is_named_goes_along():
     assert not Path("runs").exists()
 
 
-LOTTERY = """\
-import gymnasium
-import numpy as np
-
-
-class Lottery(gymnasium.Env):
-    observation_space = gymnasium.spaces.Box(0, 30, (1,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.left = 30 if self.np_random.random() < 0.5 else 1
-        return np.array([self.left], np.float32), {}
-
-    def step(self, action):
-        self.left -= 1
-        return np.array([self.left], np.float32), 1.0, self.left == 0, False, {}
-"""
-
-
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
 @pytest.mark.parametrize("episodes", [20, 120])
 def test_an_evaluation_plays_the_quota_of_each_and_no_short_episode_is_favoured(here, capsys, mode, episodes):
-    Path(here, "lottery_of_run.py").write_text(LOTTERY)
     Path("l.yaml").write_text(
-        f"env: lottery_of_run:Lottery\nn: 8\nseed: 3\nbackend: dummy\nautoreset: {mode}\neval: {{}}\n"
+        f"env: tests.toys:Lottery\nn: 8\nseed: 3\nbackend: dummy\nautoreset: {mode}\neval: {{}}\n"
     )
     with vecwrap.load("l.yaml", mode="eval") as env:
         expected = vecwrap.evaluate(env, lambda observations: np.zeros(8, int), episodes).returns

@@ -510,9 +510,11 @@ class Backend(VecEnv):
         return ids.astype(np.int64)
 
     def _indices_of_call(self, indices: Any) -> list[int]:
+        """Read the indices of a call, in their order; none is called twice."""
         ids = self._indices(indices, "indices")
         _refuse_twice("indices", ids)
-        return list(map(int, ids))
+        in_order: list[int] = ids.tolist()
+        return in_order
 
     # -- seeds ---------------------------------------------------------------------------------------------------------
 

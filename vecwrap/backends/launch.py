@@ -89,9 +89,9 @@ class WorkerProcess(ABC):
     def _poll(self) -> int | None:
         """Give its exit code, and reap it; None while it runs."""
 
-    @abstractmethod
     def _reap(self) -> None:
         """Let go of it, after its end."""
+        self._poll()
 
     def _look(self) -> tuple[bool, int | None]:
         """Give whether it has ended, and its exit code, None where that was taken."""
@@ -120,9 +120,6 @@ class _FreshProcess(WorkerProcess):
     def _poll(self) -> int | None:
         return self._process.poll()
 
-    def _reap(self) -> None:
-        self._process.poll()
-
 
 class _MultiprocessingProcess(WorkerProcess):
     def join(self, timeout: float) -> bool:
@@ -135,7 +132,7 @@ class _MultiprocessingProcess(WorkerProcess):
         return code
 
     def _reap(self) -> None:
-        if self._process.exitcode is None:
+        if self._poll() is None:
             self._process._popen.returncode = 0  # else it counts as running, and keeps its descriptors
         self._process.close()  # they go now, and not with the last reference to it
 
