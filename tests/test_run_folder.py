@@ -76,6 +76,28 @@ def test_a_folder_of_an_environment_that_takes_a_path_is_its_own(tmp_path, monke
         np.testing.assert_array_equal(observed(env).mean, mean)
 
 
+def test_a_run_that_began_with_statistics_of_another_goes_on_as_it_did(run):
+    folder, statistics = run
+    settings = {**PIPELINE, "wrappers": ["normalize", {"monitor": {"dir": "later"}}], "stats": str(folder / "stats.npz")}
+    for word, grown in ((None, 0), (True, 3 * 31)):
+        later = Path(f"later-{word}")
+        later.mkdir()
+        with vecwrap.build({**settings, "training": word, "eval": {"n": 1}}) as env:
+            env.reset()
+            for _ in range(30):
+                env.step(env.action_space.sample())
+            (later / "pipeline.yaml").write_text(env.pipeline.to_yaml())
+            env.save(later / "stats.npz")
+            learnt = observed(env)
+        assert learnt.count == pytest.approx(statistics.count + grown)
+        with vecwrap.load(later) as env, vecwrap.load(later, mode="eval") as evaluation:
+            assert (env.training, evaluation.training) == (word is True, False)
+            for each in (env, evaluation):
+                np.testing.assert_array_equal(observed(each).mean, learnt.mean)
+            env.reset()
+            assert observed(env).count == pytest.approx(learnt.count + (3 if word else 0))
+
+
 def test_for_evaluation_they_stand_still(run):
     folder, statistics = run
     with vecwrap.load(folder, mode="eval") as env:

@@ -1,5 +1,6 @@
 """Evaluation copies: the statistics of a training environment, shared or from a file, frozen where they are used."""
 
+import json
 import re
 
 import numpy as np
@@ -54,6 +55,30 @@ def test_the_same_observations_are_shown_alike(training):
         actions = training.action_space.sample()
         for one, other in zip(training.step(actions)[:2], evaluation.step(actions)[:2], strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+def test_statistics_that_are_given_go_on_where_the_pipeline_says_so(training, tmp_path):
+    training.save(tmp_path / "run.npz")
+    layers = [{"normalize_obs": {}}, {"normalize_reward": {}}]
+    pipeline = {"env": "Pendulum-v1", "n": 2, "backend": "dummy", "wrappers": layers, "seed": 5}
+    begun = {**pipeline, "stats": str(tmp_path / "run.npz")}
+    before = numbers(training)
+    with vecwrap.build(begun) as still, vecwrap.build({**begun, "training": True}) as going_on:
+        for env in (still, going_on):
+            assert numbers(env) == before
+            env.reset()
+            run(env, 10)
+        assert (still.training, numbers(still)) == (False, before)
+        assert going_on.training
+        assert all(now[-1] > then[-1] for now, then in zip(numbers(going_on), before, strict=True))
+        assert still.pipeline.hash == going_on.pipeline.hash, "what the agent sees at first is the same"
+    assert numbers(training) == before, "a file's are a copy"
+    evaluation = {**pipeline, "wrappers": layers, "eval": {"training": True}}
+    (tmp_path / "mine.json").write_text(json.dumps(evaluation))
+    with vecwrap.load(tmp_path / "mine.json", mode="eval", stats=training) as going_on:
+        going_on.reset()
+        run(going_on, 10)
+        assert numbers(going_on) == numbers(training) != before, "those of a live environment are shared"
 
 
 def test_statistics_from_a_file_for_another_n(training, tmp_path):

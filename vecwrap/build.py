@@ -99,8 +99,8 @@ def build(
         render_mode: as ``gymnasium.make``; ``"human"`` shows all sub-environments in one window.
         env_kwargs: further arguments for ``gymnasium.make``, or for the callables.
         debug: check every action and observation against its space.
-        stats: an environment, or a file that its ``save`` wrote, whose running statistics this one uses, frozen: the
-            evaluation copy of a training environment.
+        stats: an environment, or a file that its ``save`` wrote, whose running statistics this one uses: the evaluation
+            copy of a training environment. They are frozen, unless the pipeline says ``training: true``.
         unknown: nothing; other libraries' words for these are told what they are called here.
 
     Returns:
@@ -229,7 +229,7 @@ def rebuild(run: Run, pipeline: PipelineSpec, stats: VecEnv | str | Path | None 
     """
     if stats is not None or pipeline.stats is not None or run.statistics is None:
         return build_plan(plan(pipeline), stats)
-    return build_plan(plan(pipeline), run.statistics).train(pipeline.training)
+    return build_plan(plan(pipeline), run.statistics).train(pipeline.in_training)
 
 
 def wrap(
@@ -329,8 +329,8 @@ def build_plan(checked: Plan, stats: VecEnv | str | Path | None = None) -> VecEn
                 part.on_pipeline(checked.pipeline)
         stats = named if stats is None else stats
         if stats is not None:
-            env.share_statistics(stats)
-        elif not checked.pipeline.training:
+            env.share_statistics(stats).train(checked.pipeline.training is True)
+        elif not checked.pipeline.in_training:
             _refuse_nothing_learnt(env, checked.pipeline)
             env.eval()
     except BaseException:

@@ -92,7 +92,7 @@ def evaluation(spec: PipelineSpec) -> PipelineSpec:
 def differences(training: PipelineSpec, evaluation: PipelineSpec) -> Mapping[str, Any]:
     """Give the section ``eval`` that makes the one of the other, for two that a plan has resolved."""
     # These two are otherwise in an evaluation if nothing is said of them.
-    section: dict[str, Any] = {"training": evaluation.training, "wrappers": evaluation.wrappers}
+    section: dict[str, Any] = {"training": evaluation.in_training, "wrappers": evaluation.wrappers}
     for key in KEYS:
         value = getattr(evaluation, key)
         if key != "eval" and canonical(value) != canonical(getattr(training, key)):

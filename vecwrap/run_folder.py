@@ -87,7 +87,8 @@ class Run:
             spec = moved(spec, root, root / LOADED)
         if self.statistics is not None:
             section = Settings({key: value for key, value in spec.eval.items() if key != "stats"})
-            spec = dataclasses.replace(spec, stats=None, eval=section)
+            training = spec.training if spec.stats is None else spec.in_training
+            spec = dataclasses.replace(spec, stats=None, training=training, eval=section)
         return in_mode(spec, mode, overrides, places)
 
     @property

@@ -49,8 +49,9 @@ class PipelineSpec:
         env_kwargs: further arguments for ``gymnasium.make``, or for the callables.
         debug: check every action and observation against its space.
         wrappers: the layers, inner first.
-        training: whether running statistics follow the stream; False: they stand still, as for an evaluation.
-        stats: a file that ``save`` wrote, whose running statistics are used, standing still.
+        training: whether running statistics follow the stream; False: they stand still, as for an evaluation; None: they
+            follow it unless they are given, by ``stats``. ``in_training`` gives what that comes to.
+        stats: a file that ``save`` wrote, whose running statistics are used.
         eval: what differs in an evaluation: keys as these, and ``add`` and ``drop`` for layers.
         source: where it was written.
 
@@ -78,7 +79,7 @@ class PipelineSpec:
     env_kwargs: Mapping[str, Any] = field(default_factory=Settings)
     debug: bool = False
     wrappers: tuple[LayerSpec, ...] = ()
-    training: bool = True
+    training: bool | None = None
     stats: str | None = None
     eval: Mapping[str, Any] = field(default_factory=Settings)
     source: Source = field(default_factory=Source, repr=False)
@@ -264,6 +265,16 @@ class PipelineSpec:
     def layer_names(self) -> tuple[str, ...]:
         """What the layers are called, inner first."""
         return tuple(layer.name for layer in self.wrappers)
+
+    @property
+    def in_training(self) -> bool:
+        """Whether running statistics follow the stream: as it is said, else where none are given.
+
+        >>> learnt = PipelineSpec("Pendulum-v1", wrappers=["normalize"], stats="runs/pendulum/stats.npz")
+        >>> learnt.in_training, learnt.override(training=True).in_training
+        (False, True)
+        """
+        return self.stats is None if self.training is None else self.training
 
     @functools.cached_property
     def hash(self) -> str:

@@ -198,7 +198,7 @@ def _folder(spec: PipelineSpec, out: Path | None) -> Path:
         return out
     name = Path(spec.source.file).stem if spec.source.file else spec.env if isinstance(spec.env, str) else "run"
     folder = Path("runs") / name.replace("/", "-").replace(":", "-")
-    return folder if spec.training else folder / "eval"
+    return folder if spec.training is not False else folder / "eval"
 
 
 def with_images(spec: PipelineSpec) -> PipelineSpec:

@@ -144,7 +144,7 @@ def _findings(spec: PipelineSpec, known: dict[str, Rule], engine: Any = None) ->
 
 def _unread_statistics(planned: Plan) -> Iterator[Finding]:
     """A file of statistics that training begins with, but cannot; that of an evaluation may be yet to come."""
-    if planned.pipeline.training:
+    if planned.pipeline.training is not False:
         written = planned.written
         try:
             refuse_unread(planned.pipeline.stats, written.where("stats"))
