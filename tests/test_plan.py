@@ -439,6 +439,23 @@ def test_the_hash_is_the_same_in_every_process() -> None:
     assert len(hashes) == 1
 
 
+def test_defaults_that_depend_on_other_arguments_are_filled_in() -> None:
+    """Said or not, it is the same pipeline; and what its file means does not change with a lineage's defaults."""
+    said = {
+        "terminal_on_life_loss": False,
+        "fire_reset": False,
+        "clip_reward": False,
+        "repeat_action_probability": 0.25,
+    }
+    unsaid = planned("PongNoFrameskip-v4 n=2 | atari:machado").pipeline
+    assert {name: unsaid.wrappers[0].kwargs[name] for name in said} == said
+    written = planned("PongNoFrameskip-v4 n=2", wrappers=[{"atari": {"lineage": "machado", **said}}]).pipeline
+    assert written.hash == unsaid.hash == plan(PipelineSpec.from_yaml(unsaid.to_yaml())).pipeline.hash
+    other = planned("PongNoFrameskip-v4 n=2 | atari:machado,clip_reward=true").pipeline
+    assert other.hash != unsaid.hash
+    assert other.wrappers[0].kwargs["clip_reward"] is True
+
+
 def test_the_hash_stays_what_it_was() -> None:
     # Files carry it: a change here makes the files of earlier versions strangers.
     assert planned("CartPole-v1 n=2 | time_limit:100").pipeline.hash == "55f81ad33a32"

@@ -78,7 +78,11 @@ def test_a_folder_of_an_environment_that_takes_a_path_is_its_own(tmp_path, monke
 
 def test_a_run_that_began_with_statistics_of_another_goes_on_as_it_did(run):
     folder, statistics = run
-    settings = {**PIPELINE, "wrappers": ["normalize", {"monitor": {"dir": "later"}}], "stats": str(folder / "stats.npz")}
+    settings = {
+        **PIPELINE,
+        "wrappers": ["normalize", {"monitor": {"dir": "later"}}],
+        "stats": str(folder / "stats.npz"),
+    }
     for word, grown in ((None, 0), (True, 3 * 31)):
         later = Path(f"later-{word}")
         later.mkdir()

@@ -149,6 +149,9 @@ def _plan_layer(layer: LayerSpec, target: Callable[..., Any]) -> PlannedLayer:
         name: _absolute(path) for name, path in given.writable.items() if name in paths and path is not None
     }
     complete = {**bound.complete, **default_paths}
+    with placed(layer.where):
+        words = target.in_words(*given.args, **given.kwargs) if hasattr(target, "in_words") else ""
+        complete |= target.filled_in(**complete) if hasattr(target, "filled_in") else {}
     spec = dataclasses.replace(
         layer,
         target=registry.wrappers.name_of(target) or import_path(target) or target,
@@ -157,8 +160,6 @@ def _plan_layer(layer: LayerSpec, target: Callable[..., Any]) -> PlannedLayer:
         not_hashed=frozenset(getattr(target, "not_hashed", ())) | paths,
     )
     bound = dataclasses.replace(bound, kwargs=Settings({**bound.kwargs, **default_paths}))
-    with placed(layer.where):
-        words = target.in_words(*given.args, **given.kwargs) if hasattr(target, "in_words") else ""
     return PlannedLayer(spec, target, bound, _as_text(given), runs_in, layer.where, words)
 
 

@@ -277,6 +277,18 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
         return settle(*args, **kwargs).in_words()
 
     @classmethod
+    def filled_in(cls, **arguments: Any) -> dict[str, Any]:
+        """Say what the arguments are that the lineage decides, so that a resolved pipeline says it.
+
+        Example:
+            >>> sorted(Atari.filled_in(lineage="machado").items())[:2]
+            [('clip_reward', False), ('fire_reset', False)]
+        """
+        settings = settle(**arguments)
+        decided = ("terminal_on_life_loss", "fire_reset", "clip_reward", "repeat_action_probability")
+        return {name: getattr(settings, name) for name in decided}
+
+    @classmethod
     def in_evaluation(cls, **arguments: Any) -> dict[str, Any]:
         """An evaluation takes whole games, and the rewards that they pay."""
         return {"terminal_on_life_loss": False, "clip_reward": False}
