@@ -247,9 +247,7 @@ def test_the_resolved_pipeline_holds_the_whole_evaluation_and_is_stable() -> Non
         assert plan(evaluation(plan(spec).pipeline)).pipeline == plan(evaluation(spec)).pipeline
     for section in ("eval: {n: 1, training: true}", "eval: {n: 1, wrappers: {monitor: {dir: runs/cartpole}}}"):
         own = "env: CartPole-v1\ntraining: true\nwrappers: [monitor: {dir: runs/cartpole}]\n"
-        spec = PipelineSpec.from_yaml(
-            own + section
-        )  # says what the training says, and an evaluation would not by itself
+        spec = PipelineSpec.from_yaml(own + section)  # as the training, and not as an evaluation by itself
         assert plan(evaluation(plan(spec).pipeline)).pipeline == plan(evaluation(spec)).pipeline
     same = PipelineSpec.from_yaml(
         "env: CartPole-v1\nenv_kwargs: {sutton_barto_reward: true}\neval: {env_kwargs: null}\n"
