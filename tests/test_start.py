@@ -67,6 +67,17 @@ def test_a_plain_script_needs_no_main_guard(tmp_path, backend):
     assert python("script.py", cwd=tmp_path) == SHOWN.format(backend)
 
 
+@pytest.mark.parametrize("backend", ["subprocess", "shmem"])
+def test_a_program_without_stdin_stdout_and_stderr(tmp_path, backend):
+    """Descriptors 0, 1 and 2 are free then, and the next ones that are opened."""
+    file = tmp_path / "script.py"
+    shown = f"show(vecwrap.build(Count, n=4, backend='{backend}', workers=2))\n"
+    file.write_text(f"import sys\nsys.stdout = open('shown', 'w')\n{SCRIPT}{shown}")
+    closing = "import os, sys; os.closerange(0, 3); os.execv(sys.executable, [sys.executable, 'script.py'])"
+    python("-c", closing, cwd=tmp_path)
+    assert (tmp_path / "shown").read_text() == SHOWN.format(backend)
+
+
 def test_python_c():
     assert python("-c", SCRIPT + "show(vecwrap.build('Count-v0', n=4, workers=2))") == SHOWN.format("shmem")
 

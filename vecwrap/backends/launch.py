@@ -8,6 +8,7 @@ socket. ``"spawn"``, ``"forkserver"`` and ``"fork"`` are multiprocessing's own, 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import multiprocessing
 import os
 import signal
@@ -232,16 +233,20 @@ def worker_environment(variables: dict[str, str]) -> dict[str, str]:
 
 
 def _popen(worker_end: socket.socket, words: LastWords) -> subprocess.Popen[bytes]:
-    handle = worker_end.fileno()
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    return subprocess.Popen(
-        [sys.executable, *flags, "-c", _BOOTSTRAP, str(handle), str(os.getpid()), "vecwrap-worker"],
-        stdin=subprocess.DEVNULL,
-        stderr=words.descriptor,
-        env=worker_environment(dict(os.environ)),
-        pass_fds=(handle,),
-        process_group=0,
-    )
+    # In a program without stdin, stdout and stderr it has the number of one of these, which is the worker's own.
+    handle = fcntl.fcntl(worker_end, fcntl.F_DUPFD_CLOEXEC, 3)
+    try:
+        return subprocess.Popen(
+            [sys.executable, *flags, "-c", _BOOTSTRAP, str(handle), str(os.getpid()), "vecwrap-worker"],
+            stdin=subprocess.DEVNULL,
+            stderr=words.descriptor,
+            env=worker_environment(dict(os.environ)),
+            pass_fds=(handle,),
+            process_group=0,
+        )
+    finally:
+        os.close(handle)
 
 
 def _spawn(method: str, worker_end: socket.socket, daemon: bool) -> WorkerProcess:
