@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 # that comes as a CPU build; left to pip's choice it would be the newest one, with several GB of GPU libraries.
 TORCH ?= torch==2.13.0
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# Every worker process of a test is a process too: two test workers keep two cores busy.
-PYTEST_ARGS ?= -n 2
+# Tests wait for their workers a third of the time: three test workers keep two cores busy.
+PYTEST_ARGS ?= -n 3
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format docs mutants soak bench install clean

@@ -103,7 +103,7 @@ def _check_observations(env: VecEnv, name: str) -> None:
         assert dtypes == [np.float64, np.bool_, np.bool_], f"rewards and flags: got {dtypes}"
 
 
-def same_rows_by_send_and_recv(make_backend: MakeBackend, *, steps: int = 60) -> None:
+def same_rows_by_send_and_recv(make_backend: MakeBackend, *, steps: int = 40) -> None:
     """With a ``batch_size``, whatever order rows come home in, each sub-environment's own stream is dummy's."""
     for mode in Autoreset:
         options: dict[str, Any] = {"autoreset": mode, "batch_size": 2}
