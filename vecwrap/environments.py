@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-import importlib.util
 import inspect
 import re
 import sys
@@ -23,6 +22,7 @@ from gymnasium.envs.registration import EnvSpec, find_highest_version, load_env_
 
 from vecwrap.errors import PlanError, SpecError, VecwrapError, did_you_mean
 from vecwrap.infos import own_copy
+from vecwrap.installed import is_installed
 from vecwrap.signatures import Signature
 from vecwrap.source import Source
 from vecwrap.values import Settings, callable_name, copied, shown
@@ -312,7 +312,7 @@ def _lookup(name: str) -> EnvSpec | None:
     """Find a registration; ale-py's ids without anybody having imported it."""
     if (found := _registered_as(name)) is not None:
         return found
-    if "ale_py" in sys.modules or not _installed("ale_py"):
+    if "ale_py" in sys.modules or not is_installed("ale_py"):
         return None
     importlib.import_module("ale_py")
     return _registered_as(name)
@@ -339,7 +339,7 @@ def _unknown(target: str, name: str, source: Source) -> NoReturn:
 
 def _refuse_near_miss(target: str, name: str, source: Source) -> None:
     """Refuse an id that would be known with another package installed, or is known in another version."""
-    if _ATARI.fullmatch(name) and not _installed("ale_py"):
+    if _ATARI.fullmatch(name) and not is_installed("ale_py"):
         raise SpecError(f'{source.prefix()}{target} needs ale-py: pip install "vecwrap[atari]"')
     stem = name.rpartition("-v")[0]
     same = [known for known in registry if stem and known.rpartition("-v")[0] == stem]
@@ -380,7 +380,7 @@ def _registered(target: str, make: MakeEnvironment, source: Source) -> Environme
     entry_point = found.entry_point
     if isinstance(entry_point, str):
         needed = engine_of(entry_point)
-        if needed and not _installed(needed):
+        if needed and not is_installed(needed):
             command = next(command for package, command in _NEEDS.values() if package == needed)
             raise SpecError(f"{source.prefix()}{target} needs {needed.replace('_', '-')}: {command}")
         module_name, _, attr = entry_point.partition(":")
@@ -399,13 +399,6 @@ def _imported(module_name: str, source: Source) -> Any:
         raise SpecError(f"{source}: there is no module {missing}. Is its folder on sys.path (PYTHONPATH)?") from None
     except (Exception, SystemExit) as error:
         raise SpecError(f"{source}: importing {module_name} raised {type(error).__name__}: {error}") from error
-
-
-def _installed(package: str) -> bool:
-    try:
-        return importlib.util.find_spec(package) is not None
-    except (ImportError, ValueError):  # as for sys.modules[package] = None
-        return False
 
 
 # -- callables --------------------------------------------------------------------------------------------------------

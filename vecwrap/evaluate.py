@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from gymnasium.vector import AutoresetMode
 from vecwrap.batch import Batch
 from vecwrap.contract import Autoreset, BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.errors import ArgumentError
+from vecwrap.installed import is_installed
 from vecwrap.vec_env import VecEnv, what_came
 from vecwrap.wrappers.monitor import Monitor
 
@@ -263,7 +263,7 @@ def _keeping_builds_seed(env: VecEnv, seed: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def _bar(total: int, wanted: bool) -> Iterator[Callable[[int], None]]:
     """Show how many episodes of ``total`` are done, on a terminal only."""
-    if not (wanted and sys.stderr.isatty() and importlib.util.find_spec("rich")):
+    if not (wanted and sys.stderr.isatty() and is_installed("rich")):
         yield lambda number: None
         return
     from rich.console import Console

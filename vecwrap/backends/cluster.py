@@ -13,11 +13,11 @@ import threading
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 from vecwrap.backends.cores import usable_cores
 from vecwrap.errors import BackendError, PlanError
+from vecwrap.installed import is_installed
 
 __all__ = ["Cluster", "Node", "check_address", "is_connected", "local_cpus", "refuse_without_ray"]
 
@@ -49,7 +49,7 @@ def refuse_without_ray() -> None:
     Raises:
         PlanError: names what to install.
     """
-    if find_spec("ray") is None:
+    if not is_installed("ray"):
         raise PlanError('backend "ray" needs ray: pip install "vecwrap[ray]"')
 
 

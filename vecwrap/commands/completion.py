@@ -6,11 +6,11 @@ fits.
 
 import contextlib
 import importlib
-import importlib.util
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from vecwrap.errors import VecwrapError
+from vecwrap.installed import is_installed
 
 __all__ = ["backends", "findings", "names", "peers", "pipelines", "policies", "settings"]
 
@@ -121,7 +121,7 @@ def _parameters(layer: str) -> Iterator[str]:
 def _ids() -> list[str]:
     import gymnasium
 
-    if importlib.util.find_spec("ale_py") is not None:
+    if is_installed("ale_py"):
         with contextlib.suppress(ImportError):
             importlib.import_module("ale_py")
     return sorted(gymnasium.registry)
