@@ -15,6 +15,7 @@ import vecwrap
 from vecwrap import environments
 from vecwrap.environments import MakeEnvironment, WrapSubEnv, find_environment, refuse_unsendable
 from vecwrap.errors import PlanError, SpecError
+from vecwrap.plan import plan
 from vecwrap.source import Place, Source
 from vecwrap.spec import PipelineSpec
 
@@ -278,6 +279,17 @@ def test_a_missing_package_names_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     assert message_of(id) == f"{id} needs {package}: {command}"
+
+
+@pytest.mark.parametrize(("id", "extra"), [("CartPole-v1", "classic-control"), ("FrozenLake-v1", "toy-text")])
+def test_what_draws_is_missed_before_the_first_step(id: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it shall draw: for a video, and in a window; what may render and is never asked to does without."""
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    for line, where in (("rgb_array | video", 'wrappers[0] "video"'), ("human", "render_mode")):
+        with pytest.raises(SpecError) as refused:
+            plan(PipelineSpec.parse(f"{id} n=1 render_mode={line}"))
+        assert str(refused.value) == f'{where}: {id} needs pygame to draw: pip install "gymnasium[{extra}]"'
+    plan(PipelineSpec.parse(f"{id} n=1 render_mode=rgb_array | monitor"))
 
 
 def test_a_module_that_is_not_there() -> None:

@@ -48,6 +48,10 @@ _NEEDS = {
     "gymnasium.envs.mujoco.": ("mujoco", 'pip install "vecwrap[mujoco]"'),
     "ale_py.": ("ale_py", 'pip install "vecwrap[atari]"'),
 }
+_NEEDS_TO_DRAW = {
+    "gymnasium.envs.classic_control.": ("pygame", 'pip install "gymnasium[classic-control]"'),
+    "gymnasium.envs.toy_text.": ("pygame", 'pip install "gymnasium[toy-text]"'),
+}
 _ATARI = re.compile(
     r"ALE/.+|\w+(NoFrameskip|Deterministic|-ram)\S*-v\d+|(Alien|Amidar|Assault|Asterix|BeamRider|Bowling|Boxing|Breakout|"
     r"Enduro|Freeway|Frostbite|MontezumaRevenge|MsPacman|Pitfall|Pong|PrivateEye|Qbert|Riverraid|Seaquest|SpaceInvaders|"
@@ -229,6 +233,19 @@ class Environment:
         creator = creator_of(self.env_spec.entry_point)
         return [parameter.name for parameter in Signature.of(creator, skip=0).parameters]
 
+    def refuse_undrawable(self, where: str) -> None:
+        """Refuse to draw where the package that a registered environment draws with is missing.
+
+        Args:
+            where: what asks for its frames.
+
+        Raises:
+            SpecError: with what installs the package.
+        """
+        needed = _needed(_NEEDS_TO_DRAW, self.env_spec.entry_point) if self.env_spec is not None else None
+        if needed and not is_installed(needed[0]):
+            raise SpecError(f"{where}: {self.name} needs {needed[0]} to draw: {needed[1]}")
+
     def with_kwargs(self, kwargs: Mapping[str, Any]) -> Environment:
         """The same, made with further arguments."""
         (make,) = self.factories
@@ -286,8 +303,13 @@ def engine_of(entry_point: Any) -> str | None:
     >>> engine_of("gymnasium.envs.mujoco.walker2d_v5:Walker2dEnv"), engine_of("gymnasium.envs.classic_control:CartPole")
     ('mujoco', None)
     """
+    needed = _needed(_NEEDS, entry_point)
+    return None if needed is None else needed[0]
+
+
+def _needed(by_module: Mapping[str, tuple[str, str]], entry_point: Any) -> tuple[str, str] | None:
     path = f"{entry_point}.".replace(":", ".")
-    return next((package for prefix, (package, _) in _NEEDS.items() if path.startswith(prefix)), None)
+    return next((needed for prefix, needed in by_module.items() if path.startswith(prefix)), None)
 
 
 # -- ids --------------------------------------------------------------------------------------------------------------
@@ -379,10 +401,9 @@ def _registered(target: str, make: MakeEnvironment, source: Source) -> Environme
         raise SpecError(f'{source} "{target}": is registered without an entry point for one environment.')
     entry_point = found.entry_point
     if isinstance(entry_point, str):
-        needed = engine_of(entry_point)
-        if needed and not is_installed(needed):
-            command = next(command for package, command in _NEEDS.values() if package == needed)
-            raise SpecError(f"{source.prefix()}{target} needs {needed.replace('_', '-')}: {command}")
+        needed = _needed(_NEEDS, entry_point)
+        if needed and not is_installed(needed[0]):
+            raise SpecError(f"{source.prefix()}{target} needs {needed[0].replace('_', '-')}: {needed[1]}")
         module_name, _, attr = entry_point.partition(":")
         if module_name == "__main__":  # another process has another one
             found = dataclasses.replace(found, entry_point=getattr(_imported("__main__", source), attr))

@@ -282,6 +282,8 @@ def plan(spec: PipelineSpec) -> Plan:
     words, layers = plan_layers(spec.wrappers)
     refuse_wrong_order(layers)
     environment = _adapted(environment, spec, layers)
+    if spec.render_mode == "human":
+        environment.refuse_undrawable(spec.where("render_mode"))
     known = environment.is_shipped and all(_is_shipped(layer) for layer in layers if layer.runs_in == "worker")
     backend, options, backend_spec, reason = plan_backend(spec, n, known=known)
     resolved = dataclasses.replace(
@@ -336,6 +338,8 @@ def _how_many(spec: PipelineSpec, environment: Environment) -> int:
 def _adapted(environment: Environment, spec: PipelineSpec, layers: tuple[PlannedLayer, ...]) -> Environment:
     """Make an id with what its layers need, as ``atari`` needs every frame."""
     for layer in layers:
+        if getattr(layer.target, "takes_frames", False):
+            environment.refuse_undrawable(layer.where)
         registered = environment.effective_spec()
         if registered is None or not hasattr(layer.target, "environment_kwargs"):
             continue

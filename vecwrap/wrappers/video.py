@@ -87,6 +87,7 @@ class Video(VecEnvWrapper):
         <VecEnv CartPole-v1, n=2, dummy, same_step, layers Video>
     """
 
+    takes_frames: ClassVar[bool] = True
     path_parameters: ClassVar[frozenset[str]] = frozenset({"dir"})
     not_hashed: ClassVar[frozenset[str]] = frozenset(
         {"dir", "by", "every", "at", "trigger", "length", "envs", "files", "fps", "max_size", "name"}
