@@ -1,5 +1,6 @@
 """Write the pages that are made from the name tables: ``make docs``. The tests check that they are current."""
 
+import re
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ Made from the name table and the signatures by `make docs`; edit the docstrings,
 
 A pipeline lists layers **from the inside out**. Layers that run in a *worker* wrap each sub-environment by itself;
 layers that run in the *parent* wrap the vector, and come after them. A *preset* stands for several layers. `vecwrap
-list` prints this in the terminal.
+list` prints the table in the terminal, `vecwrap list NAME` a section.
 
 """
 BACKENDS = """# Backends
@@ -190,12 +191,26 @@ def _overview(rows: list[Row], with_where: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _markdown(details: str) -> str:
+    """Docstrings are Markdown, but for blocks after two colons and the length of lines."""
+    lines = [
+        line if line[:1] in "-| " else textwrap.fill(line, 120, break_on_hyphens=False) for line in details.split("\n")
+    ]
+    return re.sub(r"::\n\n((?:    .*\n?|\n)+)", _block, "\n".join(lines)).rstrip()
+
+
+def _block(match: re.Match[str]) -> str:
+    return f":\n\n```text\n{textwrap.dedent(match[1]).strip()}\n```\n\n"
+
+
 def _details(rows: list[Row]) -> str:
     text = ""
     for row in rows:
         text += f"\n## {row.name}\n\n{row.summary}\n"
         if row.layers:
             text += f"\nA preset; with its defaults it is `{row.layers}`.\n"
+        if row.details:
+            text += f"\n{_markdown(row.details)}\n"
         if row.at_end:
             text += f"\nAt an episode's end: {row.at_end[:1].lower()}{row.at_end[1:]}\n"
         if row.parameters:

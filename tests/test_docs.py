@@ -1,6 +1,7 @@
 """The pages do what they say: their Python runs, their pipelines can be read, their links lead somewhere."""
 
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -10,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 import gymnasium
+import numpy as np
 import pytest
 
 import vecwrap
@@ -141,6 +143,25 @@ def test_every_page_is_in_the_index():
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     for page in (ROOT / "docs").glob("*.md"):
         assert page.name == "index.md" or f"({page.name})" in index
+
+
+def test_the_page_of_layers_says_what_stands_in_files(tmp_path):
+    folder = str(tmp_path)
+    layers = [{"monitor": {"dir": folder}}, {"record_trajectories": {"dir": folder}}]
+    with vecwrap.build("CartPole-v1", n=1, wrappers=layers, backend="dummy") as env:
+        env.reset()
+        env.step([0])
+    (file,) = tmp_path.glob("*.npz")
+    with np.load(file, allow_pickle=False) as arrays:
+        names = {*arrays.files, *json.loads(str(arrays["header"]))}
+    header, columns = (tmp_path / "monitor.csv").read_text(encoding="utf-8").splitlines()
+    page = (ROOT / "docs" / "wrappers.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    for layer, words in [
+        ("record_trajectories", names),
+        ("monitor", {*json.loads(header[1:]), *columns.split(",")}),
+    ]:
+        assert {word for word in words if not re.search(rf"\b{word}\b", sections[layer])} == set()
 
 
 @pytest.mark.parametrize("name", ["wrappers.md", "backends.md", "checks.md"])

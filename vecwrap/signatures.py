@@ -21,7 +21,18 @@ import numpy as np
 from vecwrap.errors import SpecError, did_you_mean
 from vecwrap.values import Settings, is_scalar, plain, shown
 
-__all__ = ["REQUIRED", "Bound", "Parameter", "Signature", "checked", "hints", "in_words", "section", "summary"]
+__all__ = [
+    "REQUIRED",
+    "Bound",
+    "Parameter",
+    "Signature",
+    "checked",
+    "details",
+    "hints",
+    "in_words",
+    "section",
+    "summary",
+]
 
 
 class _Required:
@@ -225,6 +236,20 @@ def summary(target: Any) -> str:
     """The first line of a docstring, or ``""``."""
     lines = (inspect.getdoc(target) or "").strip().splitlines()
     return lines[0] if lines else ""
+
+
+def details(target: Any) -> str:
+    """What a docstring says between its first line and its sections and examples, or ``""``; a line a paragraph.
+
+    Lists, tables and blocks stand as they are.
+
+    >>> from vecwrap.wrappers.transpose import Transpose
+    >>> details(Transpose)
+    'Axes before these three stay where they are, so a stack k×H×W×C becomes k×C×H×W.'
+    """
+    body = (inspect.getdoc(target) or "").partition("\n")[2]
+    prose = re.split(r"^(?:[A-Z][\w' ]*:$|>>> )", body, maxsplit=1, flags=re.MULTILINE)[0].strip()
+    return "\n\n".join(text if text[:1] in "-| " else " ".join(text.split()) for text in prose.split("\n\n"))
 
 
 def section(target: Any, title: str) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from vecwrap import registry
 from vecwrap.cli import main
+from vecwrap.commands.catalogue import backend_rows, layer_rows
 from vecwrap.preset import Preset
 from vecwrap.rules.check import rules
 from vecwrap.rules.refusals import REFUSALS
@@ -34,6 +35,19 @@ def test_one_name(capsys):
     assert "zero_padding" not in said
     assert main(["list", "framestak"]) == 2
     assert 'Did you mean "framestack"?' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["monitor", "framestack", "dummy"])
+def test_what_is_named_is_shown_in_full(capsys, name):
+    """All that its docstring says: what is in its files and infos is said nowhere else."""
+    (row,) = [row for row in [*layer_rows(), *backend_rows()] if row.name == name]
+    texts = [row.details.replace("::\n", ":\n"), row.at_end[1:], *(row.help[each.name] for each in row.parameters)]
+    assert main(["list", name]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert row.details
+    assert [text for text in texts if " ".join(text.split()) not in said] == []
+    assert main(["list"]) == 0
+    assert " ".join(texts[0].split()) not in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_finding_is_shown_in_full(capsys):

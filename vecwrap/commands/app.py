@@ -273,7 +273,7 @@ def list_all(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Only these layers, backends or findings.", metavar="NAME", autocompletion=completion.names
+            help="Only these layers, backends or findings, in full.", metavar="NAME", autocompletion=completion.names
         ),
     ] = None,
     as_json: Json = False,

@@ -15,7 +15,7 @@ from vecwrap.registry import NameTable, backends, rules, wrappers
 from vecwrap.rules.check import load_rule
 from vecwrap.rules.finding import reasons
 from vecwrap.rules.refusals import REFUSALS
-from vecwrap.signatures import REQUIRED, Parameter, Signature, section, summary
+from vecwrap.signatures import REQUIRED, Parameter, Signature, details, section, summary
 from vecwrap.source import Source
 from vecwrap.wrapper import VecEnvWrapper
 
@@ -42,6 +42,7 @@ class Row:
         any_name: whether it takes arguments of any name.
         any_position: whether it takes any number of arguments without a name.
         at_end: what a layer does at an episode's end, where that is known.
+        details: the rest of what its docstring says, in paragraphs and blocks.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Row:
     any_name: bool = False
     any_position: bool = False
     at_end: str = ""
+    details: str = ""
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,7 @@ def _row(table: NameTable, name: str, without: tuple[str, ...]) -> Row:
         signature.any_name,
         signature.any_position,
         at_end(target) if table is wrappers and not isinstance(target, Preset) else "",
+        _plain(details(target)),
     )
 
 

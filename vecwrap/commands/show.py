@@ -43,7 +43,7 @@ def list_names(names: Sequence[str], console: Console, *, as_json: bool = False)
         return
     for title, rows in (("layer", layers), ("backend", backends)):
         if rows:
-            console.print(_table(title, rows))
+            console.print(_table(title, rows, in_full=bool(names)))
     if rules:
         console.print(_rule_table(rules, in_full=bool(names)))
 
@@ -80,6 +80,7 @@ def _data(row: Row) -> dict[str, Any]:
         "name": row.name,
         "runs_in": row.where,
         "summary": row.summary,
+        "details": row.details,
         "at_an_episodes_end": row.at_end,
         "stands_for": row.layers,
         "owner": row.owner,
@@ -87,7 +88,7 @@ def _data(row: Row) -> dict[str, Any]:
     }
 
 
-def _table(title: str, rows: Sequence[Row]) -> Table:
+def _table(title: str, rows: Sequence[Row], in_full: bool) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 1, 0), header_style="bold")
     table.add_column(title, style="cyan", no_wrap=True)
     if title == "layer":
@@ -97,8 +98,14 @@ def _table(title: str, rows: Sequence[Row]) -> Table:
         text = Text(row.summary)
         if row.layers:
             text.append(f"\n  = {row.layers}")
+        if in_full and row.details:
+            text.append(f"\n\n{row.details}\n".replace("::\n", ":\n"))
+        if in_full and row.at_end:
+            text.append(f"\nAt an episode's end: {row.at_end[:1].lower()}{row.at_end[1:]}\n")
         for parameter in row.parameters:
             text.append(f"\n  {parameter}", style="dim")
+            if in_full and parameter.name in row.help:
+                text.append(f"\n    {row.help[parameter.name]}")
         if row.owner not in ("", "vecwrap"):
             text.append(f"\n  from {row.owner}", style="dim")
         table.add_row(row.name, *([row.where] if title == "layer" else []), text)

@@ -33,14 +33,12 @@ class FrameStack(VecEnvWrapper):
     Every stack handed out is a fresh array. A stack holds one episode alone: terminal observations are stacked with the
     history of the episode that they end, and an episode's first stack is padded.
 
-    ========== ============================ ==================== ======================
-    space      ``axis="new"``               ``axis="channel"``   with channels ``first``
-    ========== ============================ ==================== ======================
-    (H, W, C)  (k, H, W, C)                 (H, W, k*C)
-    (C, H, W)  (k, C, H, W)                                      (k*C, H, W)
-    (H, W)     (k, H, W)                    (H, W, k)            (k, H, W)
-    (D,)       (k, D)                       (k*D,)               (k*D,)
-    ========== ============================ ==================== ======================
+    | space | ``axis="new"`` | ``axis="channel"`` | with channels ``first`` |
+    |---|---|---|---|
+    | (H, W, C) | (k, H, W, C) | (H, W, k*C) | |
+    | (C, H, W) | (k, C, H, W) | | (k*C, H, W) |
+    | (H, W) | (k, H, W) | (H, W, k) | (k, H, W) |
+    | (D,) | (k, D) | (k*D,) | (k*D,) |
 
     Of observations of a Dict space, each member is stacked by itself; those that ``keys`` does not name pass unchanged.
 
