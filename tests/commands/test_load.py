@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -204,6 +205,16 @@ def test_parts_that_do_not_belong_together_are_refused(capsys, name, old, new, m
     assert said.err.startswith("error: ")
     assert message in said.err
     assert said.out == ""
+
+
+def test_the_help_says_what_is_run_and_where_it_is_written(capsys):
+    """And not what holds of ``vecwrap run`` alone."""
+    assert main(["load", "--help"]) == 0
+    said = " ".join(re.sub(r"[│╭╮╰╯─]", " ", capsys.readouterr().out).split())
+    assert "20000" not in said
+    assert "runs/NAME" not in said
+    assert "Without this and --episodes, nothing is run." in said
+    assert "in the folder loaded within FOLDER, with --eval in the folder eval." in said
 
 
 def test_statistics_of_another_pipeline_are_refused(capsys):

@@ -162,10 +162,19 @@ def run(
 @app.command(epilog="Example: vecwrap load runs/tonight --eval --episodes 20 --policy my_agent:act")
 def load(
     folder: Annotated[Path, typer.Argument(help="What `vecwrap run --out` filled.", metavar="FOLDER")],
-    steps: Steps = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Agent steps over all sub-environments. Without this and --episodes, nothing is run."),
+    ] = None,
     episodes: Episodes = None,
     policy: PolicyName = "random",
-    out: Out = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder to fill, as that of `vecwrap run`. Default: only monitor.csv and tiles.png, in the folder "
+            "loaded within FOLDER, with --eval in the folder eval."
+        ),
+    ] = None,
     record: Record = False,
     snapshot: Snapshot = None,
     interval: Interval = 10.0,
