@@ -1,5 +1,6 @@
 """What a stranger reads who made a mistake: where, expected, got, remedy; and nothing is left running."""
 
+import contextlib
 import sys
 import threading
 from collections.abc import Iterator
@@ -96,6 +97,15 @@ def message_of(kind: type[VecwrapError], *args: Any, **kwargs: Any) -> str:
 )
 def test_an_unknown_name(args: tuple[Any, ...], kwargs: dict[str, Any], message: str) -> None:
     assert message_of(SpecError, *args, **kwargs).startswith(message)
+
+
+def test_an_environment_that_was_made_is_told_what_to_give_instead() -> None:
+    with gymnasium.make("CartPole-v1") as env, contextlib.closing(gymnasium.make_vec("CartPole-v1", 2)) as vector:
+        remedy = " Each sub-environment is made anew, so give what makes one: lambda: gymnasium.make(...)."
+        assert message_of(SpecError, env).endswith(remedy)
+        assert message_of(SpecError, [env, env]).endswith(remedy)
+        assert message_of(SpecError, vector).endswith(" vecwrap.wrap puts layers around a vector environment.")
+    assert message_of(SpecError, ["CartPole-v1"] * 2).endswith(" Several of one id are the id and n.")
 
 
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

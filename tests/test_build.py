@@ -241,6 +241,10 @@ def test_nothing_that_was_given_is_changed() -> None:
         ("wrapper", 'build: wrapper: unknown key. Did you mean "wrappers"?'),
         ("training", "build: training: expected in the pipeline itself, or in vecwrap.load(FILE, training=...)."),
         ("wrappers.framestack.k", "build: wrappers.framestack.k: unknown key."),
+        (
+            "max_episode_steps",
+            "build: max_episode_steps: unknown key. What the environment takes goes into env_kwargs.",
+        ),
     ],
 )
 def test_an_argument_that_there_is_not_is_told_in_the_words_of_a_pipelines_file(name: str, said: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
@@ -53,16 +54,26 @@ def over(key: Key, old: Any, written: Any, source: Source) -> Any:
 
 
 def refuse_unknown(key: Any, known: Sequence[str], source: Source) -> None:
-    """Refuse a key that is none, with a near one."""
+    """Refuse a key that is none, with a near one, or the place where environments are told theirs."""
     if key in known:
         return
     name = key if isinstance(key, str) else shown(key)
-    hint = _OTHER_WORDS.get(name)
-    where = source.at(key).prefix() + source.at(name).label()
-    fail_where(where, f"unknown key. {hint}" if hint else f"unknown key.{did_you_mean(name, known)}")
+    hint = f" {_OTHER_WORDS[name]}" if name in _OTHER_WORDS else did_you_mean(name, known)
+    if not hint and name.isidentifier() and name not in KEYS:
+        hint = " What the environment takes goes into env_kwargs"
+    fail_where(source.at(key).prefix() + source.at(name).label(), f"unknown key.{hint}")
 
 
 # -- scalars ----------------------------------------------------------------------------------------------------------
+
+
+def _made_by(given: Any) -> str:
+    """What to give instead of an environment that was made already, or of an id among callables."""
+    if isinstance(given, gymnasium.vector.VectorEnv):
+        return ". vecwrap.wrap puts layers around a vector environment"
+    if isinstance(given, gymnasium.Env):
+        return ". Each sub-environment is made anew, so give what makes one: lambda: gymnasium.make(...)"
+    return ". Several of one id are the id and n" if isinstance(given, str) else ""
 
 
 def _read_env(env: Any, source: Source) -> EnvTarget:
@@ -71,10 +82,12 @@ def _read_env(env: Any, source: Source) -> EnvTarget:
     if isinstance(env, Sequence):
         for index, factory in enumerate(env):
             if not callable(factory):
-                fail(source.at(index), f"expected a callable that makes one environment, got {shown(factory)}")
+                got = f"expected a callable that makes one environment, got {shown(factory)}"
+                fail(source.at(index), got + _made_by(factory))
         return tuple(env) or fail(source, "expected at least one callable, got an empty list")
     if not callable(env):
-        fail(source, f"expected an environment id or a callable that makes one environment, got {shown(env)}")
+        got = f"expected an environment id or a callable that makes one environment, got {shown(env)}"
+        fail(source, got + _made_by(env))
     path = import_path(env)
     return env if path is None else path
 

@@ -481,7 +481,8 @@ class Backend(VecEnv):
         if self._never_reset.any():
             raise ResetNeededError(f"{self!r} has not been reset yet; call reset() before the first step")
         raise ResetNeededError(
-            f"sub-environments {ended.tolist()} have ended or failed and were not reset; reset them with "
+            f"sub-environments {ended.tolist()} have ended or failed, or a load brought no state of them, and were not "
+            "reset; reset them with "
             'reset(options={"reset_mask": mask}), or leave them out with send(actions, env_ids=live)'
         )
 
