@@ -216,7 +216,8 @@ def test_what_cannot_be_registered_is_refused_and_leaves_nothing(arguments, sett
 @pytest.mark.parametrize(
     ("settings", "error", "words"),
     [
-        ({"gravity": 3.0}, SpecError, "gravity: unknown key"),
+        ({"gravity": 3.0}, SpecError, "gravity: unknown key. What the environment takes goes into env_kwargs"),
+        ({"n": 4}, SpecError, "make_vec: n: gymnasium.make_vec says how many, with num_envs=; leave it out here"),
         ({"wrappers.framestack.m": 3}, SpecError, "framestack"),
         ({"env_kwargs": {"gravity": 3.0}}, PlanError, "env_kwargs.gravity: CartPole-v1 takes no such argument"),
         ({"autoreset": "NextStp"}, SpecError, "autoreset"),

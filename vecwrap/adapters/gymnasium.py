@@ -53,9 +53,7 @@ def register(id: str, pipeline: str | Path | Mapping[str, Any] | PipelineSpec, *
         if known.vector_entry_point != _ENTRY_POINT:
             raise SpecError(f'register: id: "{id}" is another environment\'s; expected a new one, such as "My{id}".')
         del gymnasium.registry[id]
-    for name in ("n", "num_envs"):
-        if name in settings:
-            raise SpecError(f"register: {name}: gymnasium.make_vec says how many, with num_envs=; leave it out here.")
+    _refuse_a_number("register", settings)
     if "wrappers" in settings:
         raise SpecError("register: wrappers: gymnasium.make_vec takes them for its own; write them in the pipeline.")
     read(pipeline)
@@ -87,6 +85,7 @@ def make_vec(
     Raises:
         VecwrapError: as ``vecwrap.load``.
     """
+    _refuse_a_number("make_vec", settings)
     settings["n"] = num_envs
     if max_episode_steps is not None:
         settings["env_kwargs.max_episode_steps"] = max_episode_steps
@@ -94,6 +93,12 @@ def make_vec(
     if "autoreset" not in settings and not _says_mode(spec):
         spec = spec.override(autoreset=Autoreset.NEXT_STEP.value)
     return build_plan(plan(spec), stats)
+
+
+def _refuse_a_number(where: str, settings: Mapping[str, Any]) -> None:
+    for name in ("n", "num_envs"):
+        if name in settings:
+            raise SpecError(f"{where}: {name}: gymnasium.make_vec says how many, with num_envs=; leave it out here.")
 
 
 def _says_mode(spec: PipelineSpec) -> bool:
