@@ -305,6 +305,26 @@ class Doubled(vecwrap.VecEnvWrapper):
         return np.repeat(actions, 2)
 
 
+@pytest.mark.parametrize("name", ["reset", "step", "step_wait", "recv"])
+def test_a_layer_that_overrides_what_the_outermost_alone_is_asked_is_refused(name: str) -> None:
+    """As one written for other libraries: it would do nothing as soon as another layer stands around it."""
+    message = rf"^Mine\.{name}: expected a layer to override on_actions and on_step, which serve .* alone$"
+    with pytest.raises(TypeError, match=message):
+        type("Mine", (vecwrap.VecEnvWrapper,), {name: lambda self, *arguments, **keywords: None})
+
+
+def test_a_change_of_observations_without_its_function_is_refused() -> None:
+    class Observation(vecwrap.MapObservations):
+        def __init__(self, env: vecwrap.VecEnv) -> None:
+            super().__init__(env, env.single_observation_space)
+
+        def observations(self, observations: Any) -> Any:  # as Gymnasium calls it
+            return observations
+
+    message = "Observation: expected a method map(observations), the change of a batch, got none"
+    assert message in message_of(PlanError, "CartPole-v1", 2, [Observation], backend="dummy")
+
+
 class Floats(vecwrap.VecEnvWrapper):
     """Takes a float, and hands it down as it is."""
 

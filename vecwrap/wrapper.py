@@ -25,6 +25,9 @@ from vecwrap.vec_env import VecEnv
 
 __all__ = ["MapObservations", "VecEnvWrapper"]
 
+# What is asked of the outermost layer alone; those within it are asked by rows.
+_FACE = ("reset", "reset_async", "reset_wait", "step", "step_async", "step_wait", "send", "recv")
+
 
 class VecEnvWrapper(VecEnv):
     """A layer around a vector environment.
@@ -81,6 +84,16 @@ class VecEnvWrapper(VecEnv):
     """
 
     _on_close_called = True  # until there is something to close
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Refuse a layer that would change something only where no other one stands around it."""
+        super().__init_subclass__(**keywords)
+        for name in _FACE:
+            if getattr(cls, name) is not getattr(VecEnvWrapper, name):
+                raise TypeError(
+                    f"{cls.__name__}.{name}: expected a layer to override on_actions and on_step, which serve every "
+                    f"reset, step and recv, wherever it stands; {name} is asked of the outermost layer alone"
+                )
 
     def __init__(self, env: VecEnv) -> None:
         if not isinstance(env, VecEnv):
@@ -256,6 +269,9 @@ class MapObservations(VecEnvWrapper):
         env: what it wraps.
         single_observation_space: the space of one observation after the change; it is copied.
 
+    Raises:
+        TypeError: it has no ``map``.
+
     >>> class Halves(MapObservations):
     ...     def __init__(self, env):
     ...         space = env.single_observation_space
@@ -271,6 +287,10 @@ class MapObservations(VecEnvWrapper):
     """
 
     def __init__(self, env: VecEnv, single_observation_space: spaces.Space[Any]) -> None:
+        if type(self).map is MapObservations.map:
+            raise TypeError(
+                f"{type(self).__name__}: expected a method map(observations), the change of a batch, got none"
+            )
         super().__init__(env)
         self._set_observation_space(deepcopy(single_observation_space))
 
