@@ -456,6 +456,12 @@ def test_defaults_that_depend_on_other_arguments_are_filled_in() -> None:
     assert other.wrappers[0].kwargs["clip_reward"] is True
 
 
+def test_a_path_may_be_given_for_its_text() -> None:
+    one, other = (planned("PlanBlank-v0 n=2", wrappers=[{"monitor": given}]) for given in ([Path("a/b")], ["a/b"]))
+    assert one.pipeline == other.pipeline
+    assert one.layers[0].bound.kwargs["dir"] == str(Path("a/b").absolute())
+
+
 def test_the_hash_stays_what_it_was() -> None:
     # Files carry it: a change here makes the files of earlier versions strangers.
     assert planned("CartPole-v1 n=2 | time_limit:100").pipeline.hash == "55f81ad33a32"

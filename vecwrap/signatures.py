@@ -19,7 +19,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import numpy as np
 
 from vecwrap.errors import SpecError, did_you_mean
-from vecwrap.values import Settings, is_scalar, plain, shown
+from vecwrap.values import Settings, as_data, is_scalar, plain, shown
 
 __all__ = [
     "REQUIRED",
@@ -185,7 +185,9 @@ class Signature:
 
 
 def checked(value: Any, annotation: Any, where: str) -> Any:
-    """Give the value as the type wants it: an int for a float becomes one, a list for a tuple too; text stays text.
+    """Give the value as the type wants it: an int for a float becomes one, a list for a tuple, a path for a text too.
+
+    Text stays text.
 
     Raises:
         SpecError: the value is of another type.
@@ -209,6 +211,8 @@ def checked(value: Any, annotation: Any, where: str) -> Any:
             continue
         except TypeError:  # a type that msgspec does not know
             return value
+    if isinstance(value, PathLike) and str in members:
+        return as_data(value)
     raise SpecError(f"{where}: expected {in_words(annotation)}, got {shown(value)}.")
 
 
