@@ -674,7 +674,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         written into the same folder before, a failure is a warning, given once until it works again.
 
         Args:
-            path: the file.
+            path: the file; its folder is made where it is missing.
 
         Returns:
             Whether it was written.
@@ -684,6 +684,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """
         folder = str(Path(path).absolute().parent)
         try:
+            if folder not in self._saved_to:  # one that has vanished since is not made anew, on another disk maybe
+                Path(folder).mkdir(parents=True, exist_ok=True)
             checkpoint.write_state(path, self.state_dict())
         except OSError as error:
             if folder not in self._saved_to:

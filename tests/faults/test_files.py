@@ -92,10 +92,11 @@ def test_save_goes_on_where_it_once_worked(tmp_path):
     folder = tmp_path / "run"
     env = vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=["normalize"])
     env.reset(seed=1)
-    with pytest.raises(OSError, match="No such file"):
+    folder.touch()
+    with pytest.raises(OSError, match="File exists"):
         env.save(folder / "state.npz")
-    folder.mkdir()
-    assert env.save(folder / "state.npz")
+    folder.unlink()
+    assert env.save(folder / "state.npz"), "the folder is made"
     saved = (folder / "state.npz").read_bytes()
     folder.rename(tmp_path / "away")
     env.step([0, 1])
