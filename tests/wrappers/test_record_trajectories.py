@@ -214,6 +214,14 @@ def test_seeds_are_those_of_resets_and_of_a_schedule(mode, tmp_path):
     assert seeds[:3] == ([1] if mode == "episodic" else [1, 7, None])  # where an ended row rests until it is reset
 
 
+def test_a_seed_that_a_schedule_replaced_by_none_is_not_the_episodes(tmp_path):
+    schedule = SeedEachEpisode(DummyBackend(make(lengths=(1,), n=2)), [4], use="once", replace=True)
+    with RecordTrajectories(schedule, tmp_path) as env:
+        env.reset(seed=20)  # the list has no entry for the second
+        env.step([0, 0])
+    assert [[header["seed"] for header, _ in files_of(tmp_path, i)] for i in range(2)] == [[4], [None]]
+
+
 class FailsWithSeed8(ToyEnv):
     """A toy whose reset raises with one seed."""
 

@@ -243,6 +243,8 @@ class RecordTrajectories(VecEnvWrapper):
             seed, self._given[i] = self._given[i], None
             if step.lost[k]:  # its reset may have failed with this seed, and another one was taken
                 seed = None
+            if self._root._on_schedule:  # which tells the seeds that were taken, and may have replaced this one by none
+                seed = None
             self._seeds[place] = int(scheduled[k]) if told is not None and scheduled is not None and told[k] else seed
 
     def _write(self, place: int, ended: str | None) -> None:
