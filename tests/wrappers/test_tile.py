@@ -1,5 +1,6 @@
 """One image of all sub-environments, and what its labels tell."""
 
+import itertools
 import math
 
 import gymnasium
@@ -177,6 +178,43 @@ def test_labels_tell_what_the_monitor_tells(mode, monkeypatch):
                     (0, 0, False)
                 ] * int(over.sum())
     assert ends >= 3
+
+
+class Fragile(Card):
+    """A card of three steps; the first one made raises in its second step, the next one in its second reset."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.number, self.resets = number, 0
+
+    def reset(self, *, seed=None, options=None):
+        self.resets += 1
+        if (self.number, self.resets) == (1, 2):
+            raise RuntimeError("boom")
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        if (self.number, self.steps) == (0, 1):
+            raise RuntimeError("boom")
+        return super().step(action)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_game_that_is_lost_has_ended_and_where_none_runs_none_has(mode, monkeypatch):
+    numbers = itertools.count()
+    policy = {"on_failure": "restart", "restart_backoff": 0.0}
+    with Tile(DummyBackend([lambda: Fragile(next(numbers))], autoreset=mode, **policy), labels=True) as env:
+        env.reset()
+        told = []
+        while len(told) < 7:
+            *_, terminations, truncations, _ = env.step([0])
+            told += labels_of(env, monkeypatch)
+            if mode in ("disabled", "episodic") and (terminations | truncations).any():
+                env.reset()
+                told += labels_of(env, monkeypatch)
+    opening = [] if mode == "same_step" else [(0, 0, False)]
+    game = [(2.5, 1, False), (5, 2, False), (7.5, 3, True)]
+    assert told[:7] == [(2.5, 1, False), (2.5, 1, True), *opening, *game, *opening, *game][:7]
 
 
 def test_a_reset_that_breaks_an_episode_off_begins_anew_for_its_row_alone(monkeypatch):

@@ -34,11 +34,11 @@ class Labels:
         begun = self._ended[rows] & live  # the label told of the game before
         scores = np.where(begun, 0.0, self._scores[rows]) + step.raw_rewards
         lengths = np.where(begun, 0, self._lengths[rows]) + step.acted
-        over = step.raw_dones | step.lost
+        over = step.raw_dones | (step.lost & ~begun)
         anew = step.raw_first & ~over
         self._scores[rows] = np.where(anew, 0.0, scores)
         self._lengths[rows] = np.where(anew, 0, lengths)
-        self._ended[rows] = np.where(live, over, self._ended[rows])
+        self._ended[rows] = over | (self._ended[rows] & ~live)
 
     def picture(
         self, frames: Sequence[NDArray[np.uint8] | None], size: tuple[int, int], width: int = READABLE
