@@ -25,7 +25,7 @@ from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.batch import take
 from vecwrap.errors import BackendError, SubEnvError
-from vecwrap.testing import assert_same
+from vecwrap.testing import assert_same, toy
 from vecwrap.testing.leftovers import Holdings, assert_nothing_left
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
@@ -532,3 +532,27 @@ def test_a_save_after_a_death_that_nobody_has_met_yet_is_made(backend, tmp_path)
         env.load(tmp_path / "state.npz")
         env.reset(seed=2)
         assert env.step([1, 1])[0][:, 1].tolist() == [1, 1]
+
+
+@pytest.mark.usefixtures("quick_workers")
+@pytest.mark.parametrize("schedule", [None, [3, 4, 5, 6]])
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_a_reset_after_a_death_between_calls_is_what_it_would_have_been(backend, schedule):
+    """It has not led to the death: no other seed is derived for it, and no episode of a schedule is left out."""
+
+    def begun(kind, **arguments):
+        env = kind([toy()] * 2, **arguments)
+        env = env if schedule is None else SeedEachEpisode(env, schedule)
+        env.reset(seed=1 if schedule is None else None)
+        env.step([1, 1])
+        return env
+
+    asked = {"seed": 7} if schedule is None else {}
+    with begun(backend, workers=2, on_failure="restart") as env, begun(DummyBackend) as reference:
+        (pid,) = [worker.pid for worker in env.health().workers if 1 in worker.env_ids]
+        os.kill(pid, signal.SIGKILL)
+        assert gone([pid])
+        observations, infos = env.reset(**asked)
+        assert infos["restarted"].tolist() == [0, 1]
+        assert_same(reference.reset(**asked)[0], observations)
+        assert_same(reference.step([0, 1])[:4], env.step([0, 1])[:4])

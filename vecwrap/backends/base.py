@@ -230,6 +230,8 @@ class Backend(VecEnv):
     def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         try:
             self._tell_changed_frames()
+            if self._recovery is not None:
+                self._notice_losses()  # likewise: this reset has not led to them, and its seeds are used as they are
             self._mark_out(env_ids)
             if self._recovery is None:
                 self._reset_rows(env_ids, seeds, options)
@@ -402,6 +404,9 @@ class Backend(VecEnv):
             self._due = {**due, **self._due}
             raise
         return min(self._due.values(), default=None)
+
+    def _notice_losses(self) -> None:
+        """Lose what has died since it was last heard of, where that can be seen without asking it."""
 
     def _take_back(self, env_ids: Iterable[int]) -> None:
         """See to it that nothing comes of what these sub-environments were asked."""

@@ -328,6 +328,10 @@ class ProcessBackend(WorkerBackend[Link]):
         self.slots.load_shared(self.slots.put_into_cells(rows))
         self._arrived(rows, failures)
 
+    def _notice_losses(self) -> None:
+        with self._lock:
+            self._look(0.0)
+
     def _offset(self, worker: Link) -> int:
         """What to add to a worker's row to get ours: shared slots have one numbering."""
         return 0 if self.shared else worker.env_ids[0]
