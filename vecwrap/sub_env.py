@@ -29,9 +29,10 @@ from vecwrap.schedule import Schedule
 from vecwrap.slots import Slots
 from vecwrap.tap import Tap, float_reward
 
-__all__ = ["SubEnv", "SubEnvFactory", "Takeover", "refuse_one_for_several"]
+__all__ = ["Factory", "SubEnv", "SubEnvFactory", "Takeover", "refuse_one_for_several"]
 
 Env = gymnasium.Env[Any, Any]
+Factory = Callable[[], Env]
 _NOT_CALLABLE = ("reset", "step", "close")
 
 
@@ -44,7 +45,7 @@ class SubEnvFactory:
         layers: callables that take an environment and give the wrapped one.
     """
 
-    make: Callable[[], Env]
+    make: Factory
     layers: tuple[Callable[[Env], Env], ...] = ()
 
     def __call__(self) -> Env:
@@ -98,9 +99,7 @@ class SubEnv:
         debug: check each observation against its space (actions are checked before they are sent).
     """
 
-    def __init__(
-        self, index: int, factory: SubEnvFactory | Callable[[], Env], mode: Autoreset, *, debug: bool = False
-    ) -> None:
+    def __init__(self, index: int, factory: Factory, mode: Autoreset, *, debug: bool = False) -> None:
         self.index = index
         self._factory = factory
         self._make_env()

@@ -10,13 +10,12 @@ import contextlib
 import time
 import weakref
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from itertools import compress, groupby
 from typing import Any, ClassVar, Literal
 
-import gymnasium
 import numpy as np
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector import AutoresetMode
@@ -32,12 +31,11 @@ from vecwrap.errors import ArgumentError, BackendError, PlanError, ResetNeededEr
 from vecwrap.failure import Failure
 from vecwrap.interrupts import Interrupts, is_interrupt
 from vecwrap.slots import Slots
-from vecwrap.sub_env import Takeover
+from vecwrap.sub_env import Factory, Takeover
 from vecwrap.vec_env import FiveTuple, VecEnv
 
 __all__ = ["Backend", "Factory"]
 
-Factory = Callable[[], gymnasium.Env[Any, Any]]
 _NONE: frozenset[int] = frozenset()
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from vecwrap.backends.description import Description
@@ -16,11 +15,9 @@ from vecwrap.failure import Failure, make_failure
 from vecwrap.infos import own_copy
 from vecwrap.interrupts import Interrupts, close_lost, is_interrupt
 from vecwrap.slots import Slots
-from vecwrap.sub_env import SubEnv, Takeover, refuse_one_for_several
+from vecwrap.sub_env import Factory, SubEnv, Takeover, refuse_one_for_several
 
 __all__ = ["LocalRows"]
-
-Factory = Callable[[], gymnasium.Env[Any, Any]]
 
 
 @dataclass(slots=True)

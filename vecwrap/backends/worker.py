@@ -36,7 +36,6 @@ from typing import Any, TypeVar
 import cloudpickle
 import numpy as np
 
-from vecwrap.backends.base import Factory
 from vecwrap.backends.bell import Bell
 from vecwrap.backends.channel import receive_descriptor
 from vecwrap.backends.description import Description
@@ -48,7 +47,7 @@ from vecwrap.contract import Autoreset
 from vecwrap.errors import ArgumentError, CastWarning
 from vecwrap.failure import Failure, make_failure
 from vecwrap.slots import Slots
-from vecwrap.sub_env import SubEnv, Takeover, refuse_one_for_several
+from vecwrap.sub_env import Factory, SubEnv, Takeover, refuse_one_for_several
 
 __all__ = [
     "CouldNotMake",
