@@ -116,8 +116,10 @@ def test_one_call_and_one_answer_an_actor_and_step(ray, monkeypatch):
     with small([toy()] * 6, workers=2, num_cpus=0.1) as env:
         env.reset(seed=1)
         calls = []
-        call = env._call
-        monkeypatch.setattr(env, "_call", lambda *arguments: calls.append(arguments[0].number) or call(*arguments))
+        send = env._send_bytes
+        monkeypatch.setattr(
+            env, "_send_bytes", lambda *arguments: calls.append(arguments[0].number) or send(*arguments)
+        )
         for _ in range(5):
             env.step([0] * 6)
         assert calls == [0, 1] * 5

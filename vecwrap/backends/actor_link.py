@@ -6,29 +6,12 @@ import math
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from vecwrap.backends.restarts import WorkerHealth
+from vecwrap.backends.workers import Expected
 
-__all__ = ["ActorLink", "Call", "fetch", "has_answered", "wait"]
-
-
-@dataclass
-class Call:
-    """A call that an actor has not answered yet.
-
-    Attributes:
-        kind: ``"wake"``, ``"start"``, ``"rows"``, ``"remade"`` or ``"values"``.
-        limit: the name of the option that says how long it may take.
-        seconds: how long it may take; None for any time.
-        ask: the number of the call to sub-environments that it was made for, or of the last one before it.
-    """
-
-    kind: str
-    limit: str = ""
-    seconds: float | None = None
-    ask: int = 0
+__all__ = ["ActorLink", "fetch", "has_answered", "wait"]
 
 
 class ActorLink:
@@ -59,8 +42,8 @@ class ActorLink:
         self.life = 0
         self.init = b""
         self._up = self.made = self.torn = self.warned = False
-        self.calls: dict[Any, Call] = {}
-        self.later: list[tuple[Call, bytes]] = []
+        self.calls: dict[Any, Expected] = {}
+        self.later: list[tuple[Expected, bytes]] = []
         self.news: deque[tuple[Any, ...]] = deque()
         self.pid: int | None = None
         self.node = ""
@@ -79,13 +62,13 @@ class ActorLink:
         """Whether it has been started and not been lost."""
         return self._up
 
-    def call(self, reference: Any, call: Call) -> None:
+    def call(self, reference: Any, call: Expected) -> None:
         """Take note of a call that was made."""
         if not self.calls:
             self.since = time.monotonic()
         self.calls[reference] = call
 
-    def answered(self, reference: Any) -> Call:
+    def answered(self, reference: Any) -> Expected:
         """Take note of an answer."""
         call = self.calls.pop(reference)
         self.since = time.monotonic()

@@ -10,32 +10,14 @@ import signal
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from vecwrap.backends.channel import Channel
 from vecwrap.backends.lane import Lane
 from vecwrap.backends.last_words import LastWords
 from vecwrap.backends.launch import WorkerProcess, exit_in_words, kill, start_worker
+from vecwrap.backends.workers import LOOK, Expected
 
-__all__ = ["LOOK", "Expected", "Link", "end_workers"]
-
-LOOK = 0.2  # seconds between looks, while waiting: at what workers write to stderr, at whether somebody has closed us
-
-
-class Expected(NamedTuple):
-    """An answer that a worker owes.
-
-    Attributes:
-        kind: the first word of the answer.
-        limit: the name of the option that says how long it may take, or "" where nothing does.
-        seconds: how long it may take.
-        ask: the number of the call that it answers, where it is to one.
-    """
-
-    kind: str
-    limit: str = ""
-    seconds: float | None = None
-    ask: int = 0
+__all__ = ["Link", "end_workers"]
 
 
 class Link:
@@ -94,16 +76,15 @@ class Link:
         """The kinds of answers that it owes, in order."""
         return [one.kind for one in self.expected]
 
-    def send(self, message: bytes, answers: int = 0, expected: Expected | None = None) -> None:
-        """Send a message that is answered so many times.
+    def send(self, message: bytes, owed: Sequence[Expected] = ()) -> None:
+        """Send a message that is answered so.
 
         Raises:
             OSError: the worker is gone.
         """
-        if expected is not None:
-            if self._limited() is None:
-                self._since = time.monotonic()
-            self.expected.extend([expected] * answers)
+        if owed and self._limited() is None:
+            self._since = time.monotonic()
+        self.expected.extend(owed)
         self.messages += 1
         self.channel.send(message)
 

@@ -8,10 +8,9 @@ import os
 import select
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode
 
@@ -20,14 +19,13 @@ from vecwrap.backends.cores import usable_cores
 from vecwrap.backends.description import Description, refuse_unequal
 from vecwrap.backends.lane import ORDERED, Lane
 from vecwrap.backends.launch import check_start_method
-from vecwrap.backends.link import LOOK, Expected, Link, end_workers
+from vecwrap.backends.link import Link, end_workers
 from vecwrap.backends.local import LocalRows
 from vecwrap.backends.memory import SharedBlock
 from vecwrap.backends.restarts import WorkerHealth
 from vecwrap.backends.spinning import Spinner
-from vecwrap.backends.worker import allocate_shared, decode, encode, encode_for_worker
-from vecwrap.backends.workers import WorkerBackend, check_limits, refuse_unsendable, share_out
-from vecwrap.batch import Batch
+from vecwrap.backends.worker import allocate_shared, decode, encode
+from vecwrap.backends.workers import LOOK, Expected, WorkerBackend, check_limits, share_out
 from vecwrap.columns import Arena
 from vecwrap.contract import Autoreset, Frames, IntArray
 from vecwrap.errors import BackendError, PlanError, VecwrapError
@@ -90,17 +88,12 @@ class ProcessBackend(WorkerBackend[Link]):
         self.start_method = check_start_method(start_method)
         self.daemon = daemon
         self.parent_share = parent_share and len(self._shares) > 1
-        self._limits = {"step_timeout": step_timeout, "reset_timeout": reset_timeout, "start_timeout": start_timeout}
-        check_limits(self._limits)
-        self._limited = any(self._limits.values())
-        self._step_expected = self._expect("rows", "step_timeout")
+        limits = {"step_timeout": step_timeout, "reset_timeout": reset_timeout, "start_timeout": start_timeout}
+        check_limits(limits)
+        self._limited = any(limits.values())
         if parent_share:
-            self._refuse_isolation(on_failure=on_failure != "raise", batch_size=batch_size is not None)
-        self._workers = []
-        self._torn = False
+            _refuse_isolation({"on_failure": on_failure != "raise", "batch_size": batch_size is not None, **limits})
         self._links: dict[int, Link] = {}  # by the descriptors that are polled
-        self._broken = None
-        self._owner = os.getpid()
         self._block: SharedBlock | None = None
         self._by_lane = False  # whether workers are asked for steps through shared memory
         self.own: LocalRows | None = None
@@ -109,6 +102,7 @@ class ProcessBackend(WorkerBackend[Link]):
         self._looked = 0.0
         super().__init__(
             factories,
+            limits=limits,
             autoreset=autoreset,
             copy=copy,
             batch_size=batch_size,
@@ -121,27 +115,15 @@ class ProcessBackend(WorkerBackend[Link]):
             restart_backoff=restart_backoff,
         )
 
-    def _refuse_isolation(self, **asked: bool) -> None:
-        """Refuse what rows in this process cannot have."""
-        for name, given in {**asked, **{name: bool(seconds) for name, seconds in self._limits.items()}}.items():
-            if given:
-                raise PlanError(
-                    f"{name}: expected none beside parent_share=True, which steps sub-environments in this process; "
-                    "leave one of the two out"
-                )
-
     # -- start ---------------------------------------------------------------------------------------------------------
 
     def _start(self, factories: Sequence[Factory]) -> Description:
-        self._factories = list(factories)
-        self._owner_of = np.repeat(range(len(self._shares)), [len(share) for share in self._shares]).tolist()
+        self._owner_of = [number for number, share in enumerate(self._shares) for _ in share]
+        self._step_expected = self._expected("rows", "step_timeout")
         shares, own = (self._shares[:-1], self._shares[-1]) if self.parent_share else (self._shares, range(0))
         self.workers = len(shares)
         self._workers = [Link(number, share) for number, share in enumerate(shares)]
         self._spinner = Spinner(ORDERED, crowded=self.workers >= usable_cores())
-        self._descriptions = {}
-        self._start_failures = []
-        self._attaching = False  # whether there are slots, for workers that start from now on
         inits = [self._init_of_worker(worker, None) for worker in self._workers]
         for worker in self._workers:
             self._launch(worker)
@@ -188,14 +170,14 @@ class ProcessBackend(WorkerBackend[Link]):
         self._poller.register(descriptor, select.POLLIN)
 
     def _initiate(self, worker: Link, init: bytes) -> None:
-        self._send_bytes(worker, init, 1, self._expect("made", "start_timeout"))
+        self._send_bytes(worker, init, [self._expected("made", "start_timeout")])
 
     def _attach(self, worker: Link) -> None:
         """Say where the slots are."""
         worker.messages = 0
         if worker.lane is not None:
             worker.lane.restart()
-        self._send_bytes(worker, encode(("attach",)), 1, self._expect("attached", "start_timeout"))
+        self._send_bytes(worker, encode(("attach",)), [self._expected("attached", "start_timeout")])
         if self._block is None or not worker.is_up():
             return
         descriptors = [self._block.descriptor]
@@ -229,29 +211,17 @@ class ProcessBackend(WorkerBackend[Link]):
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
-    def _send_rows(self, actions: Batch, env_ids: IntArray) -> None:
-        self.slots.actions.fill(self.rows(env_ids), actions)
-        if self._by_lane:
-            self._ask_by_lane(env_ids)
-            return
-        messages = []
-        for worker, ids in self._by_worker(env_ids):
-            rows = None if len(ids) == len(worker.env_ids) else [i - self._offset(worker) for i in ids]
-            messages.append(
-                (worker, encode_for_worker(("step", rows, self.slots.actions.export(ids))), self._answers_for(ids))
-            )
-        with self._lock:
-            for worker, message, answers in messages:
-                self._send_bytes(worker, message, answers, self._step_expected)
-        if self.own is not None:
-            self.own.step(self._own_among(env_ids))
-
     def _not_sent(self, env_ids: IntArray, error: BaseException) -> None:
         if self.own is not None:
             self.own.forget(env_ids.tolist())
         super()._not_sent(env_ids, error)
 
-    def _ask_by_lane(self, env_ids: IntArray) -> None:
+    def _ask_for_steps(self, env_ids: IntArray) -> None:
+        if not self._by_lane:
+            super()._ask_for_steps(env_ids)
+            if self.own is not None:
+                self.own.step(self._own_among(env_ids))
+            return
         expected = self._step_expected
         with self._lock:
             if self._broken is not None:
@@ -275,17 +245,9 @@ class ProcessBackend(WorkerBackend[Link]):
         return [i for i in map(int, env_ids) if i >= own[0]] if self.own is not None else []
 
     def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        seed_of = dict(zip(env_ids.tolist(), seeds, strict=True))
-        messages = []
-        for worker, ids in self._by_worker(env_ids):
-            rows = [i - self._offset(worker) for i in ids]
-            message = encode_for_worker(("reset", rows, [seed_of[i] for i in ids], options))
-            messages.append((worker, message, self._answers_for(ids)))
-        expected = self._expect("rows", "reset_timeout")
-        with self._lock:
-            for worker, message, answers in messages:
-                self._send_bytes(worker, message, answers, expected)
+        super()._reset_rows(env_ids, seeds, options)
         if self.own is not None and (own := self._own_among(env_ids)):
+            seed_of = dict(zip(env_ids.tolist(), seeds, strict=True))
             self.own.reset(own, [seed_of[i] for i in own], options)
 
     def _tell_frames(self, wanted: Sequence[Frames]) -> None:
@@ -298,17 +260,14 @@ class ProcessBackend(WorkerBackend[Link]):
 
     def _make_anew(self, takeovers: dict[int, Takeover]) -> None:
         with self._lock:
-            for worker, ids in self._by_worker(list(takeovers)):
-                if worker.is_up():
-                    rows = [i - self._offset(worker) for i in ids]
-                    message = encode_for_worker(("remake", rows, [takeovers[i] for i in ids]))
-                    self._send_bytes(worker, message, 1, self._expect("remade", "start_timeout"))
-                    continue
-                init = self._init_of_worker(worker, takeovers)
-                self._launch(worker)
-                self._initiate(worker, init)
-                if self._attaching and worker.is_up():
-                    self._attach(worker)
+            super()._make_anew(takeovers)
+
+    def _start_anew(self, worker: Link, takeovers: dict[int, Takeover]) -> None:
+        init = self._init_of_worker(worker, takeovers)
+        self._launch(worker)
+        self._initiate(worker, init)
+        if self._attaching and worker.is_up():
+            self._attach(worker)
 
     def _poll(self, deadline: float | None) -> None:
         if self._broken is not None:
@@ -333,30 +292,14 @@ class ProcessBackend(WorkerBackend[Link]):
             self._look(0.0)
 
     def _offset(self, worker: Link) -> int:
-        """What to add to a worker's row to get ours: shared slots have one numbering."""
-        return 0 if self.shared else worker.env_ids[0]
-
-    def _answers_for(self, ids: list[int]) -> int:
-        return 1 if self.batch_size is None else len(ids)
+        return 0 if self.shared else worker.env_ids[0]  # shared slots have one numbering
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     def _ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
-        self._refuse_broken()
-        arguments_of: dict[int, tuple[Any, ...]] = dict(zip(env_ids, arguments, strict=True))
-        groups = self._by_worker(list(dict.fromkeys(env_ids)))
-        if groups:
-            refuse_unsendable(f"{method}: the arguments", arguments)  # before the first worker has been asked
-        self._asks += 1
-        self._values, self._value_failures, self._unanswered = {}, [], None
-        expected = Expected("values", ask=self._asks)
-        with self._lock:
-            for worker, ids in groups:
-                rows = [i - self._offset(worker) for i in ids]
-                message = encode_for_worker(("ask", method, rows, [arguments_of[i] for i in ids]))
-                self._send_bytes(worker, message, 1, expected)
+        super()._ask(method, env_ids, arguments)
         if self.own is not None:
-            own = self._own_among(env_ids)
+            own, arguments_of = self._own_among(env_ids), dict(zip(env_ids, arguments, strict=True))
             self.own.ask(method, own, [arguments_of[i] for i in own])
 
     def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
@@ -368,16 +311,22 @@ class ProcessBackend(WorkerBackend[Link]):
 
     # -- talking to the workers ----------------------------------------------------------------------------------------
 
-    def _expect(self, kind: str, limit: str) -> Expected:
-        return Expected(kind, limit, self._limits[limit])
+    def _tell(self, messages: Sequence[tuple[Link, tuple[Any, ...]]], expected: Expected, what: str = "") -> None:
+        with self._lock:
+            super()._tell(messages, expected, what)
 
-    def _send_bytes(self, worker: Link, data: bytes, answers: int = 0, expected: Expected | None = None) -> None:
-        """Send a message; a worker that is gone is a loss, which is settled here."""
+    def _num_answers(self, worker: Link, message: tuple[Any, ...]) -> int:
+        kind, rows, *_ = message
+        if kind not in ("step", "reset") or self.batch_size is None:
+            return 1
+        return len(worker.env_ids if rows is None else rows)  # row by row, so that ``recv`` can have some of them
+
+    def _send_bytes(self, worker: Link, data: bytes, owed: Sequence[Expected] = ()) -> None:
         self._refuse_broken()
         if not worker.is_up():
             return  # it was lost a moment ago, in this very call, and its rows are settled
         try:
-            worker.send(data, answers, expected)
+            worker.send(data, owed)
         except OSError:
             self._lose_worker(worker)
             return
@@ -385,12 +334,6 @@ class ProcessBackend(WorkerBackend[Link]):
             self._poller.modify(worker.channel.fileno(), select.POLLIN | select.POLLOUT)
 
     def _pump(self, deadline: float | None) -> None:
-        """Take in what has come, once something has.
-
-        Raises:
-            TimeoutError: nothing has, until the deadline.
-            BackendError: a worker is lost, and may not be started again.
-        """
         with self._lock:
             if self._by_lane and ORDERED and self._hear():
                 if time.monotonic() - self._looked > GLANCE:  # at what is not in shared memory: deaths, words
@@ -412,16 +355,8 @@ class ProcessBackend(WorkerBackend[Link]):
         return heard
 
     def _sleep(self, deadline: float | None) -> bool:
-        """Sleep until something comes, and take it in; whether anything has come."""
-        if self._look(self._patience(deadline)):
-            return True
-        now = time.monotonic()
-        if self._due and min(self._due.values()) <= now:
-            return True
-        self._refuse_to_wait_for_nobody()
-        if deadline is not None and now >= deadline:
-            raise TimeoutError(f"{self._num_out} sub-environments have not answered yet; wait again")
-        return False
+        """Sleep until something comes, and take it in; whether anything has come, or is due."""
+        return self._look(self._patience(deadline)) or self._is_due(deadline)
 
     def _look(self, milliseconds: float) -> bool:
         """Wait so long for what comes by descriptors, and take it in; whether anything has come."""
@@ -517,36 +452,14 @@ class ProcessBackend(WorkerBackend[Link]):
         return False
 
     def _handle(self, worker: Link, message: tuple[Any, ...]) -> None:
-        kind, *content = message
-        if kind == "rows":
-            answers, *content = content
-            worker.answered(answers)
-            self._take_in_rows(worker, *content)
+        kind = message[0]
+        expected = worker.answered(message[1] if kind == "rows" else 1)
+        if kind == "attached":
+            assert expected.kind == kind, expected
             return
-        expected = worker.answered()
-        if kind == "values":
-            values, failures = content
-            if expected.ask == self._asks:
-                self._values.update(values)
-                self._value_failures.extend(failures)
-        elif kind == "made":
-            self._take_in_descriptions(worker, *content)
-        elif kind == "remade":
-            for failure in content[0]:
-                self._not_made(failure)
-        elif kind == "failed":
+        if kind == "failed":
             worker.end()
-            self._take_in_failed_start(worker, *content)
-        else:
-            assert kind == "attached" == expected.kind, (kind, expected)
-
-    def _take_in_rows(
-        self, worker: Link, rows: list[int], stepped: list[int], payload: Any, failures: list[Failure]
-    ) -> None:
-        offset = self._offset(worker)
-        if rows or stepped:
-            self.slots.load(rows + stepped, payload, offset)
-        self._arrived([offset + row for row in rows], failures)
+        self._take_in_answer(worker, message, expected.ask)
 
     # -- workers that are lost -----------------------------------------------------------------------------------------
 
@@ -578,7 +491,6 @@ class ProcessBackend(WorkerBackend[Link]):
             reason = f"{who} did not answer within {limited.limit}={limited.seconds:g} s, and was killed"
         else:
             reason = f"{who} died: {how}"
-
         owed = [one.kind for one in expected]
         self._book_loss(worker, reason, said, owed, exitcode=worker.process.exitcode)
 
@@ -638,3 +550,13 @@ class ProcessBackend(WorkerBackend[Link]):
 
     def _close_at_exit(self) -> None:
         self.close(timeout=1.0 if self.daemon else math.inf)
+
+
+def _refuse_isolation(asked: Mapping[str, Any]) -> None:
+    """Refuse what rows in this process cannot have."""
+    for name, given in asked.items():
+        if given:
+            raise PlanError(
+                f"{name}: expected none beside parent_share=True, which steps sub-environments in this process; "
+                "leave one of the two out"
+            )

@@ -12,12 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.backends.actor import Reply, unpack
-from vecwrap.backends.actor_link import ActorLink, Call, fetch, has_answered, wait
+from vecwrap.backends.actor_link import ActorLink, fetch, has_answered, wait
 from vecwrap.backends.base import Factory
 from vecwrap.backends.cluster import (
     Cluster,
@@ -30,15 +29,14 @@ from vecwrap.backends.cluster import (
 from vecwrap.backends.description import Description, refuse_unequal
 from vecwrap.backends.host import host_class
 from vecwrap.backends.launch import ONE_THREAD
-from vecwrap.backends.link import LOOK
 from vecwrap.backends.outline import Outline
 from vecwrap.backends.restarts import WorkerHealth
 from vecwrap.backends.room import Request, outline, refuse_small_store, share_out_over
 from vecwrap.backends.worker import encode_for_worker
-from vecwrap.backends.workers import WorkerBackend, check_limits
-from vecwrap.batch import Batch, tree_map
-from vecwrap.contract import Autoreset, Frames, IntArray
-from vecwrap.errors import ArgumentError, BackendError, PlanError, VecwrapError
+from vecwrap.backends.workers import LOOK, Expected, WorkerBackend, check_limits
+from vecwrap.batch import tree_map
+from vecwrap.contract import Autoreset, Frames
+from vecwrap.errors import BackendError, PlanError, VecwrapError
 from vecwrap.failure import Failure
 from vecwrap.slots import Slots
 from vecwrap.sub_env import Takeover
@@ -125,21 +123,18 @@ class RayBackend(WorkerBackend[ActorLink]):
         restart_backoff: float = 0.1,
     ) -> None:
         self.closed = True
-        self._limits = {"step_timeout": step_timeout, "reset_timeout": reset_timeout, "start_timeout": start_timeout}
+        limits = {"step_timeout": step_timeout, "reset_timeout": reset_timeout, "start_timeout": start_timeout}
         given = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources, "placement": placement}
         start = {"address": address, "connect_timeout": connect_timeout, "init": init}
-        self.check_options({**given, **start, **self._limits})
+        self.check_options({**given, **start, **limits})
         self._request = Request.of({**given, "runtime_env": runtime_env})
         self._asked_for = workers, envs_per_worker
         self._place = address, connect_timeout, init or {}
         self._restarts_itself = on_failure == "restart"
-        self._workers = []
-        self._torn = False
-        self._broken = None
-        self._owner = os.getpid()
         self._cluster: Cluster | None = None
         super().__init__(
             factories,
+            limits=limits,
             autoreset=autoreset,
             copy=copy,
             batch_size=batch_size,
@@ -194,7 +189,6 @@ class RayBackend(WorkerBackend[ActorLink]):
     # -- start ---------------------------------------------------------------------------------------------------------
 
     def _start(self, factories: Sequence[Factory]) -> Description:
-        self._factories = list(factories)
         self._cluster = Cluster(*self._place, self._request.folders)
         self._ray = self._cluster.ray
         self._host = self._ray.remote(host_class())
@@ -202,10 +196,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         self._shares = share_out_over(self.num_envs, *self._asked_for, self._nodes, self._request.needs["CPU"])
         self._request.refuse_no_room(len(self._shares), self._nodes)
         self.workers = len(self._shares)
-        self._owner_of = np.repeat(range(self.workers), [len(share) for share in self._shares]).tolist()
-        self._descriptions = {}
-        self._start_failures = []
-        self._attaching = False  # whether there are slots, for actors that start from now on
+        self._owner_of = [number for number, share in enumerate(self._shares) for _ in share]
         self._workers = [ActorLink(number, share) for number, share in enumerate(self._shares)]
         for actor in self._workers:
             self._launch(actor, None)
@@ -236,12 +227,13 @@ class RayBackend(WorkerBackend[ActorLink]):
 
     def _wake(self, actor: ActorLink) -> None:
         """Ask for an answer of whatever life: until there is one, Ray has not noticed a death, or is starting anew."""
-        self._call(actor, "wake", actor.handle.answer.remote(0, b""), "start_timeout")
+        actor.call(actor.handle.answer.remote(0, b""), self._expected("wake", "start_timeout"))
 
     def _initiate(self, actor: ActorLink) -> None:
         directory = "" if "working_dir" in {**self._request.runtime_env, **self._request.folders} else str(Path.cwd())
         where = list(sys.path), directory, ONE_THREAD
-        self._call(actor, "start", actor.handle.start.remote(actor.life, *where, actor.init), "start_timeout")
+        reference = actor.handle.start.remote(actor.life, *where, actor.init)
+        actor.call(reference, self._expected("start", "start_timeout"))
         actor.init = b""
         for call, data in actor.later:
             actor.call(actor.handle.answer.remote(actor.life, data), call)
@@ -256,35 +248,13 @@ class RayBackend(WorkerBackend[ActorLink]):
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
-    def _send_rows(self, actions: Batch, env_ids: IntArray) -> None:
-        self.slots.actions.fill(self.rows(env_ids), actions)
-        messages = []
-        for actor, ids in self._by_worker(env_ids):
-            rows = None if len(ids) == len(actor.env_ids) else [i - actor.env_ids[0] for i in ids]
-            messages.append((actor, ("step", rows, self.slots.actions.export(ids))))
-        self._ask_all(messages, "rows", "step_timeout")
-
-    def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        seed_of = dict(zip(env_ids.tolist(), seeds, strict=True))
-        messages = []
-        for actor, ids in self._by_worker(env_ids):
-            rows = [i - actor.env_ids[0] for i in ids]
-            messages.append((actor, ("reset", rows, [seed_of[i] for i in ids], options)))
-        self._ask_all(messages, "rows", "reset_timeout")
-
     def _tell_frames(self, wanted: Sequence[Frames]) -> None:
         for actor in self._workers:
             if actor.is_up():  # a new one takes them over
                 actor.news.append(("frames", [wanted[i] for i in actor.env_ids]))
 
-    def _make_anew(self, takeovers: dict[int, Takeover]) -> None:
-        for actor, ids in self._by_worker(list(takeovers)):
-            if actor.is_up():
-                rows = [i - actor.env_ids[0] for i in ids]
-                message = ("remake", rows, [takeovers[i] for i in ids])
-                self._ask_all([(actor, message)], "remade", "start_timeout")
-            else:
-                self._launch(actor, takeovers)
+    def _start_anew(self, actor: ActorLink, takeovers: dict[int, Takeover]) -> None:
+        self._launch(actor, takeovers)
 
     def _poll(self, deadline: float | None) -> None:
         self._refuse_broken()
@@ -294,54 +264,22 @@ class RayBackend(WorkerBackend[ActorLink]):
         if len(self._ready) + len(self._failed) == arrived:
             self._pump(deadline)
 
-    # -- calls ---------------------------------------------------------------------------------------------------------
-
-    def _ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
-        self._refuse_broken()
-        arguments_of: dict[int, tuple[Any, ...]] = dict(zip(env_ids, arguments, strict=True))
-        self._asks += 1
-        self._values, self._value_failures, self._unanswered = {}, [], None
-        messages = []
-        for actor, ids in self._by_worker(list(dict.fromkeys(env_ids))):
-            rows = [i - actor.env_ids[0] for i in ids]
-            messages.append((actor, ("ask", method, rows, [arguments_of[i] for i in ids])))
-        self._ask_all(messages, "values", "", what=method)
-
     # -- talking to the actors -----------------------------------------------------------------------------------------
 
-    def _ask_all(
-        self, messages: Sequence[tuple[ActorLink, tuple[Any, ...]]], kind: str, limit: str, what: str = ""
-    ) -> None:
-        """Give each of these actors its message, in one call with what it is still to be told."""
-        self._refuse_broken()
-        try:
-            pickled = [(actor, encode_for_worker((*actor.news, message))) for actor, message in messages]
-        except Exception as error:
-            if not what:
-                raise
-            raise ArgumentError(f"{what}: the arguments cannot be sent to another process: {error}") from error
-        for actor, data in pickled:
-            if not actor.is_up():
-                continue  # it was lost a moment ago, in this very call, and its rows are settled
-            actor.news.clear()
-            if actor.init:  # it has not even been told what to make
-                actor.later.append((self._expected(kind, limit), data))
-            else:
-                self._call(actor, kind, actor.handle.answer.remote(actor.life, data), limit)
+    def _pickled(self, actor: ActorLink, message: tuple[Any, ...]) -> bytes:
+        return encode_for_worker((*actor.news, message))  # in one call with what it is still to be told
 
-    def _call(self, actor: ActorLink, kind: str, reference: Any, limit: str) -> None:
-        actor.call(reference, self._expected(kind, limit))
-
-    def _expected(self, kind: str, limit: str) -> Call:
-        return Call(kind, limit, self._limits.get(limit), self._asks)
+    def _send_bytes(self, actor: ActorLink, data: bytes, owed: Sequence[Expected]) -> None:
+        if not actor.is_up():
+            return  # it was lost a moment ago, in this very call, and its rows are settled
+        (call,) = owed
+        actor.news.clear()
+        if actor.init:  # it has not even been told what to make
+            actor.later.append((call, data))
+        else:
+            actor.call(actor.handle.answer.remote(actor.life, data), call)
 
     def _pump(self, deadline: float | None) -> None:
-        """Take in what has come, once something has.
-
-        Raises:
-            TimeoutError: nothing has, until the deadline.
-            BackendError: an actor is lost, and may not be started again.
-        """
         while not self._pump_once(deadline):
             pass
 
@@ -364,12 +302,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         for actor in overdue:
             self._lose_worker(actor)
         self._warn_of_waiting(now)
-        if arrived or overdue or (self._due and min(self._due.values()) <= now):
-            return True
-        self._refuse_to_wait_for_nobody()
-        if deadline is not None and now >= deadline:
-            raise TimeoutError(f"{self._num_out} sub-environments have not answered yet; wait again")
-        return False
+        return bool(arrived or overdue) or self._is_due(deadline)
 
     def _is_late(self, actor: ActorLink, now: float) -> bool:
         """Whether an actor has taken too long; an answer that only has to come here from its node is none of that."""
@@ -402,7 +335,7 @@ class RayBackend(WorkerBackend[ActorLink]):
                 actor.torn = self._torn = True
             raise
 
-    def _handle(self, actor: ActorLink, call: Call, reply: Any) -> None:
+    def _handle(self, actor: ActorLink, call: Expected, reply: Any) -> None:
         if call.kind == "wake":
             self._initiate(actor)
             return
@@ -412,31 +345,13 @@ class RayBackend(WorkerBackend[ActorLink]):
         if call.kind == "start":
             reply = self._note_place(actor, *reply)
         try:
-            kind, *content = unpack(reply)
+            answer = unpack(reply)
         except Exception as error:
             self._end_worker(actor)
             told = f"sent what cannot be read here ({type(error).__name__}: {error}), and was killed"
             self._lose_worker(actor, told=told)
             return
-        if kind == "rows":
-            _, rows, stepped, payload, failures = content
-            first = actor.env_ids[0]
-            if rows or stepped:
-                self.slots.load(rows + stepped, payload, first)
-            self._arrived([first + row for row in rows], failures)
-        elif kind == "values":
-            values, failures = content
-            if call.ask == self._asks:
-                self._values.update(values)
-                self._value_failures.extend(failures)
-        elif kind == "made":
-            self._take_in_descriptions(actor, *content)
-        elif kind == "failed":
-            self._take_in_failed_start(actor, *content)
-        else:
-            assert kind == "remade" == call.kind, (kind, call)
-            for failure in content[0]:
-                self._not_made(failure)
+        self._take_in_answer(actor, answer, call.ask)
 
     # -- actors that start ---------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """What backends share whose sub-environments live with workers: processes of ours, or the actors of a cluster.
 
-How a worker is started, asked and heard is a backend's own affair; here is what follows for the sub-environments.
+How a worker is started, and how messages come and go, is a backend's own affair; here is what workers are asked, and
+what their answers, their silence and their end mean for the sub-environments.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import os
 import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import cloudpickle
 from gymnasium.error import NoAsyncCallError
@@ -30,7 +31,9 @@ from vecwrap.errors import ArgumentError, BackendError, PlanError, VecwrapError
 from vecwrap.failure import Failure
 from vecwrap.sub_env import Takeover
 
-__all__ = ["AnyWorker", "WorkerBackend", "check_limits", "refuse_unsendable", "share_out"]
+__all__ = ["LOOK", "AnyWorker", "Expected", "WorkerBackend", "check_limits", "share_out"]
+
+LOOK = 0.2  # seconds between looks, while waiting: at what workers write to stderr, at whether somebody has closed us
 
 
 def share_out(
@@ -73,16 +76,20 @@ def check_limits(limits: Mapping[str, float | None]) -> None:
             raise PlanError(f"{name}: expected seconds above 0, or None to wait for ever, got {seconds}")
 
 
-def refuse_unsendable(what: str, value: Any) -> None:
-    """Refuse what cannot be sent, before the first worker has been asked.
+class Expected(NamedTuple):
+    """An answer that a worker owes.
 
-    Raises:
-        ArgumentError: says what, and why.
+    Attributes:
+        kind: the first word of the answer; ``"wake"`` and ``"start"`` where an actor owes what it takes to ask for one.
+        limit: the name of the option that says how long it may take, or "" where nothing does.
+        seconds: how long it may take; None for any time.
+        ask: the number of the call to sub-environments that it was asked for in, or of the last one before it.
     """
-    try:
-        encode_for_worker(value)
-    except Exception as error:
-        raise ArgumentError(f"{what} cannot be sent to another process: {error}") from error
+
+    kind: str
+    limit: str
+    seconds: float | None
+    ask: int
 
 
 class AnyWorker(Protocol):
@@ -113,28 +120,53 @@ _Worker = TypeVar("_Worker", bound=AnyWorker)
 class WorkerBackend(Backend, Generic[_Worker]):
     """A backend whose sub-environments live with workers, and are lost with them.
 
-    A backend of this kind adds, to what every backend adds, how it hears its workers (``_pump``), loses one
-    (``_lose_worker``), ends one (``_end_worker``) and expects nothing more of it (``_forget``).
+    A backend of this kind adds how it starts its workers (``_start``, ``_start_anew``), tells them something
+    (``_send_bytes``, ``_tell_frames``), hears them (``_pump``), loses one (``_lose_worker``), ends one
+    (``_end_worker``) and expects nothing more of it (``_forget``).
     """
 
     noun: ClassVar[str] = "worker"
     """What a worker is called."""
 
-    _owner: int  # the process that built it
-    _factories: Sequence[Factory]
-    _workers: list[_Worker]
+    _shares: list[range]  # the sub-environments of each worker; last those of this process, where it has some
     _owner_of: list[int]  # the number of the worker of each sub-environment
-    _shares: list[range]
-    _descriptions: dict[int, Description]
-    _start_failures: list[Failure]
-    _attaching: bool  # whether there are slots, for workers that start from now on
-    _broken: VecwrapError | None  # what every further call raises
-    _torn: bool  # whether any worker is torn
-    _asks: int = 0  # how often ``_ask`` was called; what answers an earlier call, which was interrupted, is dropped
-    _value_failures: list[Failure]
-    _unanswered: VecwrapError | None  # a call that a worker died in
+
+    def __init__(self, factories: Sequence[Factory], *, limits: Mapping[str, float | None], **settings: Any) -> None:
+        self._limits = limits  # seconds, by the option's name
+        self._owner = os.getpid()  # the process that built it
+        self._factories = list(factories)
+        self._workers: list[_Worker] = []
+        self._descriptions: dict[int, Description] = {}
+        self._start_failures: list[Failure] = []
+        self._attaching = False  # whether there are slots, for workers that start from now on
+        self._broken: VecwrapError | None = None  # what every further call raises
+        self._torn = False  # whether any worker is torn
+        self._asks = 0  # how often ``_ask`` was called; what answers an earlier call, which was interrupted, is dropped
+        self._value_failures: list[Failure] = []
+        self._unanswered: VecwrapError | None = None  # a call that a worker died in
+        super().__init__(factories, **settings)
 
     # -- what a backend adds -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _start_anew(self, worker: _Worker, takeovers: dict[int, Takeover]) -> None:
+        """Start a worker that was lost."""
+
+    @abstractmethod
+    def _send_bytes(self, worker: _Worker, data: bytes, owed: Sequence[Expected]) -> None:
+        """Send a message that is answered so; a worker that is gone is a loss, which is settled here."""
+
+    def _pickled(self, worker: _Worker, message: tuple[Any, ...]) -> bytes:
+        """Give a message as it is sent."""
+        return encode_for_worker(message)
+
+    def _num_answers(self, worker: _Worker, message: tuple[Any, ...]) -> int:
+        """How many answers a message gets."""
+        return 1
+
+    def _offset(self, worker: _Worker) -> int:
+        """What to add to a worker's row to get ours."""
+        return worker.env_ids[0]
 
     @abstractmethod
     def _pump(self, deadline: float | None) -> None:
@@ -252,8 +284,29 @@ class WorkerBackend(Backend, Generic[_Worker]):
 
     def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         if options is not None:
-            refuse_unsendable("reset: the options", options)
+            with _sendable("reset: the options"):  # before any row counts as out
+                encode_for_worker(options)
         super()._send_reset(env_ids, seeds, options)
+
+    def _send_rows(self, actions: Batch, env_ids: IntArray) -> None:
+        self.slots.actions.fill(self.rows(env_ids), actions)
+        self._ask_for_steps(env_ids)
+
+    def _ask_for_steps(self, env_ids: IntArray) -> None:
+        """Let these sub-environments step, with the actions in the slots."""
+        messages = []
+        for worker, ids in self._by_worker(env_ids):
+            rows = None if len(ids) == len(worker.env_ids) else self._rows_of(worker, ids)
+            messages.append((worker, ("step", rows, self.slots.actions.export(ids))))
+        self._tell(messages, self._expected("rows", "step_timeout"))
+
+    def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        seed_of = dict(zip(env_ids.tolist(), seeds, strict=True))
+        messages = [
+            (worker, ("reset", self._rows_of(worker, ids), [seed_of[i] for i in ids], options))
+            for worker, ids in self._by_worker(env_ids)
+        ]
+        self._tell(messages, self._expected("rows", "reset_timeout"))
 
     def _not_sent(self, env_ids: IntArray, error: BaseException) -> None:
         super()._not_sent(env_ids, error)
@@ -272,18 +325,73 @@ class WorkerBackend(Backend, Generic[_Worker]):
             groups.setdefault(self._owner_of[i], []).append(i)
         return [(self._workers[number], ids) for number, ids in groups.items() if number < self.workers]
 
-    def _refuse_to_wait_for_nobody(self) -> None:
-        """Raise where no worker owes anything, and nothing is to be made anew.
+    def _rows_of(self, worker: _Worker, env_ids: Sequence[int]) -> list[int]:
+        """Which of a worker's rows sub-environments are."""
+        offset = self._offset(worker)
+        return [i - offset for i in env_ids]
+
+    # -- talking to the workers ----------------------------------------------------------------------------------------
+
+    def _expected(self, kind: str, limit: str = "") -> Expected:
+        return Expected(kind, limit, self._limits.get(limit), self._asks)
+
+    def _tell(self, messages: Sequence[tuple[_Worker, tuple[Any, ...]]], expected: Expected, what: str = "") -> None:
+        """Send each of these workers its message; all are pickled before any is sent.
 
         Raises:
-            BackendError: rows are out all the same.
+            ArgumentError: ``what`` is in them and cannot be sent.
+            BackendError: a worker is gone, and may not be started again.
+        """
+        self._refuse_broken()
+        with _sendable(what) if what else contextlib.nullcontext():
+            pickled = [
+                (worker, self._pickled(worker, message), [expected] * self._num_answers(worker, message))
+                for worker, message in messages
+            ]
+        for worker, data, owed in pickled:
+            self._send_bytes(worker, data, owed)
+
+    def _take_in_answer(self, worker: _Worker, answer: tuple[Any, ...], ask: int) -> None:
+        """Take in what a worker has answered; where that is to a call, to that of this number."""
+        kind, *content = answer
+        if kind == "rows":
+            _, rows, stepped, payload, failures = content
+            offset = self._offset(worker)
+            if rows or stepped:
+                self.slots.load(rows + stepped, payload, offset)
+            self._arrived([offset + row for row in rows], failures)
+        elif kind == "values":
+            values, failures = content
+            if ask == self._asks:
+                self._values.update(values)
+                self._value_failures.extend(failures)
+        elif kind == "made":
+            self._take_in_descriptions(worker, *content)
+        elif kind == "failed":
+            self._take_in_failed_start(worker, *content)
+        else:
+            assert kind == "remade", kind
+            for failure in content[0]:
+                self._not_made(failure)
+
+    def _is_due(self, deadline: float | None) -> bool:
+        """Whether something is to be done by now, where nothing has come.
+
+        Raises:
+            TimeoutError: the deadline is over.
+            BackendError: rows are out, and no worker owes anything.
             NoAsyncCallError: none is; another thread has taken them meanwhile.
         """
-        if self._due or any(worker.owes() for worker in self._workers):
-            return
-        if self._out:
-            raise self._never_home()
-        raise NoAsyncCallError("What this thread waits for was taken by another thread.", str(self._pending))
+        now = time.monotonic()
+        if self._due and min(self._due.values()) <= now:
+            return True
+        if not self._due and not any(worker.owes() for worker in self._workers):
+            if self._out:
+                raise self._never_home()
+            raise NoAsyncCallError("What this thread waits for was taken by another thread.", str(self._pending))
+        if deadline is not None and now >= deadline:
+            raise TimeoutError(f"{self._num_out} sub-environments have not answered yet; wait again")
+        return False
 
     def _pump_until(self, done: Callable[[], bool], deadline: float | None = None) -> None:
         while not done():
@@ -291,6 +399,17 @@ class WorkerBackend(Backend, Generic[_Worker]):
             self._interrupts.let_through()
             self._make_due_anew()
             self._pump(deadline)
+
+    def _ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+        self._refuse_broken()
+        arguments_of: dict[int, tuple[Any, ...]] = dict(zip(env_ids, arguments, strict=True))
+        self._asks += 1
+        self._values, self._value_failures, self._unanswered = {}, [], None
+        messages = [
+            (worker, ("ask", method, self._rows_of(worker, ids), [arguments_of[i] for i in ids]))
+            for worker, ids in self._by_worker(list(arguments_of))
+        ]
+        self._tell(messages, self._expected("values"), f"{method}: the arguments")
 
     def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
         self._pump_until(lambda: not any("values" in worker.owes() for worker in self._workers), deadline)
@@ -309,6 +428,14 @@ class WorkerBackend(Backend, Generic[_Worker]):
                     self._lose_worker(worker)
             self._torn = False
         return super()._make_due_anew()
+
+    def _make_anew(self, takeovers: dict[int, Takeover]) -> None:
+        for worker, ids in self._by_worker(list(takeovers)):
+            if worker.is_up():
+                message = "remake", self._rows_of(worker, ids), [takeovers[i] for i in ids]
+                self._tell([(worker, message)], self._expected("remade", "start_timeout"))
+            else:
+                self._start_anew(worker, takeovers)
 
     def _take_back(self, env_ids: Iterable[int]) -> None:
         for worker in {self._owner_of[i]: self._workers[self._owner_of[i]] for i in env_ids}.values():
@@ -374,3 +501,16 @@ class WorkerBackend(Backend, Generic[_Worker]):
     def _refuse_broken(self) -> None:
         if self._broken is not None:
             raise self._broken
+
+
+@contextlib.contextmanager
+def _sendable(what: str) -> Iterator[None]:
+    """What cannot be pickled is refused.
+
+    Raises:
+        ArgumentError: says what, and why.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise ArgumentError(f"{what} cannot be sent to another process: {error}") from error
