@@ -63,7 +63,6 @@ def plan_backend(
         backend = registry.backends.load(target, where)
     if not (isinstance(backend, type) and issubclass(backend, VecEnv)) or issubclass(backend, VecEnvWrapper):
         raise PlanError(f"{where}: expected a class derived from vecwrap.backends.base.Backend, got {shown(backend)}.")
-    name = registry.backends.name_of(backend) or import_path(backend) or backend
     options = _fitting_options(spec, backend, options, where)
     _check_workers(spec, options, n)
     if hasattr(backend, "check_options"):

@@ -100,7 +100,6 @@ class Backend(VecEnv):
         restart_window: float | None = 60.0,
         restart_backoff: float = 0.1,
     ) -> None:
-        self.closed = True  # until something has been opened
         check_policy(on_failure, max_restarts, restart_window, restart_backoff)
         self.num_envs = len(factories)
         if not factories:

@@ -62,7 +62,6 @@ class NativeBackend(Backend):
         masked_resets: bool | None = None,
         seed: int | None = None,
     ) -> None:
-        self.closed = True
         self.vector_env = vector_env
         known = isinstance(vector_env, (SyncVectorEnv, AsyncVectorEnv))
         self._masked_resets = known if masked_resets is None else masked_resets

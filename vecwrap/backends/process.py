@@ -83,7 +83,6 @@ class ProcessBackend(WorkerBackend[Link]):
         restart_window: float | None = 60.0,
         restart_backoff: float = 0.1,
     ) -> None:
-        self.closed = True
         self._shares = share_out(len(factories), workers, envs_per_worker, parent_share) if factories else []
         self.start_method = check_start_method(start_method)
         self.daemon = daemon

@@ -122,7 +122,6 @@ class RayBackend(WorkerBackend[ActorLink]):
         restart_window: float | None = 60.0,
         restart_backoff: float = 0.1,
     ) -> None:
-        self.closed = True
         limits = {"step_timeout": step_timeout, "reset_timeout": reset_timeout, "start_timeout": start_timeout}
         given = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources, "placement": placement}
         start = {"address": address, "connect_timeout": connect_timeout, "init": init}
