@@ -7,7 +7,7 @@ up. Only the outermost environment, the one that the user calls, makes Gymnasium
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
@@ -20,10 +20,9 @@ from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
 from numpy.typing import NDArray
 
 from vecwrap import batch as batches
-from vecwrap import checkpoint
+from vecwrap import checkpoint, gymnasium_form
 from vecwrap.actions import conform_actions, refuse_outside
 from vecwrap.batch import Batch
-from vecwrap.columns import ARRAY_SPACES
 from vecwrap.contract import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.errors import ArgumentError, ResetNeededError
 from vecwrap.infos import scatter_columns
@@ -392,7 +391,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     def _element(self, row: Any) -> Any:
         """One row as an element of the space, as a sub-environment gives it."""
-        return _arrays_for_boxes(self.single_observation_space, row) if self._scalar_boxes else row
+        return gymnasium_form.element(self.single_observation_space, row) if self._scalar_boxes else row
 
     @staticmethod
     def _with_env_ids(result: FiveTuple, step: StepResult) -> FiveTuple:
@@ -421,7 +420,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         self._shown = batches.copy(observations)
 
     def _gymnasium_form(self, observations: Batch) -> Any:
-        return _tuples_of_objects(observations) if self._object_leaves else observations
+        return gymnasium_form.to_gymnasium(observations) if self._object_leaves else observations
 
     # -- calls to the sub-environments ---------------------------------------------------------------------------------
 
@@ -786,8 +785,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Set the space of one observation and, with it, the batched one."""
         self.single_observation_space = single
         self.observation_space = gymnasium.vector.utils.batch_space(single, self.num_envs)
-        self._object_leaves = _has(single, lambda leaf: not isinstance(leaf, ARRAY_SPACES))
-        self._scalar_boxes = _has(single, _is_scalar_box)
+        self._object_leaves = gymnasium_form.has_objects(single)
+        self._scalar_boxes = gymnasium_form.has_scalar_boxes(single)
 
     def _set_action_space(self, single: spaces.Space[Any]) -> None:
         """Set the space of one action and, with it, the batched one."""
@@ -837,29 +836,3 @@ def _split_mask(options: dict[str, Any] | None, root: Backend) -> tuple[IntArray
         )
     rest = {key: value for key, value in options.items() if key != "reset_mask"}
     return np.flatnonzero(mask), rest
-
-
-def _has(space: spaces.Space[Any], kind: Callable[[spaces.Space[Any]], bool]) -> bool:
-    """Whether a leaf of the space is of a kind."""
-    if isinstance(space, spaces.Dict):
-        return any(_has(member, kind) for member in space.spaces.values())
-    if isinstance(space, spaces.Tuple):
-        return any(_has(member, kind) for member in space.spaces)
-    return kind(space)
-
-
-def _is_scalar_box(space: spaces.Space[Any]) -> bool:
-    return isinstance(space, spaces.Box) and space.shape == ()
-
-
-def _arrays_for_boxes(space: spaces.Space[Any], row: Any) -> Any:
-    """A row with arrays for Boxes without axes: indexing gives scalars, which are no elements of them."""
-    if isinstance(space, spaces.Dict):
-        return {key: _arrays_for_boxes(member, row[key]) for key, member in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_arrays_for_boxes(member, part) for member, part in zip(space.spaces, row, strict=True))
-    return np.asarray(row) if _is_scalar_box(space) else row
-
-
-def _tuples_of_objects(batch: Batch) -> Any:
-    return batches.tree_map(lambda array: tuple(array) if array.dtype == object else array, batch)

@@ -21,10 +21,10 @@ from vecwrap.backends.base import Backend, Factory
 from vecwrap.backends.description import Description
 from vecwrap.backends.local import LocalRows
 from vecwrap.batch import Batch, object_array
-from vecwrap.columns import ARRAY_SPACES
 from vecwrap.contract import Autoreset, BoolArray, Frames, Infos, IntArray, StepResult
 from vecwrap.errors import ArgumentError, PlanError, VecwrapError
 from vecwrap.failure import Failure, make_failure
+from vecwrap.gymnasium_form import from_gymnasium, to_gymnasium
 from vecwrap.infos import columns, own_copy
 from vecwrap.vec_env import VecEnv
 
@@ -144,6 +144,7 @@ class NativeBackend(Backend):
         observations, infos = self.vector_env.reset(**arguments)
         whole = len(env_ids) == self.num_envs
         rows: Any = slice(None) if whole else env_ids
+        batch = from_gymnasium(self.single_observation_space, observations)
         if not self._resets_again:
             self._over[env_ids] = False
         no, yes = np.zeros(len(env_ids), dtype=np.bool_), np.ones(len(env_ids), dtype=np.bool_)
@@ -151,7 +152,7 @@ class NativeBackend(Backend):
         return StepResult(
             env_ids=env_ids,
             rows=rows,
-            observations=batches.take(self._rows_of(observations), rows) if not whole else self._rows_of(observations),
+            observations=batch if whole else batches.take(batch, rows),
             rewards=rewards,
             terminations=no,
             truncations=no,
@@ -165,13 +166,13 @@ class NativeBackend(Backend):
         )
 
     def _step(self, actions: Batch) -> StepResult:
-        observations, rewards, terminations, truncations, infos = self.vector_env.step(self._actions_of(actions))
+        observations, rewards, terminations, truncations, infos = self.vector_env.step(to_gymnasium(actions))
         rewards = np.array(rewards, dtype=np.float64)
         terminations, truncations = np.array(terminations, dtype=np.bool_), np.array(truncations, dtype=np.bool_)
         dones = terminations | truncations
         first = np.zeros(self.num_envs, dtype=np.bool_)
         acted = np.ones(self.num_envs, dtype=np.bool_)
-        batch = self._rows_of(observations)
+        batch = from_gymnasium(self.single_observation_space, observations)
         final_obs = final_infos = None
         if self.autoreset is Autoreset.SAME_STEP:
             first = dones
@@ -213,18 +214,8 @@ class NativeBackend(Backend):
         for i in np.flatnonzero(dones).tolist():
             single = batches.row(finals, i) if in_one else finals[i]
             if single is not None:
-                batches.tree_map(_set_row(i), out, self._row_of(single))
+                batches.tree_map(_set_row(i), out, from_gymnasium(self.single_observation_space, single, single=True))
         return out
-
-    def _rows_of(self, observations: Any) -> Batch:
-        """Gymnasium's batch as ours: fresh arrays, and object arrays of copies where Gymnasium has tuples of values."""
-        return _to_batch(self.single_observation_space, observations)
-
-    def _row_of(self, observation: Any) -> Batch:
-        return _to_batch(self.single_observation_space, observation, single=True)
-
-    def _actions_of(self, actions: Batch) -> Any:
-        return batches.tree_map(lambda array: tuple(array) if array.dtype == object else array, actions)
 
     def _follow(self, schedules: Sequence[bytes]) -> None:
         raise PlanError(
@@ -362,16 +353,6 @@ def _one_seed(seeds: Sequence[int | None]) -> Any:
     if first is not None and list(seeds) == list(range(first, first + len(seeds))):
         return first
     return list(seeds)
-
-
-def _to_batch(space: spaces.Space[Any], value: Any, *, single: bool = False) -> Batch:
-    if isinstance(space, spaces.Dict):
-        return {key: _to_batch(space[key], value[key], single=single) for key in space.spaces}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_to_batch(member, part, single=single) for member, part in zip(space.spaces, value, strict=True))
-    if isinstance(space, ARRAY_SPACES):
-        return np.array(value, dtype=space.dtype)
-    return object_array([own_copy(each) for each in ([value] if single else value)])
 
 
 def _final_infos(infos: Any) -> Infos:
