@@ -10,7 +10,8 @@ import pickle
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from vecwrap.backends.worker import CouldNotMake, Worker, WorkerInit, decode, encode, start
+from vecwrap.backends.messages import WorkerInit, decode, encode
+from vecwrap.backends.worker import CouldNotMake, Worker, start
 from vecwrap.failure import Failure
 
 __all__ = ["ActorWorker", "Reply", "start_actor", "unpack"]

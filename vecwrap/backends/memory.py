@@ -9,10 +9,14 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+from typing import Any
 
+from vecwrap.backends.lane import Words, lanes
+from vecwrap.columns import Arena
 from vecwrap.errors import BackendError
+from vecwrap.slots import Slots
 
-__all__ = ["SharedBlock", "anonymous_file"]
+__all__ = ["SharedBlock", "allocate_shared", "anonymous_file"]
 
 
 class SharedBlock:
@@ -77,3 +81,28 @@ def _unlinked_file() -> int:
     """The portable way: a file that is unlinked while it is open."""
     with tempfile.TemporaryFile(prefix="vecwrap-") as file:
         return os.dup(file.fileno())
+
+
+def allocate_shared(
+    num_envs: int,
+    observation_space: Any,
+    action_space: Any,
+    num_workers: int,
+    largest_share: int,
+    arena: Arena,
+    *,
+    first_row: int = 0,
+) -> tuple[Slots, list[Words]]:
+    """Allocate, in parent and workers alike, what they share.
+
+    Args:
+        num_envs: n.
+        observation_space: of one sub-environment.
+        action_space: likewise.
+        num_workers: how many.
+        largest_share: how many sub-environments a worker holds at most.
+        arena: where; without a buffer, the size is measured.
+        first_row: the first of those rows that this process steps.
+    """
+    slots = Slots(num_envs, observation_space, action_space, allocate=arena, shared=True, first_row=first_row)
+    return slots, lanes(num_workers, largest_share, arena)

@@ -29,10 +29,10 @@ from vecwrap.backends.cluster import (
 from vecwrap.backends.description import Description, refuse_unequal
 from vecwrap.backends.host import host_class
 from vecwrap.backends.launch import ONE_THREAD
+from vecwrap.backends.messages import encode_for_worker
 from vecwrap.backends.outline import Outline
 from vecwrap.backends.restarts import WorkerHealth
 from vecwrap.backends.room import Request, outline, refuse_small_store, share_out_over
-from vecwrap.backends.worker import encode_for_worker
 from vecwrap.backends.workers import LOOK, Expected, WorkerBackend, check_limits
 from vecwrap.batch import tree_map
 from vecwrap.contract import Autoreset, Frames

@@ -1,17 +1,6 @@
 """What runs in a worker process: make the sub-environments, then answer one message after the other.
 
-Messages are pickled tuples over the inherited connection:
-
-- ``("attach",)`` says that the slots may be made, and is followed by the descriptors of their memory and of the lane's
-  bells where it is shared; the answer is ``("attached",)``.
-- ``("step", rows, payload)`` and ``("reset", rows, seeds, options)`` are answered by ``("rows", answers, rows, stepped,
-  payload, failures)``: one message for all rows, or one for each where the parent said ``each``.
-- Where memory is shared, steps are asked for through the lane (``vecwrap.backends.lane``), and answered there too; by
-  ``("rows", ...)`` where something cannot lie in shared memory: an info that is no number, a frame, a failure.
-- ``("frames", wanted)`` holds for the rows that are asked for after it, and is not answered.
-- ``("ask", method, rows, arguments)`` is answered by ``("values", values, failures)``.
-- ``("remake", rows, takeovers)`` is answered by ``("remade", failures)``.
-- ``("close",)`` ends it, and so does the parent's end.
+``vecwrap.backends.messages`` says which messages there are.
 """
 
 from __future__ import annotations
@@ -20,7 +9,6 @@ import contextlib
 import faulthandler
 import logging
 import os
-import pickle
 import select
 import signal
 import sys
@@ -29,126 +17,28 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
-
-import cloudpickle
-import numpy as np
 
 from vecwrap.backends.bell import Bell
 from vecwrap.backends.channel import receive_descriptor
 from vecwrap.backends.description import Description
 from vecwrap.backends.filters import adopt
-from vecwrap.backends.lane import LaneOfWorker, Words, lanes
-from vecwrap.backends.memory import SharedBlock
+from vecwrap.backends.lane import LaneOfWorker
+from vecwrap.backends.memory import SharedBlock, allocate_shared
+from vecwrap.backends.messages import WorkerInit, can_send, decode, encode
 from vecwrap.columns import Arena
-from vecwrap.contract import Autoreset
 from vecwrap.errors import ArgumentError, CastWarning
 from vecwrap.failure import Failure, make_failure
 from vecwrap.slots import Slots
-from vecwrap.sub_env import Factory, SubEnv, Takeover, refuse_one_for_several
+from vecwrap.sub_env import SubEnv, Takeover, refuse_one_for_several
 
-__all__ = [
-    "CouldNotMake",
-    "Worker",
-    "WorkerInit",
-    "allocate_shared",
-    "decode",
-    "encode",
-    "encode_for_worker",
-    "serve",
-    "start",
-]
+__all__ = ["CouldNotMake", "Worker", "serve", "start"]
 
 _AnyWorker = TypeVar("_AnyWorker", bound="Worker")
 
 _GRACE = 1.0  # seconds for an orderly end after the parent has gone
-
-
-@dataclass
-class WorkerInit:
-    """What a worker is told first.
-
-    Attributes:
-        env_ids: the sub-environments that it holds, consecutive.
-        num_envs: how many there are in all.
-        factories: how to make its own.
-        takeovers: what each takes over from one that was lost; None at the first start.
-        autoreset: the mode.
-        debug: check observations.
-        shared: whether slots are in shared memory.
-        each: answer row by row.
-        number, num_workers, largest_share: which worker this is, and what it takes to find its lane.
-        spins: whether there is a core on which it may wait without sleeping.
-        filters: the parent's warning filters, as ``filters.named`` gives them.
-        log_level: the parent's logging level.
-    """
-
-    env_ids: tuple[int, ...]
-    num_envs: int
-    factories: Sequence[Factory]
-    takeovers: Sequence[Takeover] | None
-    autoreset: Autoreset
-    debug: bool
-    shared: bool
-    each: bool
-    number: int
-    num_workers: int
-    largest_share: int
-    spins: bool
-    filters: list[Any]
-    log_level: int
-
-
-def allocate_shared(
-    num_envs: int,
-    observation_space: Any,
-    action_space: Any,
-    num_workers: int,
-    largest_share: int,
-    arena: Arena,
-    *,
-    first_row: int = 0,
-) -> tuple[Slots, list[Words]]:
-    """Allocate, in parent and workers alike, what they share.
-
-    Args:
-        num_envs: n.
-        observation_space: of one sub-environment.
-        action_space: likewise.
-        num_workers: how many.
-        largest_share: how many sub-environments a worker holds at most.
-        arena: where; without a buffer, the size is measured.
-        first_row: the first of those rows that this process steps.
-    """
-    slots = Slots(num_envs, observation_space, action_space, allocate=arena, shared=True, first_row=first_row)
-    return slots, lanes(num_workers, largest_share, arena)
-
-
-def encode(message: Any) -> bytes:
-    """Pickle a message; by value what can be found nowhere."""
-    try:
-        return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception:
-        data: bytes = cloudpickle.dumps(message)
-        return data
-
-
-def encode_for_worker(message: Any) -> bytes:
-    """Pickle a message to a worker, whose ``__main__`` is another: what this one's defines goes by value.
-
-    ``pickle`` alone would take it by reference, which the worker does not find.
-    """
-    data = encode(message)
-    if b"__main__" in data:
-        data = cloudpickle.dumps(message)
-    return data
-
-
-def decode(data: bytes) -> Any:
-    """Undo ``encode``; only ever used on what came over an inherited connection."""
-    return pickle.loads(data)
 
 
 def serve(connection: Connection, parent: int) -> None:
@@ -468,7 +358,7 @@ class Worker:
             except Exception as error:
                 sub_env = self._sub_envs[row - self._first_row]
                 both = {**self._slots.final_infos.get(row, {}), **self._slots.infos.get(row, {})}
-                keys = [key for key, value in both.items() if not _can_send(value)]
+                keys = [key for key, value in both.items() if not can_send(value)]
                 what = f"infos {keys}" if keys else "its result"
                 reason = TypeError(f"{what} cannot be sent between processes ({error}); leave it out, or use dummy")
                 bad.append(sub_env.failure(reason, "step").without_cause())
@@ -488,7 +378,7 @@ class Worker:
             sub_env = self._sub_envs[row - self._first_row]
             try:
                 value = getattr(sub_env, method)(*args)
-                if not _can_send(value):
+                if not can_send(value):
                     raise TypeError(f"the value of type {type(value).__name__} cannot be sent between processes")
                 values[sub_env.index] = value
             except BaseException as error:
@@ -505,24 +395,12 @@ class Worker:
             _leave(0)
 
 
-def _can_send(value: Any) -> bool:
-    if value is None or isinstance(value, (int, float, str, bytes)):
-        return True
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        return True
-    try:
-        encode(value)
-    except Exception:
-        return False
-    return True
-
-
 def _sendable(description: Description) -> Description:
     """Leave out what need not survive the way to the parent."""
-    if not _can_send(description.spec):
+    if not can_send(description.spec):
         description.spec = None
-    if not _can_send(description.metadata):
-        description.metadata = {key: value for key, value in description.metadata.items() if _can_send(value)}
+    if not can_send(description.metadata):
+        description.metadata = {key: value for key, value in description.metadata.items() if can_send(value)}
     return description
 
 

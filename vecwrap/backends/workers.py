@@ -24,7 +24,7 @@ from vecwrap.backends.base import Backend, Factory
 from vecwrap.backends.cores import usable_cores
 from vecwrap.backends.description import Description, refuse_unequal
 from vecwrap.backends.filters import named
-from vecwrap.backends.worker import WorkerInit, encode_for_worker
+from vecwrap.backends.messages import WorkerInit, encode_for_worker
 from vecwrap.batch import Batch
 from vecwrap.contract import IntArray
 from vecwrap.errors import ArgumentError, BackendError, PlanError, VecwrapError
