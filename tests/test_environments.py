@@ -2,7 +2,6 @@
 
 import functools
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from gymnasium.envs.registration import registry
 
 import vecwrap
 from vecwrap import environments
-from vecwrap.environments import MakeEnvironment, WrapSubEnv, find_environment, refuse_unsendable
+from vecwrap.environments import MakeEnvironment, WrapSubEnv, find_environment
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.plan import plan
 from vecwrap.source import Place, Source
@@ -312,48 +311,3 @@ def test_a_callable_that_does_not_take_the_arguments() -> None:
         "env[1]: lambda needs the argument size; expected a callable that makes an environment without arguments. "
         "Give it in env_kwargs, or bind it: functools.partial(lambda, size=...)."
     )
-
-
-# -- what cannot travel -----------------------------------------------------------------------------------------------
-
-
-class Holder:
-    def __init__(self, lock: Any) -> None:
-        self.inner = {"locks": [1, lock]}
-
-    def make(self) -> Any:
-        return Counter()
-
-
-def factories_with(lock: Any) -> dict[str, Any]:
-    def inner() -> Any:
-        return lock and Counter()
-
-    def outer() -> Any:
-        return inner()
-
-    def default(guard: Any = lock) -> Any:
-        return Counter()
-
-    return {
-        'the captured variable "lock"': inner,
-        'the captured variable "inner" -> the captured variable "lock"': outer,
-        'the default of "guard"': default,
-        'the argument "length"': functools.partial(Counter, length=lock),
-        "the argument number 1": functools.partial(Counter, lock),
-        'the object of its method make -> its attribute "inner" -> its entry "locks" -> its entry 1': Holder(lock).make,
-    }
-
-
-@pytest.mark.parametrize("what", list(factories_with(None)))
-def test_what_cannot_be_pickled_is_named(what: str) -> None:
-    with pytest.raises(PlanError) as error:
-        refuse_unsendable(factories_with(threading.Lock())[what], "env")
-    text = str(error.value)
-    assert f"cannot be sent to a worker, because {what} is a lock, which cannot be pickled (" in text
-    assert text.endswith('Make it inside the factory, or use backend="dummy".')
-
-
-def test_what_can_be_pickled_passes() -> None:
-    refuse_unsendable(lambda: Counter(), "env")
-    refuse_unsendable(find_environment("CartPole-v1").factories[0], "env")

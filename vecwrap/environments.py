@@ -12,7 +12,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -29,6 +29,7 @@ from vecwrap.values import Settings, callable_name, copied, shown
 
 __all__ = [
     "Environment",
+    "MakeByCalling",
     "MakeEnvironment",
     "WrapSubEnv",
     "creator_of",
@@ -36,7 +37,6 @@ __all__ = [
     "find_environment",
     "no_frames",
     "refusal",
-    "refuse_unsendable",
 ]
 
 Env = gymnasium.Env[Any, Any]
@@ -93,7 +93,7 @@ class MakeEnvironment:
 
 
 @dataclasses.dataclass(frozen=True)
-class _MakeByCalling:
+class MakeByCalling:
     """A callable with arguments, of which each environment gets copies: what one changes, no other one sees.
 
     No ``functools.partial``: that would join what the user has bound by one, and what is bound is handed on as it is.
@@ -104,6 +104,7 @@ class _MakeByCalling:
     args: tuple[()] = ()
 
     def __call__(self) -> Any:
+        """Make one."""
         return self.func(**{name: own_copy(value) for name, value in self.keywords.items()})
 
 
@@ -430,7 +431,7 @@ def _with_kwargs(make: Callable[..., Any], kwargs: Mapping[str, Any], source: So
     try:
         parameters = inspect.signature(make).parameters.values()
     except (TypeError, ValueError):
-        return _MakeByCalling(make, dict(kwargs)) if kwargs else make
+        return MakeByCalling(make, dict(kwargs)) if kwargs else make
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     needed = [
         p.name
@@ -450,74 +451,4 @@ def _with_kwargs(make: Callable[..., Any], kwargs: Mapping[str, Any], source: So
                 raise PlanError(
                     f"{source}: {called} does not take {name}, so {what} has nowhere to go.{did_you_mean(name, names)}"
                 )
-    return _MakeByCalling(make, dict(kwargs)) if kwargs else make
-
-
-# -- what cannot travel -----------------------------------------------------------------------------------------------
-
-
-def refuse_unsendable(factory: Any, where: str) -> None:
-    """Refuse what cannot be sent to a worker, and name what in it cannot.
-
-    Args:
-        factory: a callable.
-        where: how an error begins.
-
-    Raises:
-        PlanError: with the captured variable.
-    """
-    error = _pickling_error(factory)
-    if error is None:
-        return
-    path = list(_culprit(factory, depth=0))
-    what = " -> ".join(words for words, _ in path) or "it"
-    last = path[-1][1] if path else factory
-    raise PlanError(
-        f"{where}: {callable_name(factory)} cannot be sent to a worker, because {what} is a {type(last).__qualname__}, "
-        f'which cannot be pickled ({error}). Make it inside the factory, or use backend="dummy".'
-    )
-
-
-def _pickling_error(value: Any) -> Exception | None:
-    import cloudpickle
-
-    try:
-        cloudpickle.dumps(value)
-    except Exception as error:
-        return error
-    return None
-
-
-def _culprit(value: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    """The way to the innermost part that cannot be pickled."""
-    if depth > 8:
-        return
-    for words, part in _parts(value):
-        if _pickling_error(part) is not None:
-            yield words, part
-            yield from _culprit(part, depth + 1)
-            return
-
-
-def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """What a value drags along, in words."""
-    if isinstance(value, (functools.partial, _MakeByCalling)):
-        yield from ((f'the argument "{name}"', part) for name, part in value.keywords.items())
-        yield from ((f"the argument number {i + 1}", part) for i, part in enumerate(value.args))
-        yield f"the function {callable_name(value.func)}", value.func
-    elif inspect.ismethod(value):
-        yield f"the object of its method {value.__name__}", value.__self__
-    elif inspect.isfunction(value):
-        captured = inspect.getclosurevars(value)
-        yield from ((f'the captured variable "{name}"', part) for name, part in captured.nonlocals.items())
-        yield from ((f'the global variable "{name}"', part) for name, part in captured.globals.items())
-        signature = inspect.signature(value)
-        yield from (
-            (f'the default of "{p.name}"', p.default) for p in signature.parameters.values() if p.default is not p.empty
-        )
-    elif isinstance(value, Mapping):
-        yield from ((f"its entry {shown(key)}", part) for key, part in value.items())
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        yield from ((f"its entry {i}", part) for i, part in enumerate(value))
-    elif not isinstance(value, type) and hasattr(value, "__dict__"):
-        yield from ((f'its attribute "{name}"', part) for name, part in vars(value).items())
+    return MakeByCalling(make, dict(kwargs)) if kwargs else make

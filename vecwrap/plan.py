@@ -20,13 +20,14 @@ from vecwrap.backends.cores import usable_cores
 from vecwrap.backends.outline import Outline
 from vecwrap.backends.process import ProcessBackend
 from vecwrap.backends.workers import share_out
-from vecwrap.environments import Environment, find_environment, refuse_unsendable
+from vecwrap.environments import Environment, find_environment
 from vecwrap.errors import PlanError, SpecError, SubEnvError, did_you_mean
 from vecwrap.evaluation import differences, evaluation
 from vecwrap.layer_plan import PlannedLayer, placed, plan_layers, refuse_layers_of_sub_envs, refuse_wrong_order
 from vecwrap.plan_html import plan_html
 from vecwrap.plan_text import WIDTH, Line, Row, Shares, plain_text, plan_data, plan_lines
 from vecwrap.probe import LentEngine, OneForAll, Probe, Stage, outer_stages
+from vecwrap.sendable import refuse_unsendable
 from vecwrap.signatures import Signature
 from vecwrap.space_text import bytes_of
 from vecwrap.spec import PipelineSpec

@@ -1,0 +1,59 @@
+"""What cannot be sent to a worker is refused, and the part of it that is why is named."""
+
+import functools
+import threading
+from typing import Any
+
+import gymnasium
+import pytest
+
+from vecwrap.environments import find_environment
+from vecwrap.errors import PlanError
+from vecwrap.sendable import refuse_unsendable
+
+
+class Counter(gymnasium.Env[Any, Any]):
+    def __init__(self, length: int = 4) -> None:
+        self.length = length
+
+
+class Holder:
+    def __init__(self, lock: Any) -> None:
+        self.inner = {"locks": [1, lock]}
+
+    def make(self) -> Any:
+        return Counter()
+
+
+def factories_with(lock: Any) -> dict[str, Any]:
+    def inner() -> Any:
+        return lock and Counter()
+
+    def outer() -> Any:
+        return inner()
+
+    def default(guard: Any = lock) -> Any:
+        return Counter()
+
+    return {
+        'the captured variable "lock"': inner,
+        'the captured variable "inner" -> the captured variable "lock"': outer,
+        'the default of "guard"': default,
+        'the argument "length"': functools.partial(Counter, length=lock),
+        "the argument number 1": functools.partial(Counter, lock),
+        'the object of its method make -> its attribute "inner" -> its entry "locks" -> its entry 1': Holder(lock).make,
+    }
+
+
+@pytest.mark.parametrize("what", list(factories_with(None)))
+def test_what_cannot_be_pickled_is_named(what: str) -> None:
+    with pytest.raises(PlanError) as error:
+        refuse_unsendable(factories_with(threading.Lock())[what], "env")
+    text = str(error.value)
+    assert f"cannot be sent to a worker, because {what} is a lock, which cannot be pickled (" in text
+    assert text.endswith('Make it inside the factory, or use backend="dummy".')
+
+
+def test_what_can_be_pickled_passes() -> None:
+    refuse_unsendable(lambda: Counter(), "env")
+    refuse_unsendable(find_environment("CartPole-v1").factories[0], "env")
