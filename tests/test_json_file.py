@@ -56,7 +56,7 @@ def test_what_is_beyond_json_but_written_by_python() -> None:
     [
         ('{"n": 1,\n "seed": 2,\n "n": 3}',
          'p.json:3: the key "n" stands here for the second time; the first is in line 1.'),
-        ('{"n": 1,\n}', "p.json:2: this is not JSON: Expecting property name enclosed in double quotes."),
+        ('{"n": 1,\n m}', "p.json:2: this is not JSON: Expecting property name enclosed in double quotes."),
         ('{"n": 1,\n "m" 2}', "p.json:2: this is not JSON: Expecting ':' delimiter."),
         ("{'n': 1}", "p.json:1: this is not JSON: Expecting property name enclosed in double quotes."),
         ('{"n": 1} {"n": 2}', "p.json:1: this is not JSON: Extra data."),
