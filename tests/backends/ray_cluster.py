@@ -17,16 +17,17 @@ def running(**settings):
     """A cluster that this process has started, not vecwrap."""
     ray = pytest.importorskip("ray")
     settings = {"num_cpus": 2, "object_store_memory": STORE, **settings}
-    for tries_left in (2, 1, 0):
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # Ray's own
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray's own; and what did not start, it leaves to the garbage collector
+        for tries_left in (2, 1, 0):
+            try:
                 ray.init("local", include_dashboard=False, log_to_driver=False, logging_level="ERROR", **settings)
-            break
-        except Exception:  # Ray gives a node half a minute to start, and a machine may be busier than that
-            ray.shutdown()
-            if not tries_left:
-                raise
+                break
+            except Exception:  # Ray gives a node half a minute to start, and a machine may be busier than that
+                ray.shutdown()
+                if not tries_left:
+                    raise
+        gc.collect()
     try:
         yield ray
     finally:

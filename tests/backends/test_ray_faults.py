@@ -24,6 +24,7 @@ from tests.faults.test_soak import Twin
 from tests.faults.trial import Trial
 from tests.waiting import gone
 from vecwrap.backends.actor_link import fetch
+from vecwrap.backends.ray import RayBackend
 from vecwrap.errors import BackendError, SubEnvError
 
 pytest.importorskip("ray")
@@ -120,7 +121,9 @@ class HangsWhenItIsMadeAnew(gymnasium.Env):
 
     def __init__(self, folder):
         self.time = len(list(Path(folder).iterdir()))
-        Path(folder, str(self.time)).write_text(str(os.getpid()))
+        path = Path(folder, "unfinished")
+        path.write_text(str(os.getpid()))
+        path.rename(Path(folder, str(self.time)))
         if self.time == 1:
             time.sleep(600)
 
@@ -137,7 +140,10 @@ def test_a_hang_after_a_death_is_ended_and_not_the_one_who_died(tmp_path, monkey
     killed = []
     kill = os.kill
     monkeypatch.setattr(os, "kill", lambda pid, number: (killed.append(pid), kill(pid, number)))
-    options = {"on_failure": "restart", "restart_backoff": 0.0, "start_timeout": 10.0, "max_restarts": 3}
+    # Its time is over as soon as it hangs: before that Ray takes longer than any hang, where a machine is busy.
+    hangs, once, late = Path(tmp_path, "1"), iter([True]), RayBackend._is_late
+    monkeypatch.setattr(RayBackend, "_is_late", lambda *given: (hangs.exists() and next(once, False)) or late(*given))
+    options = {"on_failure": "restart", "restart_backoff": 0.0, "start_timeout": 60.0, "max_restarts": 3}
     with small([partial(HangsWhenItIsMadeAnew, str(tmp_path))], **options) as env:
         env.reset(seed=1)
         assert env.step([0])[3].tolist() == [True]
