@@ -133,6 +133,41 @@ def test_a_cluster_that_the_user_started_goes_on(ray):
     assert ray.get(ray.remote(num_cpus=0)(lambda: 7).remote()) == 7
 
 
+SHUT_DOWN = """
+import os, ray, vecwrap
+from vecwrap.errors import BackendError
+
+def build():
+    backend = {"name": "ray", "workers": 1, "num_cpus": 0.1}
+    env = vecwrap.build("CartPole-v1", n=2, backend=backend, on_failure="restart")
+    env.reset(seed=1)
+    return env
+
+def refused(call):
+    try:
+        call()
+    except BackendError as error:
+        return "ray.shutdown()" in str(error)
+
+ours = build()
+ours.step_async([0, 1])
+ray.shutdown()
+assert refused(ours.step_wait)
+assert not ray.is_initialized(), "no other cluster was started"
+ray.init(os.environ["RAY_ADDRESS"], logging_level="ERROR")
+assert refused(ours.reset)
+build().close()
+ours.close()
+assert ray.is_initialized(), "what the program has connected to is the program's"
+"""
+
+
+def test_a_connection_that_the_program_ends_is_told_and_the_next_one_is_its_own(ray):
+    address = ray.get_runtime_context().gcs_address
+    run = [sys.executable, "-W", "ignore", "-c", SHUT_DOWN]
+    subprocess.run(run, env={**os.environ, "RAY_ADDRESS": address}, check=True, timeout=120)
+
+
 AUTO = """
 from functools import lru_cache
 import ray._private.services

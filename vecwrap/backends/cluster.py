@@ -118,24 +118,28 @@ class Cluster:
 
         self.ray: Any = ray
         with _lock:
-            self.ours = not self.ray.is_initialized() or bool(_clusters)
+            self.ours = not self.ray.is_initialized() or _is_held()
             if self.ray.is_initialized():
                 self._refuse_another(address)
                 self._refuse_other_folders(folders)
             else:
                 self._connect(address or os.environ.get("RAY_ADDRESS") or "local", timeout, init, folders)
             self.folders = folders
+            self._connection = self._present_connection()
             if self.ours:
                 _clusters.add(self)
 
     def leave(self) -> None:
         """Disconnect, with the last environment; that shuts down what was started here and nothing else."""
         with _lock:
-            if self not in _clusters:
-                return
+            last = self in _clusters and self.is_there()
             _clusters.discard(self)
-            if not _clusters and self.ray.is_initialized():
+            if last and not _is_held():
                 self.ray.shutdown()
+
+    def is_there(self) -> bool:
+        """Whether this connection is still the present one: the program may have ended it, and made another."""
+        return bool(self.ray.is_initialized()) and self._present_connection() == self._connection
 
     def nodes(self) -> list[Node]:
         """Say which machines are up, this one first."""
@@ -150,6 +154,11 @@ class Cluster:
         """The id of the node that this process runs on."""
         node: str = self.ray.get_runtime_context().get_node_id()
         return node
+
+    def _present_connection(self) -> tuple[str, str]:
+        """What tells one connection from another, also to the same cluster."""
+        context = self.ray.get_runtime_context()
+        return context.get_node_id(), context.get_job_id()
 
     def _connect(
         self, address: str, timeout: float, init: Mapping[str, Any], folders: Mapping[str, Any] | None
@@ -212,12 +221,17 @@ class Cluster:
     @staticmethod
     def _refuse_other_folders(folders: Mapping[str, Any] | None) -> None:
         """Ray sends folders to the nodes when a process connects."""
-        if folders and not any(cluster.folders == folders for cluster in _clusters):
+        if folders and not any(cluster.folders == folders and cluster.is_there() for cluster in _clusters):
             raise BackendError(
                 f"runtime_env: expected no folders of this machine ({', '.join(folders)}), because this process is "
                 f"connected to the cluster already, got {dict(folders)}; give them to ray.init(runtime_env=...) where "
                 "that is called, or a URI here"
             )
+
+
+def _is_held() -> bool:
+    """Whether the connection that there is was made by us, and something of ours is open on it."""
+    return any(cluster.is_there() for cluster in _clusters)
 
 
 def _no_cluster(address: str, why: str) -> BackendError:

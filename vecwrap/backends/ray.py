@@ -284,6 +284,7 @@ class RayBackend(WorkerBackend[ActorLink]):
 
     def _pump_once(self, deadline: float | None) -> bool:
         """Whether something has come, or something is due."""
+        self._refuse_broken()
         now = time.monotonic()
         until = [now + LOOK, *self._due.values(), *(actor.deadline for actor in self._workers)]
         if deadline is not None:
@@ -351,6 +352,15 @@ class RayBackend(WorkerBackend[ActorLink]):
             self._lose_worker(actor, told=told)
             return
         self._take_in_answer(actor, answer, call.ask)
+
+    def _refuse_broken(self) -> None:
+        cluster = self._cluster
+        if self._broken is None and cluster is not None and not cluster.is_there() and not self.closed:
+            self._broken = BackendError(
+                "ray.shutdown() has ended this process's connection to the Ray cluster, and the actors with it; "
+                "close() still works, build the environment again to go on"
+            )
+        super()._refuse_broken()
 
     # -- actors that start ---------------------------------------------------------------------------------------------
 
@@ -464,7 +474,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         if os.getpid() != self._owner or self._cluster is None:
             return
         actors, cluster = self._workers, self._cluster
-        if cluster.ray.is_initialized():
+        if cluster.is_there():
             if not terminate:
                 asked = [actor.handle.close.remote() for actor in actors if actor.is_up() and actor.handle is not None]
                 if asked:
