@@ -72,7 +72,8 @@ def test_a_program_without_stdin_stdout_and_stderr(tmp_path, backend):
     """Descriptors 0, 1 and 2 are free then, and the next ones that are opened."""
     file = tmp_path / "script.py"
     shown = f"show(vecwrap.build(Count, n=4, backend='{backend}', workers=2))\n"
-    file.write_text(f"import sys\nsys.stdout = open('shown', 'w')\n{SCRIPT}{shown}")
+    tells = "open('shown', 'w').write(sys.stdout.getvalue())\n"
+    file.write_text(f"import io, sys\nsys.stdout = io.StringIO()\n{SCRIPT}{shown}{tells}")
     closing = "import os, sys; os.closerange(0, 3); os.execv(sys.executable, [sys.executable, 'script.py'])"
     python("-c", closing, cwd=tmp_path)
     assert (tmp_path / "shown").read_text() == SHOWN.format(backend)
