@@ -49,7 +49,7 @@ bench: $(VENV)/.bench  ## our backends beside their peers; BENCH_ARGS="--only ca
 install: $(VENV)/.test  ## only install what the tests need
 
 clean:  ## remove what make made
-	rm -rf $(VENV) .venv-lowest runs examples/runs build dist
+	rm -rf $(VENV) .venv-lowest .venv-newest runs examples/runs build dist
 
 $(BIN)/python:
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
