@@ -87,8 +87,8 @@ def test_fresh_interpreters_leave_nothing_behind_either(backend, law):
 @PROCESS_BACKENDS
 def test_the_number_of_workers_makes_no_difference(backend, workers):
     make_backend = partial(backend, workers=workers, start_method="forkserver")
-    same_stream_in_every_mode(make_backend, steps=100)
-    same_rows_by_send_and_recv(make_backend, steps=30)
+    same_stream_in_every_mode(make_backend, steps=70)
+    same_rows_by_send_and_recv(make_backend, steps=20)
 
 
 @pytest.mark.parametrize("start_method", ["fresh", "spawn", "forkserver", "fork"])
@@ -96,7 +96,7 @@ def test_the_number_of_workers_makes_no_difference(backend, workers):
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_the_start_method_makes_no_difference(backend, start_method):
     make_backend = partial(backend, workers=2, start_method=start_method)
-    same_stream_in_every_mode(make_backend, steps=100)
+    same_stream_in_every_mode(make_backend, steps=70)
     attributes_are_seen_by_the_environment(make_backend)
 
 

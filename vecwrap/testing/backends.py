@@ -56,7 +56,7 @@ def _beside_dummy(make_backend: MakeBackend, factories: Factories, **options: An
 # -- law 1: the same stream --------------------------------------------------------------------------------------------
 
 
-def same_stream_in_every_mode(make_backend: MakeBackend, *, steps: int = 200) -> None:
+def same_stream_in_every_mode(make_backend: MakeBackend, *, steps: int = 100) -> None:
     """Every mode, masked resets mixed in: the same as dummy bit for bit, with bad-mannered environments."""
     for mode in Autoreset:
         with _beside_dummy(make_backend, [toy(observations="nested", actions="nested")] * 3, autoreset=mode) as both:
@@ -156,7 +156,7 @@ def _wait(wait: Callable[..., Any], patience: float = 60.0) -> Any:
 # -- laws 2 and 3: yours to keep, never touched ------------------------------------------------------------------------
 
 
-def results_are_yours_to_keep(make_backend: MakeBackend, *, steps: int = 200) -> None:
+def results_are_yours_to_keep(make_backend: MakeBackend, *, steps: int = 100) -> None:
     """Whatever was handed out stays as it was, though the environments overwrite their buffers."""
     for mode in ("same_step", "disabled"):
         with make_backend([toy(observations="mixed", actions="mixed")] * 3, autoreset=mode) as env:
