@@ -283,8 +283,9 @@ def plan(spec: PipelineSpec) -> Plan:
     words, layers = plan_layers(spec.wrappers)
     refuse_wrong_order(layers)
     environment = _adapted(environment, spec, layers)
-    if spec.render_mode == "human":
-        environment.refuse_undrawable(spec.where("render_mode"))
+    draw = [layer.where for layer in layers if getattr(layer.target, "takes_frames", False)]
+    for where in [*draw, *([spec.where("render_mode")] if spec.render_mode == "human" else [])]:
+        environment.refuse_undrawable(where)
     known = environment.is_shipped and all(_is_shipped(layer) for layer in layers if layer.runs_in == "worker")
     backend, options, backend_spec, reason = plan_backend(spec, n, known=known)
     resolved = dataclasses.replace(
@@ -339,8 +340,6 @@ def _how_many(spec: PipelineSpec, environment: Environment) -> int:
 def _adapted(environment: Environment, spec: PipelineSpec, layers: tuple[PlannedLayer, ...]) -> Environment:
     """Make an id with what its layers need, as ``atari`` needs every frame."""
     for layer in layers:
-        if getattr(layer.target, "takes_frames", False):
-            environment.refuse_undrawable(layer.where)
         registered = environment.effective_spec()
         if registered is None or not hasattr(layer.target, "environment_kwargs"):
             continue

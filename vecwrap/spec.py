@@ -50,7 +50,7 @@ class PipelineSpec:
         debug: check every action and observation against its space.
         wrappers: the layers, inner first.
         training: whether running statistics follow the stream; False: they stand still, as for an evaluation; None:
-            they follow it unless they are given, by ``stats``. ``in_training`` gives what that comes to.
+            they follow it unless they are given, by ``stats``.
         stats: a file that ``save`` wrote, whose running statistics are used.
         eval: what differs in an evaluation: keys as these, and ``add`` and ``drop`` for layers.
         source: where it was written.

@@ -556,3 +556,20 @@ def test_a_reset_after_a_death_between_calls_is_what_it_would_have_been(backend,
         assert infos["restarted"].tolist() == [0, 1]
         assert_same(reference.reset(**asked)[0], observations)
         assert_same(reference.step([0, 1])[:4], env.step([0, 1])[:4])
+
+
+@pytest.mark.usefixtures("quick_workers")
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_a_step_that_begins_an_episode_after_a_death_leaves_none_of_the_schedule_out(backend):
+    def told(kind, *, dies, **arguments):
+        with SeedEachEpisode(kind([toy(limit=1)] * 2, autoreset="next_step", **arguments), [3, 4, 5, 6, 7]) as env:
+            seeds = [env.reset()[1]["episode_seed"].tolist()]
+            env.step([1, 1])
+            if dies:
+                (pid,) = [worker.pid for worker in env.health().workers if 1 in worker.env_ids]
+                os.kill(pid, signal.SIGKILL)
+                assert gone([pid])
+            infos = [env.step([1, 1])[4] for _ in range(4)]
+            return seeds + [info["episode_seed"].tolist() for info in infos if "episode_seed" in info]
+
+    assert told(backend, dies=True, workers=2, on_failure="restart") == told(DummyBackend, dies=False)

@@ -208,6 +208,8 @@ class Backend(VecEnv):
         try:
             if self._frames_changed:
                 self._tell_changed_frames()  # before they count as out: a worker found dead here died before the step
+            if self._recovery is not None and self._recovery.begins_with_step(env_ids):
+                self._notice_losses()  # likewise: this step has not led to them, and its resets are the schedule's next
             self._mark_out(env_ids)
             if self._recovery is None:
                 self._send_rows(actions, env_ids)

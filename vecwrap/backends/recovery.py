@@ -169,6 +169,10 @@ class Recovery:
         """Take note of how many episodes the schedules have given."""
         self._scheduled[:], self._skipped[:] = episodes, 0
 
+    def begins_with_step(self, env_ids: IntArray) -> bool:
+        """Whether a step of these rows begins an episode in any of them."""
+        return self._mode is Autoreset.NEXT_STEP and bool(self._over[env_ids].any())
+
     # -- what it does in bad times -------------------------------------------------------------------------------------
 
     def lose(self, env_ids: Sequence[int], reason: str) -> float | None:

@@ -241,9 +241,8 @@ class RecordTrajectories(VecEnvWrapper):
         for k, place in zip(np.flatnonzero(which).tolist(), places.tolist(), strict=True):
             i = int(step.env_ids[k])
             seed, self._given[i] = self._given[i], None
-            if step.lost[k]:  # its reset may have failed with this seed, and another one was taken
-                seed = None
-            if self._root._on_schedule:  # which tells the seeds that were taken, and may have replaced this one by none
+            # A reset that failed with it took another; a schedule tells what it took, and may have taken none.
+            if step.lost[k] or self._root._on_schedule:
                 seed = None
             self._seeds[place] = int(scheduled[k]) if told is not None and scheduled is not None and told[k] else seed
 
