@@ -590,6 +590,8 @@ def test_a_file_is_data_and_nothing_in_it_is_unpickled(tmp_path):
         read_state(path)
     with pytest.raises(CheckpointError, match="no such file"):
         read_state(tmp_path / "missing.npz")
+    with pytest.raises(CheckpointError, match=f"^{tmp_path}: this is a folder; .* of a run, its stats.npz$"):
+        read_state(tmp_path)
 
 
 def test_what_cannot_be_kept_is_refused_with_its_place(tmp_path):

@@ -203,6 +203,13 @@ def test_a_layer_of_the_vector_in_any_form(form, backend):
     check("CartPole-v1", layers, wrap, backend)
 
 
+class Forgetful(VecEnvWrapper):
+    """Does not call the ``__init__`` that keeps what it wraps."""
+
+    def __init__(self, env):
+        self.seen = env.num_envs
+
+
 # -- what cannot be one -----------------------------------------------------------------------------------------------
 
 
@@ -215,6 +222,7 @@ def test_a_layer_of_the_vector_in_any_form(form, backend):
         (functools.partial(Scale, 3.0), SpecError, "the partial binds 3.0 where the environment goes. Bind by keyword"),
         (functools.partial(Scale, factr=3.0), SpecError, 'unknown argument. Did you mean "factor"?'),
         ("gymnasium.wrappers:TimeLimt", SpecError, 'gymnasium.wrappers has no TimeLimt. Did you mean "TimeLimit"?'),
+        (Forgetful, PlanError, "expected its __init__ to call super().__init__(env), which it does not."),
         (3, SpecError, "expected a layer (a name, a mapping of one key, or a callable), got 3"),
     ],
 )

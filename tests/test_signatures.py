@@ -90,6 +90,19 @@ def test_an_argument_that_does_not_fit_is_told(args: tuple[Any, ...], kwargs: di
     assert str(error.value).startswith(message)
 
 
+def test_a_list_that_was_meant_as_one_argument_is_told_how_it_is_written() -> None:
+    def levels(env: object, seeds: tuple[int, ...], use: str = "cycle") -> None: ...
+
+    with pytest.raises(SpecError) as error:
+        bind(levels, 3, 4, 5)
+    message = "A list beneath a layer's name is its arguments; a list for one goes by name: {seeds: [...]}."
+    assert str(error.value).endswith(message)
+    for target, args in ((stack, (4, "zero", 2.0)), (levels, ("a", "b", "c"))):  # no list would fit there
+        with pytest.raises(SpecError) as error:
+            bind(target, *args)
+        assert "list" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("value", "annotation", "result"),
     [

@@ -246,6 +246,9 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     except FileNotFoundError:
         asked = f"Is the path right, seen from {Path.cwd()}?"
         raise CheckpointError(f"{os.fspath(path)}: no such file. {asked}") from None
+    except IsADirectoryError:
+        remedy = "expected the file that save wrote; of a run, its stats.npz"
+        raise CheckpointError(f"{os.fspath(path)}: this is a folder; {remedy}") from None
     except _UNREADABLE as error:
         # NumPy takes whatever it does not know for pickled data, and advises to allow that.
         reason = "no archive of plain arrays" if "pickle" in str(error) else error

@@ -26,20 +26,24 @@ class Failure:
     message: str
     traceback: str
     note: str = ""  # what was done about it
+    autoreset: bool = False  # a step began the next episode, and its reset failed
     stepped: bool = False  # the step itself was done, and its row is whole but for the reset that failed after it
     cause: BaseException | None = field(default=None, compare=False)
 
     def error(self) -> SubEnvError:
         """Give the SubEnvError that says all this."""
-        place = f" of its episode {self.episode}, after {self.step} steps" if self.episode else ""
+        steps = f"{self.step} step{'s' * (self.step != 1)}"
+        place = f" of its episode {self.episode}, after {steps}" if self.episode else ""
         remedy = (
             "\nThe others are unharmed; reset this one before it is stepped again." if self.during == "step" else ""
         )
         plain = self.action.item() if isinstance(self.action, np.generic) else self.action
-        action = f" on action {plain!r}" if self.during == "step" else ""
+        during, action = self.during, f" on action {plain!r}" if self.during == "step" else ""
+        if self.autoreset:
+            during, place, action = "reset", f" after its episode {self.episode} of {steps}", ""
         seed = "unseeded" if self.seed is None else f"seed {self.seed}"
         error = SubEnvError(
-            f"sub-environment {self.index} ({seed}) raised {self.kind} in {self.during}{place}{action}: {self.message}"
+            f"sub-environment {self.index} ({seed}) raised {self.kind} in {during}{place}{action}: {self.message}"
             f"{self.note}{remedy}",
             index=self.index,
             seed=self.seed,

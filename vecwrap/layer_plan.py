@@ -79,6 +79,8 @@ class PlannedLayer:
                 f"{self.where}: expected a vecwrap.VecEnv from it, got {type(wrapped).__name__}. Derive it from "
                 "vecwrap.VecEnvWrapper."
             )
+        if not hasattr(wrapped, "single_observation_space"):
+            raise PlanError(f"{self.where}: expected its __init__ to call super().__init__(env), which it does not.")
         return wrapped
 
 

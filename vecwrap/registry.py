@@ -281,6 +281,7 @@ rules = NameTable(
         "normalize_images": "vecwrap.rules.normalizing:normalize_images",
         "normalize_stack": "vecwrap.rules.normalizing:normalize_stack",
         "normalize_twice": "vecwrap.rules.normalizing:normalize_twice",
+        "restarts_not_asked_for": "vecwrap.rules.running:restarts_not_asked_for",
         "reward_inside_normalize": "vecwrap.rules.normalizing:reward_inside_normalize",
         "stack_twice": "vecwrap.rules.stacking:stack_twice",
         "time_aware_in_frames": "vecwrap.rules.frames:time_aware_in_frames",

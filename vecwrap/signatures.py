@@ -158,7 +158,10 @@ class Signature:
         rest = tuple(args[len(by_position) :])
         if rest and not self.any_position:
             most = f"at most {len(by_position)}" if by_position else "none"
-            raise SpecError(f"{where}: expected {most} without a name, got {len(args)} arguments. {self._takes()}")
+            raise SpecError(
+                f"{where}: expected {most} without a name, got {len(args)} arguments. {self._takes()}"
+                f"{_as_one_list(by_position, args)}"
+            )
         names = [parameter.name for parameter in self.parameters]
         for name in given:
             if name not in names and not self.any_name:
@@ -182,6 +185,18 @@ class Signature:
         if not self.parameters:
             return "It takes no arguments."
         return f"It takes ({', '.join(map(str, self.parameters))})."
+
+
+def _as_one_list(parameters: Sequence[Parameter], args: Sequence[Any]) -> str:
+    """What to write where a list was meant as one argument."""
+    if not parameters:
+        return ""
+    name, annotation = parameters[0].name, parameters[0].annotation
+    try:
+        checked(list(args), annotation, name)
+    except SpecError:
+        return ""
+    return f" A list beneath a layer's name is its arguments; a list for one goes by name: {{{name}: [...]}}."
 
 
 def checked(value: Any, annotation: Any, where: str) -> Any:

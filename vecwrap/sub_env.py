@@ -317,6 +317,7 @@ class SubEnv:
 
     def failure(self, error: BaseException, during: str, action: Any = None) -> Failure:
         """Say that the sub-environment raised; until its next reset it has no running episode."""
+        autoreset = during == "step" and self._over  # rows at rest raise nothing
         if during in ("step", "reset"):
             self._over = True
         return Failure(
@@ -329,6 +330,7 @@ class SubEnv:
             kind=kind_of(error),
             message=text_of(error),
             traceback=traceback_of(error),
+            autoreset=autoreset,
             stepped=during == "step" and self._autoresetting,
             cause=error,
         )

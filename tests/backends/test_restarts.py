@@ -125,12 +125,17 @@ def test_health_tells_what_happened():
         health = env.health()
         assert health.restarts.tolist() == health.lost_episodes.tolist() == [0, 1, 0]
         assert health.workers == ()
-        assert "sub-environment 1: 1 restarts, 1 lost episodes; sub-environment 1 (seed 2) raised" in str(health)
+        assert "sub-environment 1: 1 restart, 1 lost episode; sub-environment 1 (seed 2) raised" in str(health)
         health.restarts[:] = 9
         assert env.health().restarts.tolist() == [0, 1, 0], "yours to keep"
 
 
 def test_health_shows_workers():
     health = DummyBackend([toy()]).health()
-    shown = type(health)(health.restarts, health.lost_episodes, ("",), (WorkerHealth(0, 77, (0,), 2),))
-    assert "worker 0 (pid 77, sub-environments 0-0): 2 restarts" in str(shown)
+    workers = WorkerHealth(0, 77, (0,), 2), WorkerHealth(1, 78, (1, 2), 1)
+    shown = type(health)(health.restarts, health.lost_episodes, ("",), workers)
+    assert str(shown).splitlines() == [
+        "0 restarts, 0 lost episodes",
+        "worker 0 (pid 77, sub-environment 0): 2 restarts",
+        "worker 1 (pid 78, sub-environments 1-2): 1 restart",
+    ]

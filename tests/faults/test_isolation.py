@@ -280,6 +280,35 @@ def test_an_exception_that_no_traceback_can_be_made_of_takes_its_own_row_alone(b
     assert words.format("make") in told(lambda: backend([Faulty, unmakeable]))
 
 
+class OneEpisode(Faulty):
+    """Cannot begin another one, once its first has ended after its second step."""
+
+    taken = 0
+
+    def reset(self, *, seed=None, options=None):
+        if seed is None:
+            raise ValueError("no second episode")
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        self.taken += 1
+        observation, reward, _, truncated, info = super().step(action)
+        return observation, reward, self.taken == 2, truncated, info
+
+
+@pytest.mark.usefixtures("quick_workers")
+@pytest.mark.parametrize("backend", ALL)
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+def test_a_reset_that_a_step_brings_is_told_as_a_reset(backend, mode):
+    with backend([Faulty, OneEpisode], autoreset=mode) as env:
+        env.reset(seed=1)
+        env.step([0, 0])
+        if mode == "next_step":
+            env.step([0, 0])
+        message = told(lambda: env.step([0, 0]))
+    assert "sub-environment 1 (seed 2) raised ValueError in reset after its episode 1 of 2 steps: no second" in message
+
+
 class Stubborn(Faulty):
     """Cannot be closed."""
 

@@ -24,6 +24,20 @@ def test_it_is_as_the_finding_says():
 
 
 @pytest.mark.parametrize(
+    ("settings", "places"),
+    [
+        ({"max_restarts": 3, "restart_window": 9.0}, ["backend.max_restarts", "backend.restart_window"]),
+        ({"restart_backoff": 1.0, "on_failure": "raise"}, ["backend.restart_backoff"]),
+        ({"max_restarts": 3, "restart_backoff": 1.0, "on_failure": "restart"}, []),
+        ({}, []),
+    ],
+)
+def test_a_policy_of_restarts_where_nothing_is_made_anew(settings, places):
+    findings = vecwrap.check("CartPole-v1", n=2, backend={"name": "dummy", **settings})
+    assert [(finding.id, finding.place) for finding in findings] == [("restarts_not_asked_for", p) for p in places]
+
+
+@pytest.mark.parametrize(
     ("line", "strict", "found"),
     [("CartPole-v1 n=2", True, True), ("CartPole-v1 n=2 seed=0", True, False), ("CartPole-v1 n=2", False, False)],
 )

@@ -52,16 +52,23 @@ class Health:
     workers: tuple[WorkerHealth, ...] = ()
 
     def __str__(self) -> str:
-        lines = [f"{self.restarts.sum()} restarts, {self.lost_episodes.sum()} lost episodes"]
+        lines = [_lost(self.restarts.sum(), self.lost_episodes.sum())]
         for worker in self.workers:
-            ids = f"{worker.env_ids[0]}-{worker.env_ids[-1]}"
-            lines.append(
-                f"worker {worker.number} (pid {worker.pid}, sub-environments {ids}): {worker.restarts} restarts"
-            )
+            first, last = worker.env_ids[0], worker.env_ids[-1]
+            held = f"sub-environments {first}-{last}" if last > first else f"sub-environment {first}"
+            lines.append(f"worker {worker.number} (pid {worker.pid}, {held}): {_number_of(worker.restarts, 'restart')}")
         for i in np.flatnonzero(self.restarts).tolist():
-            lost = self.lost_episodes[i]
-            lines.append(f"sub-environment {i}: {self.restarts[i]} restarts, {lost} lost episodes; {self.failures[i]}")
+            lost = _lost(self.restarts[i], self.lost_episodes[i])
+            lines.append(f"sub-environment {i}: {lost}; {self.failures[i]}")
         return "\n".join(lines)
+
+
+def _lost(restarts: int, episodes: int) -> str:
+    return f"{_number_of(restarts, 'restart')}, {_number_of(episodes, 'lost episode')}"
+
+
+def _number_of(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def check_policy(

@@ -1,4 +1,4 @@
-"""How many there are, from which seed, and what becomes of statistics in an evaluation."""
+"""How many there are, from which seed, what becomes of failures, and of statistics in an evaluation."""
 
 from __future__ import annotations
 
@@ -66,6 +66,27 @@ def eval_keeps_training(plan: Plan) -> Iterator[Fault]:
             f"the running statistics of {' and '.join(keep)} go on in the evaluation, and change with what it sees.",
             "Leave training out of the section eval.",
         )
+
+
+@rule("warning")
+def restarts_not_asked_for(plan: Plan) -> Iterator[Fault]:
+    """How often something is made anew, where nothing is.
+
+    Without ``on_failure: restart`` the first exception or death of a worker is raised, and ``max_restarts``,
+    ``restart_window`` and ``restart_backoff`` say nothing.
+
+    Wrong: ``CartPole-v1 backend.max_restarts=3``
+    Right: ``CartPole-v1 backend.on_failure=restart backend.max_restarts=3``
+    """
+    options = plan.written.backend.options
+    if options.get("on_failure", "raise") == "raise":
+        for name in ("max_restarts", "restart_window", "restart_backoff"):
+            if name in options:
+                yield Fault(
+                    f"backend.{name}",
+                    "it says how sub-environments are made anew, and the first failure is raised.",
+                    "Add on_failure=restart, or leave it out.",
+                )
 
 
 def _has_statistics(target: object) -> bool:

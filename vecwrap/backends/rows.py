@@ -1,0 +1,371 @@
+"""The books of every backend: which rows are out, which have come home, which need a reset, and which were lost.
+
+What a row brings whose sub-environment was lost is said in ``vecwrap.backends.recovery``; here is when it is asked.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import compress, groupby
+from typing import Any
+
+import numpy as np
+
+from vecwrap import batch as batches
+from vecwrap.backends.recovery import Recovery, Reset
+from vecwrap.batch import Batch
+from vecwrap.contract import Autoreset, BoolArray, Frames, IntArray, StepResult
+from vecwrap.errors import BackendError, ResetNeededError, SubEnvError
+from vecwrap.failure import Failure
+from vecwrap.interrupts import Interrupts
+from vecwrap.slots import Slots
+from vecwrap.sub_env import Takeover
+from vecwrap.vec_env import FiveTuple, VecEnv
+
+__all__ = ["RowBooks", "errors_of"]
+
+_NONE: frozenset[int] = frozenset()
+
+
+class RowBooks(VecEnv):
+    """The row protocol of a backend, without how rows are stepped and reset.
+
+    Args:
+        num_envs: n.
+        autoreset: when an ended episode is followed by the next.
+        copy: give fresh arrays with each result.
+        recovery: what becomes of rows that are lost; None where a loss is an error.
+    """
+
+    slots: Slots
+
+    def __init__(self, num_envs: int, autoreset: Autoreset, *, copy: bool, recovery: Recovery | None) -> None:
+        self.num_envs = num_envs
+        self.autoreset = autoreset
+        self._resets_are_asked_for = autoreset is Autoreset.DISABLED
+        self.copy = copy
+        self.all_ids: IntArray = np.arange(num_envs)
+        self.all_ids.flags.writeable = False
+        self._pending: str | None = None
+        self._asked_by: str | None = None  # the call that is pending as soon as its rows are out
+        self._through: tuple[StepResult, FiveTuple] | None = None  # what came through the layers, until handed out
+        self._interrupts = Interrupts()
+        self._resetting = _NONE  # the rows of the last call that asked for resets, in however many requests
+        self._all = frozenset(range(num_envs))
+        self._out = _NONE  # the rows that are out
+        self._ready: list[int] = []
+        self._failed: list[Failure] = []
+        self._ended = np.ones(num_envs, dtype=np.bool_)  # rows that must not be stepped before a reset
+        self._any_ended = True
+        self._never_reset = np.ones(num_envs, dtype=np.bool_)
+        self._progress = False  # whether the present wait has brought a row home
+        self._latest: Batch = None
+        self._frame_requests: weakref.WeakKeyDictionary[VecEnv, tuple[frozenset[int], frozenset[int]]]
+        self._frame_requests = weakref.WeakKeyDictionary()
+        self._frames_changed = False
+        self._frames_told = [Frames.NONE] * num_envs
+        self._recovery = recovery
+        self._due: dict[int, float] = {}  # sub-environments that are lost, and when they are to be made anew
+        self._gone: set[int] = set()  # those that could not be made anew
+
+    def rows(self, env_ids: IntArray) -> slice | IntArray:
+        """Give what indexes the state of these sub-environments fastest."""
+        return slice(None) if env_ids is self.all_ids else env_ids
+
+    # -- what a backend adds -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _send_rows(self, actions: Batch, env_ids: IntArray) -> None:
+        """Let these sub-environments step."""
+
+    @abstractmethod
+    def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        """Let these sub-environments reset."""
+
+    @abstractmethod
+    def _poll(self, deadline: float | None) -> None:
+        """Bring at least one row home, into ``slots`` and ``_arrived``; TimeoutError past the deadline."""
+
+    def _make_anew(self, takeovers: dict[int, Takeover]) -> None:
+        """Make sub-environments anew that were lost; failures go to ``_not_made``."""
+        raise NotImplementedError(f"{type(self).__name__} makes no sub-environment anew")
+
+    @abstractmethod
+    def _tell_frames(self, wanted: Sequence[Frames]) -> None:
+        """Say which frames of each sub-environment are wanted with the rows that are sent from now on."""
+
+    def _notice_losses(self) -> None:
+        """Lose what has died since it was last heard of, where that can be seen without asking it."""
+
+    def _take_back(self, env_ids: Iterable[int]) -> None:
+        """See to it that nothing comes of what these sub-environments were asked."""
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def _send(self, actions: Batch, env_ids: IntArray) -> None:
+        try:
+            if self._frames_changed:
+                self._tell_changed_frames()  # before they count as out: a worker found dead here died before the step
+            if self._recovery is not None and self._recovery.begins_with_step(env_ids):
+                self._notice_losses()  # likewise: this step has not led to them, and its resets are the schedule's next
+            self._mark_out(env_ids)
+            if self._recovery is None:
+                self._send_rows(actions, env_ids)
+                return
+            self._recovery.asked_to_step()
+            lost = self._lost_among(env_ids, self._recovery.lost[env_ids])
+            if not lost.any():
+                self._send_rows(actions, env_ids)
+                return
+            if not lost.all():
+                self._send_rows(batches.take(actions, ~lost), env_ids[~lost])
+            self._settle(env_ids[lost].tolist())
+        except BaseException as error:
+            self._not_sent(env_ids, error)
+            raise
+
+    def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        try:
+            self._tell_changed_frames()
+            if self._recovery is not None:
+                self._notice_losses()  # likewise: this reset has not led to them, and its seeds are used as they are
+            self._mark_out(env_ids)
+            if self._recovery is None:
+                self._reset_rows(env_ids, seeds, options)
+                return
+            self._recovery.asked_to_reset(env_ids, seeds, options)
+            for i in self._gone.intersection(env_ids.tolist()):
+                self._due[i] = 0.0  # whoever asks for a reset asks for another try
+            none = np.zeros(len(env_ids), dtype=np.bool_)  # a reset tells of the loss, wherever it happens
+            lost = self._lost_among(env_ids, none)
+            if not lost.all():
+                self._reset_rows(env_ids[~lost], list(compress(seeds, ~lost)), options)
+        except BaseException as error:
+            self._not_sent(env_ids, error)
+            raise
+
+    def _receive(self, count: int, timeout: float | None) -> StepResult:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._progress = False
+        while len(self._ready) + len(self._failed) < count:
+            self._interrupts.let_through()
+            self._poll(deadline)
+        env_ids, out = self.all_ids, _NONE
+        left: list[int] = []
+        if not len(self._ready) == self.num_envs == count:
+            taken = self._ready[: max(count - len(self._failed), 0)]
+            env_ids, left = np.array(sorted(taken), dtype=np.int64), self._ready[len(taken) :]
+            out = self._out.difference(taken, (failure.index for failure in self._failed))
+        step = self.slots.collect(env_ids, copy=self.copy)
+        if self._recovery is not None:
+            self._recovery.delivered(step, self.slots)
+        self._note_ends(step)
+        if self._failed:
+            step.failures = self._note_failures()
+        self._latest = step.observations
+        self._interrupts.hold()
+        # Last, and all three at once: who is interrupted before waits again, for the same rows.
+        self._out, self._ready, self._failed = out, left, []
+        return step
+
+    def _note_failures(self) -> tuple[SubEnvError, ...]:
+        for failure in self._failed:
+            self._ended[failure.index] = self._any_ended = True
+        return errors_of(self._failed)
+
+    def _arrived(self, rows: list[int], failures: list[Failure]) -> None:
+        """Book rows that came home and rows that failed.
+
+        Each is taken out of its list by the statement that books it: what an interrupt leaves there is not booked yet.
+        """
+        self._progress = True
+        if self._recovery is not None:
+            self._recovery.tell(rows, self.slots)
+        self._ready, rows[:] = self._ready + rows, ()
+        while failures:
+            refused = self._lose_one(failures[0])
+            if refused is None:
+                del failures[0]
+            else:
+                self._failed, failures[:] = [*self._failed, refused], failures[1:]
+
+    def _note_ends(self, step: StepResult) -> None:
+        if self._any_ended:
+            opened = step.env_ids[step.first]
+            self._ended[opened] = self._never_reset[opened] = False
+            self._any_ended = bool(self._ended.any())
+        if self._resets_are_asked_for:
+            ended = step.env_ids[step.dones]
+            if len(ended):
+                self._ended[ended] = self._any_ended = True
+
+    @property
+    def _num_out(self) -> int:
+        return len(self._out)
+
+    def _mark_out(self, env_ids: IntArray) -> None:
+        self._pending = self._asked_by  # with the rows: an interrupt leaves a call that can be waited for
+        self._out = self._all if env_ids is self.all_ids else self._out.union(env_ids.tolist())
+
+    def _not_sent(self, env_ids: IntArray, error: BaseException) -> None:
+        """Book rows that did not go out, because of an error."""
+        self._mark_home(env_ids)
+
+    def _mark_home(self, env_ids: IntArray) -> None:
+        self._out = _NONE if env_ids is self.all_ids else self._out.difference(env_ids.tolist())
+
+    def _request_frames(self, layer: VecEnv, env_ids: IntArray, opening: IntArray) -> None:
+        self._frame_requests[layer] = (frozenset(env_ids.tolist()), frozenset(opening.tolist()))
+        self._frames_changed = True
+
+    def _tell_changed_frames(self) -> None:
+        """Merge what the layers ask for and tell it, where it changed; with the rows that follow, not on its own."""
+        if not self._frames_changed:
+            return
+        requests = list(self._frame_requests.values())
+        wanted = [Frames.NONE] * self.num_envs
+        for i in frozenset[int]().union(*(opening for _, opening in requests)):
+            wanted[i] = Frames.OPENING
+        for i in frozenset[int]().union(*(always for always, _ in requests)):
+            wanted[i] = Frames.ALL
+        if wanted != self._frames_told:
+            self._tell_frames(wanted)
+            self._frames_told = wanted
+        self._frames_changed = False  # last: who is interrupted tells it the next time
+
+    def _never_home(self) -> BackendError:
+        """Say that rows are out which nobody steps: an error is better than to wait for ever."""
+        out = sorted(self._out.difference(self._ready))
+        return BackendError(
+            f"sub-environments {out} are out, and nobody steps them: an interrupt has come at a bad place; close() "
+            "still works, build the environment again to go on",
+            env_ids=tuple(out),
+        )
+
+    # -- rows that are lost --------------------------------------------------------------------------------------------
+
+    def _lose_one(self, failure: Failure) -> Failure | None:
+        """Let a sub-environment that raised be made anew; gives the failure where that may not be."""
+        recovery = self._recovery
+        if recovery is None:
+            return failure
+        if failure.stepped:
+            recovery.keep_step(failure.index, self.slots)
+        if self._lose([failure.index], str(failure.error()).partition("\n")[0], made=failure.during != "make"):
+            return None
+        recovery.give_up(failure.index)
+        return self._refused(failure)
+
+    def _refused(self, failure: Failure) -> Failure:
+        """Say why a sub-environment was not made anew."""
+        if self._recovery is None:
+            return failure
+        limit = self._recovery.restarts.limit_in_words()
+        return replace(failure, note=f"\nIt is not made anew, for {limit} are used up.")
+
+    def _lose(self, env_ids: Sequence[int], reason: str, *, made: bool = True) -> bool:
+        """Whether sub-environments that were lost are made anew; then what becomes of their rows is settled here.
+
+        Args:
+            env_ids: which.
+            reason: what happened.
+            made: whether they were there already, so that a reset that was out has been tried.
+        """
+        recovery = self._recovery
+        if recovery is None:
+            return False
+        for i in env_ids:
+            if i in self._ready:
+                recovery.keep_row(i, self.slots)
+            elif made and i in self._out:
+                recovery.reset_failed(i)
+        pause = recovery.lose(env_ids, reason)
+        if pause is None:
+            return False
+        due = recovery.restarts.clock() + pause
+        self._due.update(dict.fromkeys(env_ids, due))
+        out = [i for i in env_ids if i in self._out]
+        for i in out:
+            if made:
+                recovery.lost_while_out(i)
+        self._settle(out)
+        return True
+
+    def _lost_among(self, env_ids: IntArray, lost: BoolArray) -> BoolArray:
+        """Say which of these rows, which go out now, nobody could be asked for: those, and what is to be made anew."""
+        self.slots.lost[env_ids] = False
+        return lost | np.isin(env_ids, list(self._due)) if self._due else lost
+
+    def _settle(self, env_ids: Sequence[int]) -> None:
+        """Bring rows that are out home, or let the new sub-environments do it, those that are there, in one go."""
+        assert self._recovery is not None
+        resets: list[tuple[int, Reset]] = []
+        for i in env_ids:
+            if i in self._ready:
+                continue
+            reset = self._recovery.settle(i, self.slots)
+            if reset is None:
+                self._progress = True
+                self._ready.append(i)
+            elif i not in self._due:
+                resets.append((i, reset))
+        for _, group in groupby(resets, key=lambda one: id(one[1].options)):
+            rows = list(group)
+            ids, seeds = np.array([i for i, _ in rows]), [reset.seed for _, reset in rows]
+            self._reset_rows(ids, seeds, rows[0][1].options)
+
+    def _make_due_anew(self) -> float | None:
+        """Make anew what is due; gives when the next one is."""
+        if not self._due:
+            return None
+        assert self._recovery is not None
+        now = self._recovery.restarts.clock()
+        due = {i: when for i, when in sorted(self._due.items()) if when <= now}
+        try:
+            for i in due:
+                del self._due[i]
+                self._gone.discard(i)
+            if due:
+                self._make_anew({i: self._recovery.takeover(i, self._frames_told[i]) for i in due})
+            self._settle([i for i in due if i in self._out and i not in self._due and i not in self._gone])
+        except BaseException:  # nobody knows how far it got; it is done again
+            self._take_back(due)
+            self._due = {**due, **self._due}
+            raise
+        return min(self._due.values(), default=None)
+
+    def _not_made(self, failure: Failure) -> None:
+        """Book a sub-environment that could not be made anew: it is tried again, as far as the policy goes."""
+        i = failure.index
+        refused = self._lose_one(failure)
+        if refused is None:
+            return
+        self._gone.add(i)
+        self._ended[i] = self._any_ended = True
+        if i in self._out and i not in self._ready:
+            self._failed.append(refused)
+
+    def _wait_until_made(self, env_ids: Sequence[int]) -> None:
+        """Sleep until these sub-environments are there again.
+
+        Raises:
+            ResetNeededError: one is not made anew any more.
+        """
+        while pending := [self._due[i] for i in env_ids if i in self._due]:
+            assert self._recovery is not None
+            time.sleep(max(0.0, min(pending) - self._recovery.restarts.clock()))
+            self._make_due_anew()
+        if gone := sorted(self._gone.intersection(env_ids)):
+            raise ResetNeededError(
+                f"sub-environments {gone} were lost and could not be made anew; a reset tries it again, or leave them "
+                "out with indices"
+            )
+
+
+def errors_of(failures: Sequence[Failure]) -> tuple[SubEnvError, ...]:
+    """In ascending order of sub-environments: who answered first is no part of the result."""
+    return tuple(failure.error() for failure in sorted(failures, key=lambda failure: failure.index))
