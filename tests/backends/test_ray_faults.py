@@ -4,6 +4,8 @@ Where the fault suite says what a worker's words are, there is a case of its own
 """
 
 import os
+import signal
+import threading
 import time
 from functools import partial
 from itertools import cycle
@@ -24,8 +26,10 @@ from tests.faults.test_soak import Twin
 from tests.faults.trial import Trial
 from tests.waiting import gone
 from vecwrap.backends.actor_link import fetch
+from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.ray import RayBackend
 from vecwrap.errors import BackendError, SubEnvError
+from vecwrap.testing import assert_same
 
 pytest.importorskip("ray")
 MODES = ["same_step", "next_step", "disabled", "episodic"]
@@ -70,6 +74,32 @@ def test_what_cannot_be_sent_of_one_row_costs_no_other_its_last_step(tmp_path):
 
 def test_a_death_loses_the_rows_of_its_actor(tmp_path):
     die_at(["half a row", "reset"], "same_step", tmp_path, workers=2)
+
+
+@pytest.mark.parametrize("schedule", [None, [3, 4, 5, 6]])
+def test_a_reset_after_a_death_between_calls_is_what_it_would_have_been(schedule):
+    restarts.test_a_reset_after_a_death_between_calls_is_what_it_would_have_been(patient, schedule)
+
+
+def test_a_step_that_begins_an_episode_after_a_death_leaves_none_of_the_schedule_out():
+    restarts.test_a_step_that_begins_an_episode_after_a_death_leaves_none_of_the_schedule_out(patient)
+
+
+def test_ctrl_c_while_an_actor_is_asked_whether_it_lives_leaves_all_as_it_was():
+    with (
+        small([restarts.toy()] * 2, workers=2, on_failure="restart") as env,
+        DummyBackend([restarts.toy()] * 2) as reference,
+    ):
+        env.reset(seed=1)
+        (pid,) = [worker.pid for worker in env.health().workers if 1 in worker.env_ids]
+        os.kill(pid, signal.SIGSTOP)
+        threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            env.reset(seed=7)
+        os.kill(pid, signal.SIGCONT)
+        assert_same(reference.reset(seed=7), env.reset(seed=7))
+        assert_same(reference.step([0, 1]), env.step([0, 1]))
+        assert env.health().restarts.tolist() == [0, 0]
 
 
 @soak

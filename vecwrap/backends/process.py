@@ -286,7 +286,7 @@ class ProcessBackend(WorkerBackend[Link]):
         self.slots.load_shared(self.slots.put_into_cells(rows))
         self._arrived(rows, failures)
 
-    def _notice_losses(self) -> None:
+    def _notice_losses(self, env_ids: IntArray) -> None:
         with self._lock:
             self._look(0.0)
 

@@ -35,7 +35,7 @@ from vecwrap.backends.restarts import WorkerHealth
 from vecwrap.backends.room import Request, outline, refuse_small_store, share_out_over
 from vecwrap.backends.workers import LOOK, Expected, WorkerBackend, check_limits
 from vecwrap.batch import tree_map
-from vecwrap.contract import Autoreset, Frames
+from vecwrap.contract import Autoreset, Frames, IntArray
 from vecwrap.errors import BackendError, PlanError, VecwrapError
 from vecwrap.failure import Failure
 from vecwrap.slots import Slots
@@ -44,8 +44,11 @@ from vecwrap.sub_env import Takeover
 __all__ = ["RayBackend"]
 
 _PATIENCE = 10.0  # seconds for an actor to find its place before a warning says what it waits for
+_TIME_FOR_A_WORD = 30.0  # seconds for an actor that owes nothing, or that Ray is starting anew, to say so
 _TIME_TO_END = 2.0  # seconds for an actor to end when Ray tells it to
 _NAP = 0.05  # seconds before an actor that Ray is starting anew is asked again
+_NO_MESSAGES = encode_for_worker(())
+_STARTED_BY_RAY = "was started anew by Ray"
 _MISSING_PACKAGE = ("ModuleNotFoundError", "DependencyNotInstalled")
 _log = logging.getLogger("vecwrap")
 
@@ -263,6 +266,21 @@ class RayBackend(WorkerBackend[ActorLink]):
         if len(self._ready) + len(self._failed) == arrived:
             self._pump(deadline)
 
+    def _notice_losses(self, env_ids: IntArray) -> None:
+        """Ask the actors of these rows that owe nothing for a word: of an end Ray tells only who asks."""
+        idle = [actor for actor, _ in self._by_worker(env_ids) if actor.is_up() and not actor.owes()]
+        if not idle:
+            return
+        asked = {actor.handle.answer.remote(actor.life, _NO_MESSAGES): actor for actor in idle}
+        self._interrupts.let_through()
+        arrived, _ = self._ray.wait(list(asked), num_returns=len(asked), timeout=_TIME_FOR_A_WORD)
+        self._interrupts.hold()
+        for reference, word in zip(arrived, fetch(self._ray, arrived), strict=True):
+            if isinstance(word, self._ray.exceptions.RayError):
+                self._lose_worker(asked[reference], word)
+            elif word is None:
+                self._lose_worker(asked[reference], told=_STARTED_BY_RAY)
+
     # -- talking to the actors -----------------------------------------------------------------------------------------
 
     def _pickled(self, actor: ActorLink, message: tuple[Any, ...]) -> bytes:
@@ -340,7 +358,7 @@ class RayBackend(WorkerBackend[ActorLink]):
             self._initiate(actor)
             return
         if reply is None:  # Ray has started it anew, and nobody has told the new one anything
-            self._lose_worker(actor, told="was started anew by Ray")
+            self._lose_worker(actor, told=_STARTED_BY_RAY)
             return
         if call.kind == "start":
             reply = self._note_place(actor, *reply)

@@ -98,8 +98,8 @@ class RowBooks(VecEnv):
     def _tell_frames(self, wanted: Sequence[Frames]) -> None:
         """Say which frames of each sub-environment are wanted with the rows that are sent from now on."""
 
-    def _notice_losses(self) -> None:
-        """Lose what has died since it was last heard of, where that can be seen without asking it."""
+    def _notice_losses(self, env_ids: IntArray) -> None:
+        """Lose what has died since it was last heard of, of these at least."""
 
     def _take_back(self, env_ids: Iterable[int]) -> None:
         """See to it that nothing comes of what these sub-environments were asked."""
@@ -107,11 +107,11 @@ class RowBooks(VecEnv):
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def _send(self, actions: Batch, env_ids: IntArray) -> None:
+        if self._recovery is not None and self._recovery.begins_with_step(env_ids):
+            self._notice_losses(env_ids)  # this step has not led to them, and its resets are the schedule's next
         try:
             if self._frames_changed:
                 self._tell_changed_frames()  # before they count as out: a worker found dead here died before the step
-            if self._recovery is not None and self._recovery.begins_with_step(env_ids):
-                self._notice_losses()  # likewise: this step has not led to them, and its resets are the schedule's next
             self._mark_out(env_ids)
             if self._recovery is None:
                 self._send_rows(actions, env_ids)
@@ -129,10 +129,10 @@ class RowBooks(VecEnv):
             raise
 
     def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        if self._recovery is not None:
+            self._notice_losses(env_ids)  # this reset has not led to them, and its seeds are used as they are
         try:
             self._tell_changed_frames()
-            if self._recovery is not None:
-                self._notice_losses()  # likewise: this reset has not led to them, and its seeds are used as they are
             self._mark_out(env_ids)
             if self._recovery is None:
                 self._reset_rows(env_ids, seeds, options)
