@@ -31,6 +31,33 @@ def test_the_quota_of_a_first_generation_control_group(tmp_path, quota, cores):
     assert usable_cores(tmp_path) == cores
 
 
+@pytest.mark.parametrize(
+    ("membership", "quotas", "cores"),
+    [
+        ("0::/jobs/one", {"jobs/one/cpu.max": "300000 100000"}, 3),
+        ("0::/jobs/one", {"jobs/cpu.max": "200000 100000", "jobs/one/cpu.max": "max 100000"}, 2),  # one around it
+        ("0::/jobs/one", {"jobs/other/cpu.max": "200000 100000"}, 8),
+        ("0::/not/seen/here", {"cpu.max": "400000 100000"}, 4),
+        ("4:memory:/\n2:cpu,cpuacct:/jobs", {"cpu/jobs/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_quota_us": "-1"}, 1),
+        ("3:cpuset:/jobs\n0::/", {"cpu/jobs/cpu.cfs_quota_us": "200000"}, 8),
+    ],
+)
+def test_the_quotas_of_the_group_that_it_is_in_and_of_those_around_it(tmp_path, membership, quotas, cores):
+    for name, text in quotas.items():
+        file = tmp_path / "groups" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        if file.name == "cpu.cfs_quota_us":
+            file.with_name("cpu.cfs_period_us").write_text("100000")
+    (tmp_path / "membership").write_text(membership)
+    assert usable_cores(tmp_path / "groups", tmp_path / "membership") == cores
+
+
+def test_what_python_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "process_cpu_count", lambda: 3, raising=False)
+    assert usable_cores(tmp_path) == 3
+
+
 def test_slurm(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "5")
     assert usable_cores(tmp_path) == 5

@@ -3,43 +3,69 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 __all__ = ["usable_cores"]
 
 _CGROUP = Path("/sys/fs/cgroup")
+_MEMBERSHIP = Path("/proc/self/cgroup")
 
 
-def usable_cores(cgroup: Path = _CGROUP) -> int:
+def usable_cores(cgroup: Path = _CGROUP, membership: Path = _MEMBERSHIP) -> int:
     """Give the number of cores that workers can really share, at least 1.
 
-    The least of the processor affinity, the cgroup quota (v2 ``cpu.max`` or v1 ``cpu.cfs_quota_us``) and
-    ``SLURM_CPUS_PER_TASK``.
+    The least of the processor affinity, the quotas of this process's control group and of those around it (v2
+    ``cpu.max`` or v1 ``cpu.cfs_quota_us``), ``SLURM_CPUS_PER_TASK``, and from Python 3.13 on ``PYTHON_CPU_COUNT``.
 
     Args:
-        cgroup: where the control group's files are.
+        cgroup: where the control groups' files are.
+        membership: the file that says which group this process is in.
     """
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    limits = [float(affinity)]
-    if (quota := _quota(cgroup)) is not None:
-        limits.append(quota)
+    limits = [float(affinity), *_quotas(cgroup, membership)]
     slurm = os.environ.get("SLURM_CPUS_PER_TASK", "")
     if slurm.isdigit():
         limits.append(float(slurm))
+    if hasattr(os, "process_cpu_count"):
+        limits.append(float(os.process_cpu_count() or affinity))
     return max(1, int(min(limits)))
 
 
-def _quota(cgroup: Path) -> float | None:
+def _quotas(cgroup: Path, membership: Path) -> Iterator[float]:
+    """The quotas, in cores, of the groups from a process's own to the outermost that is seen here."""
     try:
-        words = (cgroup / "cpu.max").read_text().split()
+        lines = membership.read_text().splitlines()
     except OSError:
-        try:
-            cpu = cgroup / "cpu"
-            words = [(cpu / name).read_text().strip() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
-        except OSError:
-            return None
+        lines = []
+    for line in ["0::/", "0:cpu:/", *lines]:  # the outermost ones always: in a container the own may not be seen
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        own = Path(path.lstrip("/"))
+        for group in (own, *own.parents):
+            quota = _quota_of_v1(cgroup / "cpu" / group) if controllers else _quota_of_v2(cgroup / group)
+            if quota is not None:
+                yield quota
+
+
+def _quota_of_v2(group: Path) -> float | None:
     try:
-        quota, period = float(words[0]), float(words[1])
-    except (ValueError, IndexError):  # "max": no limit
+        return _cores(*(group / "cpu.max").read_text().split())
+    except OSError:
+        return None
+
+
+def _quota_of_v1(group: Path) -> float | None:
+    try:
+        return _cores(*((group / name).read_text() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")))
+    except OSError:
+        return None
+
+
+def _cores(*words: str) -> float | None:
+    try:
+        quota, period = map(float, words)
+    except ValueError:  # "max": no limit
         return None
     return quota / period if quota > 0 and period > 0 else None
