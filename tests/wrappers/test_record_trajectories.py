@@ -222,6 +222,29 @@ def test_a_seed_that_a_schedule_replaced_by_none_is_not_the_episodes(tmp_path):
     assert [[header["seed"] for header, _ in files_of(tmp_path, i)] for i in range(2)] == [[4], [None]]
 
 
+class TellsASeed(ToyEnv):
+    """A toy that has a use of its own for the word that a schedule tells its seeds by."""
+
+    said: object = 99
+
+    def info(self, over=False):
+        return {**super().info(over), "episode_seed": self.said}
+
+
+@pytest.mark.parametrize("said", [99, None, "of a level"])
+def test_what_an_environment_calls_episode_seed_is_not_the_seed_of_its_reset(said, tmp_path):
+    def toy():
+        env = TellsASeed(lengths=(1,))
+        env.said = said
+        return env
+
+    with RecordTrajectories(DummyBackend([toy] * 2), tmp_path) as env:
+        env.reset(seed=20)
+        env.step([0, 0])
+        env.step([0, 0])
+    assert [[header["seed"] for header, _ in files_of(tmp_path, i)] for i in range(2)] == [[20, None], [21, None]]
+
+
 class FailsWithSeed8(ToyEnv):
     """A toy whose reset raises with one seed."""
 

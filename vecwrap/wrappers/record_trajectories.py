@@ -237,7 +237,9 @@ class RecordTrajectories(VecEnvWrapper):
         self._trajectories.begin(places, flat("observations", take(step.observations, which)))
         self._open[places] = True
         self._first_steps[places] = self._parts[places] = 0
-        told, scheduled = step.infos.get("_episode_seed"), step.infos.get("episode_seed")
+        told = scheduled = None
+        if self._root._on_schedule:  # else it is the environment's own word, for whatever it means by it
+            told, scheduled = step.infos.get("_episode_seed"), step.infos.get("episode_seed")
         for k, place in zip(np.flatnonzero(which).tolist(), places.tolist(), strict=True):
             i = int(step.env_ids[k])
             seed, self._given[i] = self._given[i], None
