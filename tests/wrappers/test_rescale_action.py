@@ -100,6 +100,11 @@ def test_the_wrapped_space_stays_as_it_was():
             "rescale_action: low: expected one number, or one for each element of shape (3,), got 2",
         ),
         (BOX, {"high": float("inf")}, "rescale_action: high: expected finite numbers, got inf"),
+        (
+            spaces.Box(-1, 1, (2,), np.float16),
+            {"low": -1e6},
+            "rescale_action: low: expected numbers that float16 can hold, got -1000000.0",
+        ),
     ],
 )
 def test_what_cannot_be_rescaled_is_refused(space, arguments, message):

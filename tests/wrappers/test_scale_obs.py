@@ -105,6 +105,7 @@ def test_members_of_a_dict():
             "scale_obs: observations['more']: expected a Box with bounds, got Discrete(5); name those that it is ",
         ),
         (IMAGE, {"low": 2.0}, "scale_obs: expected low < high, got low=2.0 and high=1.0"),
+        (IMAGE, {"high": 1e39}, "scale_obs: high: expected numbers that float32 can hold, got 1e+39"),
         (
             BOX,
             {"high": (1.0, 2.0)},

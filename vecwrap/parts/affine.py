@@ -26,7 +26,7 @@ def box_between(layer: str, low: Bound, high: Bound, shape: tuple[int, ...], dty
         dtype: of the Box.
 
     Raises:
-        PlanError: bounds that are not finite, of another shape, or not in order.
+        PlanError: bounds that are not finite, too large for the dtype, of another shape, or not in order.
     """
     bounds = []
     for name, bound in (("low", low), ("high", high)):
@@ -37,7 +37,10 @@ def box_between(layer: str, low: Bound, high: Bound, shape: tuple[int, ...], dty
             )
         if not np.isfinite(array).all():
             raise PlanError(f"{layer}: {name}: expected finite numbers, got {bound}")
-        bounds.append(np.broadcast_to(array, shape).astype(dtype))
+        with np.errstate(over="ignore"):
+            bounds.append(np.broadcast_to(array, shape).astype(dtype))
+        if not np.isfinite(bounds[-1]).all():
+            raise PlanError(f"{layer}: {name}: expected numbers that {np.dtype(dtype)} can hold, got {bound}")
     if not (bounds[0] < bounds[1]).all():
         raise PlanError(f"{layer}: expected low < high, got low={low} and high={high}")
     return spaces.Box(bounds[0], bounds[1], dtype=dtype)
