@@ -59,6 +59,15 @@ def test_multidiscrete_of_floats_becomes_a_box():
         assert_same(env.reset()[0][0], np.array([1, 2], np.float32))
 
 
+@pytest.mark.parametrize("space", [BOX, spaces.MultiDiscrete([300, 280])], ids=str)
+@pytest.mark.parametrize("dtype", ["<i4", ">i4", ">f8"])
+def test_the_space_has_the_byte_order_of_the_arrays(space, dtype):
+    with Dtype(DummyBackend(factories(space)), dtype) as env:
+        observations, _ = env.reset()
+        assert observations.dtype == env.single_observation_space.dtype == env.observation_space.dtype == dtype
+        assert observations in env.observation_space
+
+
 def test_members_of_a_dict():
     inner = DummyBackend(factories(TREE))
     before = deepcopy(inner.single_observation_space)

@@ -87,8 +87,8 @@ def _cast(space: spaces.Space[Any], dtype: np.dtype[Any], key: Key) -> spaces.Sp
             f"{space}; take a larger dtype, or put scale_obs inside of this layer"
         )
     if isinstance(space, spaces.MultiDiscrete) and dtype.kind in "iu":
-        return spaces.MultiDiscrete(space.nvec, dtype=dtype.type, start=space.start)
-    return spaces.Box(low.astype(dtype), high.astype(dtype), dtype=dtype.type)
+        return spaces.MultiDiscrete(space.nvec, dtype=dtype, start=space.start)
+    return spaces.Box(low.astype(dtype), high.astype(dtype), dtype=dtype)
 
 
 def _bounds(space: Any) -> tuple[Any, Any]:
