@@ -159,6 +159,31 @@ def test_members_are_named(where):
         assert str(error.value).startswith(f"check_nan: nan in {where} of sub-environment 1, in step 1")
 
 
+class Ragged(spaces.Space):
+    """Values are arrays of arrays, which have no array form of numbers."""
+
+    def contains(self, x):
+        return isinstance(x, np.ndarray)
+
+
+def test_arrays_of_objects_are_looked_into():
+    class RaggedRows(Told):
+        def observe(self):
+            number = np.nan if (self.episode, self.time) in self.spoils else 0.5
+            rows = np.empty(2, dtype=object)
+            rows[0], rows[1] = np.zeros(3), [1.0, {"x": number}]
+            return rows
+
+    def make():
+        return RaggedRows([((1, 2), ("", np.nan))], space=Ragged())
+
+    with CheckNan(DummyBackend([make])) as env:
+        env.reset()
+        env.step(actions(0)[:1])
+        with pytest.raises(NotFiniteError, match="nan in observations of sub-environment 0, in step 2"):
+            env.step(actions(0)[:1])
+
+
 def test_infinities_may_be_let_through():
     with CheckNan(DummyBackend(some(((1, 1), ("reward", np.inf)), ((1, 2), ("reward", np.nan)))), inf=False) as env:
         env.reset()

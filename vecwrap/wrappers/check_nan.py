@@ -177,6 +177,8 @@ def _within(value: Any, inf: bool) -> bool:
         return any(_within(item, inf) for item in value.values())
     if isinstance(value, (tuple, list)):
         return any(_within(item, inf) for item in value)
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return any(_within(item, inf) for item in value.flat)
     if isinstance(value, (float, np.ndarray, np.floating)):
         return _not_finite(np.asarray(value).reshape(1, -1), inf) is not None
     return False
