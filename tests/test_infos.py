@@ -158,6 +158,11 @@ def test_columns_of_some_rows_are_spread_over_all():
     assert infos["_n"].tolist() == [False, False, True, False]
 
 
+def test_a_layers_column_of_texts_has_none_where_a_row_is_absent():
+    infos = scatter_columns({"level": np.array(["cave"])}, np.array([1]), 3)
+    assert infos["level"].tolist() == ["", "cave", ""]
+
+
 def test_an_environments_own_key_in_a_masks_place_is_no_mask():
     for own in (np.arange(3), 0, {"y": 1}, np.zeros((2, 2), bool)):
         assert row_of(columns([{"x": 5, "_x": own}]), 0)["x"] == 5

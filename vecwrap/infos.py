@@ -147,7 +147,7 @@ def _value(column: Any, i: int) -> Any:
 
 
 def scatter_columns(infos: dict[str, Any], env_ids: np.ndarray[Any, Any], num_envs: int) -> dict[str, Any]:
-    """Spread columns of m rows over ``num_envs`` rows: absent numbers are 0, absent objects None, masks False."""
+    """Spread columns of m rows over ``num_envs`` rows: absent numbers are 0, texts "", objects None, masks False."""
 
     def spread(value: Any) -> Any:
         if isinstance(value, dict):
@@ -156,8 +156,9 @@ def scatter_columns(infos: dict[str, Any], env_ids: np.ndarray[Any, Any], num_en
             return tuple(map(spread, value))
         if not isinstance(value, np.ndarray):
             return value
-        fill = None if value.dtype == object else 0
-        out = np.full((num_envs, *value.shape[1:]), fill, dtype=value.dtype)
+        out = np.zeros((num_envs, *value.shape[1:]), dtype=value.dtype)
+        if value.dtype == object:
+            out[:] = None
         out[env_ids] = value
         return out
 
