@@ -14,7 +14,7 @@ import pytest
 from vecwrap.errors import SpecError
 from vecwrap.layer_spec import LayerSpec
 from vecwrap.signatures import REQUIRED, Signature, checked, in_words, summary
-from vecwrap.values import plain
+from vecwrap.values import plain, shown
 
 if TYPE_CHECKING:
     from nowhere import Unknown
@@ -101,6 +101,27 @@ def test_a_list_that_was_meant_as_one_argument_is_told_how_it_is_written() -> No
         with pytest.raises(SpecError) as error:
             bind(target, *args)
         assert "list" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation", "remedy"),
+    [
+        (
+            "camera",
+            tuple[str, ...] | None,
+            'A list goes by the argument\'s name, ["camera"] here, in YAML or in Python',
+        ),
+        (3, list[int], "A list goes by the argument's name, [3] here, in YAML or in Python; a line holds none."),
+        (3, tuple[int, int], ""),  # one would not do
+        ("camera", tuple[int, ...], ""),
+    ],
+)
+def test_one_value_in_the_place_of_several_is_told_how_it_is_written(value: Any, annotation: Any, remedy: str) -> None:
+    with pytest.raises(SpecError) as error:
+        checked(value, annotation, "keys")
+    told = str(error.value).partition(f"got {shown(value)}.")[2].strip()
+    assert told.startswith(remedy)
+    assert bool(told) == bool(remedy)
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ def checked(value: Any, annotation: Any, where: str) -> Any:
             return value
     if isinstance(value, PathLike) and str in members:
         return as_data(value)
-    raise SpecError(f"{where}: expected {in_words(annotation)}, got {shown(value)}.")
+    raise SpecError(f"{where}: expected {in_words(annotation)}, got {shown(value)}.{_as_list(value, members)}")
 
 
 def in_words(annotation: Any) -> str:
@@ -306,6 +306,14 @@ def _is_number_for(value: Any, members: Sequence[Any]) -> bool:
     wanted = tuple(member for member in members if isinstance(member, type) and issubclass(member, np.number))
     kinds = {int: (np.integer, np.floating), float: (np.floating,)}.get(type(value), ())
     return any(issubclass(member, kinds) or member is np.number for member in wanted) if kinds else False
+
+
+def _as_list(value: Any, members: Sequence[Any]) -> str:
+    """How to write one value where any number of such is expected, or ``""``; a pipeline in a line has no lists."""
+    lists = ((type(value), ...), (type(value),))  # the arguments of a tuple's type and of a list's
+    if any(get_origin(member) in (tuple, list) and get_args(member) in lists for member in members):
+        return f" A list goes by the argument's name, [{shown(value)}] here, in YAML or in Python; a line holds none."
+    return ""
 
 
 def _decode(wanted: type, value: Any) -> Any:
