@@ -196,6 +196,15 @@ def test_registering_again_replaces_it():
     env.close()
 
 
+def test_what_is_refused_leaves_what_was_registered_before(tmp_path):
+    vecwrap.register(ID, LINE)
+    for pipeline, settings in ((tmp_path / "none.yaml", {}), ("CartPole-v1 | ", {}), (LINE, {"n": 3})):
+        with pytest.raises(SpecError):
+            vecwrap.register(ID, pipeline, **settings)
+    with make_vec() as env:
+        assert env.find(FrameStack).k == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "settings", "words"),
     [

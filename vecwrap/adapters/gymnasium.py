@@ -49,16 +49,15 @@ def register(id: str, pipeline: str | Path | Mapping[str, Any] | PipelineSpec, *
     >>> env.close()
     """
     known = gymnasium.registry.get(id)
-    if known is not None:
-        if known.vector_entry_point != _ENTRY_POINT:
-            raise SpecError(f'register: id: "{id}" is another environment\'s; expected a new one, such as "My{id}".')
-        del gymnasium.registry[id]
+    if known is not None and known.vector_entry_point != _ENTRY_POINT:
+        raise SpecError(f'register: id: "{id}" is another environment\'s; expected a new one, such as "My{id}".')
     _refuse_a_number("register", settings)
     if "wrappers" in settings:
         raise SpecError("register: wrappers: gymnasium.make_vec takes them for its own; write them in the pipeline.")
     read(pipeline)
     if isinstance(pipeline, Path) or (isinstance(pipeline, str) and is_file(Path(pipeline))):
         pipeline = str(Path(pipeline).absolute())
+    gymnasium.registry.pop(id, None)  # not sooner: where the new one is refused, the old one stays
     gymnasium.register(id, vector_entry_point=_ENTRY_POINT, kwargs={"pipeline": pipeline, **settings})
 
 
