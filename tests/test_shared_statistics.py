@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vecwrap
-from vecwrap.errors import ArgumentError, CheckpointError
+from vecwrap.errors import ArgumentError, CheckpointError, PlanError
 
 LAYERS = ["monitor", "normalize_obs", "normalize_reward"]
 
@@ -156,6 +156,18 @@ def test_a_load_into_a_copy_of_both_halves_leaves_training_alone():
     assert numbers(evaluation) == at != later == numbers(training)
     training.close()
     evaluation.close()
+
+
+def test_a_load_that_a_layer_refuses_leaves_shared_what_was(training, tmp_path):
+    (tmp_path / "taken").write_text("a file, where the monitor's folder would be")
+    layers = [{"monitor": {"dir": str(tmp_path / "taken")}}, *LAYERS[1:]]
+    with vecwrap.build("Pendulum-v1", n=2, wrappers=layers, backend="dummy", stats=training) as evaluation:
+        before = numbers(training)
+        with pytest.raises(PlanError, match="monitor: dir"):
+            evaluation.load_state_dict(evaluation.state_dict())
+        assert numbers(evaluation) == before == numbers(training)
+        run(training, 20)
+        assert numbers(evaluation) == numbers(training) != before
 
 
 def test_what_has_no_statistics_to_share_is_refused_with_what_has(training):

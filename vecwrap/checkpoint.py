@@ -116,7 +116,7 @@ def load_state_dict(env: VecEnv, state: dict[str, Any]) -> None:
 
 def _load_layers(layers: Sequence[VecEnvWrapper], states: Sequence[dict[str, Any]], training: Sequence[bool]) -> None:
     """Load them all; where one refuses, put those before it back."""
-    before = [(layer, layer.layer_state(), layer.training) for layer in layers]
+    before = [(layer, layer.layer_state(), layer.layer_statistics(), layer.training) for layer in layers]
     loaded = 0
     try:
         for layer, state, trains in zip(layers, states, training, strict=True):
@@ -124,10 +124,12 @@ def _load_layers(layers: Sequence[VecEnvWrapper], states: Sequence[dict[str, Any
             layer.load_layer_state(state)
             layer.training = bool(trains)
     except Exception:
-        for layer, state, trains in before[:loaded]:
+        for layer, state, statistics, trains in before[:loaded]:
             with contextlib.suppress(Exception):  # the one that refused, most often for the same reason
                 layer.load_layer_state(state)
                 layer.training = trains
+            if layer.layer_statistics() != statistics:  # they were another environment's, and are again
+                layer.use_statistics(statistics)
         raise
 
 
