@@ -209,6 +209,13 @@ def test_stack_of_colour_frames_equals_sb3(shape, channels):
         assert ends > 30
 
 
+@pytest.mark.parametrize(("axis", "shape"), [("new", (2, 4, 5, 0)), ("channel", (4, 5, 0))])
+def test_stack_of_frames_without_channels_is_empty(axis, shape):
+    with FrameStack(DummyBackend(factories((4, 5, 0))), 2, axis=axis) as env:
+        env.reset()
+        assert env.step([0] * 3)[0].shape == (3, *shape) == env.observation_space.shape
+
+
 def test_stack_of_colour_frames_on_a_new_axis_keeps_every_channel():
     with FrameStack(DummyBackend(factories((4, 5, 3), np.uint8, (9,))), 2) as env:
         first, _ = env.reset()
@@ -408,6 +415,15 @@ def test_keys_left_out_means_every_member_as_gymnasium_does_it_for_one():
         assert list(env.single_observation_space) == ["camera", "speed"]
         assert_same(env.reset()[0]["camera"][1], peer.reset()[0])
         assert_same(env.step([0, 0])[0]["camera"][1], peer.step(0)[0])
+
+
+def test_keys_that_are_numbers_are_members_like_others():
+    space = spaces.Dict({1: spaces.Box(0, 255, (2,)), 2: spaces.Discrete(3)})
+    with FrameStack(DummyBackend([lambda: ToyEnv(observation_space=space)]), 2, keys=(1,)) as env:
+        observations, _ = env.reset()
+        assert list(env.single_observation_space.spaces) == [1, 2]
+        assert env.single_observation_space[1].shape == (2, 2)
+        assert observations in env.observation_space
 
 
 def test_keys_leave_shared_spaces_and_the_dicts_that_came_alone():

@@ -84,8 +84,7 @@ def replaced(space: Space, new: Mapping[Key, Space]) -> Space:
         return new[None]
     space = deepcopy(space)
     assert isinstance(space, spaces.Dict)
-    for key, member in new.items():
-        space.spaces[str(key)] = member
+    space.spaces.update({key: member for key, member in new.items() if key is not None})
     return space
 
 

@@ -210,7 +210,7 @@ class _Stack:
         self._values = [np.zeros((num_envs, runs, layout.run), dtype) for _ in range(layout.k)]  # the oldest first
         recycle(sum(value.nbytes for value in self._values))
         self._cv2 = None
-        short = runs > 1 and layout.run <= _SHORT and layout.k * layout.run <= _MOST_CHANNELS
+        short = runs > 1 and 0 < layout.run <= _SHORT and layout.k * layout.run <= _MOST_CHANNELS
         if short and low.itemsize in _PIXELS:
             self._cv2 = load_cv2("framestack")
 
