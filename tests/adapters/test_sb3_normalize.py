@@ -142,6 +142,22 @@ def test_original_and_normalised_turn_into_each_other():
     venv.close()
 
 
+def test_one_observation_without_axes_is_normalised_too():
+    class Gauge(gymnasium.Env):
+        observation_space, action_space = gymnasium.spaces.Box(-9, 9, ()), gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return np.float32(self.np_random.normal()), {}
+
+    venv = adapted(Gauge, 3, ["normalize_obs"])
+    seen = venv.reset()
+    originals = venv.get_original_obs()
+    assert [float(venv.normalize_obs(one)) for one in originals] == seen.tolist()
+    np.testing.assert_allclose([float(venv.unnormalize_obs(one)) for one in seen], originals, rtol=1e-5)
+    venv.close()
+
+
 @pytest.mark.parametrize("members", [False, True])
 def test_originals_are_given_though_the_statistics_were_replaced_since(members):
     layers = [{"normalize": {"keys": ["place"]} if members else {}}]

@@ -165,7 +165,8 @@ class ObservationNormalizer:
     def _normalised(self, observations: Batch) -> Batch:
         new = {}
         for key, statistics in self.statistics.items():
-            out = np.subtract(members.of(observations, key), statistics.mean, dtype=np.float64)
+            # An array also where one observation without axes came, of which NumPy makes a scalar.
+            out = np.asarray(np.subtract(members.of(observations, key), statistics.mean, dtype=np.float64))
             out /= statistics.scale(self._epsilon)
             new[key] = _clipped(out, self._clip).astype(np.float32)
         return members.with_new(observations, new)
