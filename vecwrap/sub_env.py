@@ -380,14 +380,14 @@ class SubEnv:
 
     def _reset_on_schedule(self, schedule: Schedule, seed: int | None, options: dict[str, Any] | None) -> Any:
         if seed is None and self._game_goes_on():
-            result = self._reset_env(None, options)
+            observation, info = self._reset_env(None, options)
             if self._tap is None or not self._tap.first:
-                return result
+                return observation, _told(info, None)
             # the game ended within its reset; what follows is a new one, and so the schedule's
         seed, options = schedule.next(seed, options)
         self._slots.scheduled[self._row] = schedule.episodes
         observation, info = self._reset_env(seed, options)
-        return observation, info if seed is None else {**info, "episode_seed": seed}
+        return observation, _told(info, seed)
 
     def _write(self, observation: Any, info: dict[str, Any]) -> None:
         slots = self._slots
@@ -474,6 +474,12 @@ def refuse_one_for_several(sub_envs: Sequence[SubEnv]) -> None:
                 f"env: expected a new environment from each call, got the same for sub-environments {other} and "
                 f"{sub_env.index}; make it within the callable"
             )
+
+
+def _told(info: dict[str, Any], seed: int | None) -> dict[str, Any]:
+    """The info of a reset on a schedule: ``episode_seed`` is the seed that it got, and no word of the environment's."""
+    others = {key: value for key, value in (info or {}).items() if key != "episode_seed"}
+    return others if seed is None else {**others, "episode_seed": seed}
 
 
 def _yours(value: Any) -> Any:

@@ -167,6 +167,22 @@ def test_infos_tell_the_seed_of_each_episode_that_begins(mode):
         assert "episode_seed" not in infos
 
 
+class TellsASeed(Levels):
+    """Has a use of its own for the word that seeds are told by."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed, options=options)[0], {"episode_seed": 99, "lives": 3}
+
+
+@pytest.mark.parametrize("layers", [(), (Lives,)])  # with lives, some resets go on with a game
+def test_the_seed_that_is_told_is_the_schedules_and_no_word_of_the_environments(layers):
+    with SeedEachEpisode(DummyBackend([SubEnvFactory(lambda: TellsASeed(4), layers)]), [10, None]) as env:
+        told = [env.reset()[1], *(env.step([0])[4] for _ in range(8))]
+        begun = [info for info in told if "lives" in info]
+        assert begun
+        assert [info["episode_seed"].tolist() for info in told if "episode_seed" in info] == [[10], [10]]
+
+
 @pytest.mark.parametrize("length", [3, 4])  # with 3, games end in the reset that follows a lost life
 def test_an_episode_is_a_game_where_lives_are_lost_and_no_game_is_played_outside_of_the_schedule(length):
     with SeedEachEpisode(DummyBackend([SubEnvFactory(lambda: Levels(length), (Lives,))]), [10, 11, 12]) as env:
