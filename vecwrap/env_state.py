@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Iterator
 from copy import deepcopy
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
@@ -21,13 +20,13 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.wrappers.utils import RunningMeanStd
 
+from vecwrap.env_chain import Env, chain_of
 from vecwrap.infos import own_copy
 from vecwrap.plain import is_plain
 from vecwrap.sticky_ale import find_held_action, is_sticky, restore
 
 __all__ = ["CannotSaveError", "env_state", "load_env_state"]
 
-Env = gymnasium.Env[Any, Any]
 _GYMNASIUM = "gymnasium."
 _OURS = "vecwrap."
 _CLOCK = "episode_start_time"  # of RecordEpisodeStatistics: a time of this process's clock
@@ -52,7 +51,7 @@ def env_state(env: Env) -> list[dict[str, Any]]:
     Raises:
         CannotSaveError: one of them offers no state.
     """
-    return [{"layer": _name(layer), "state": _state_of(layer)} for layer in _chain(env)]
+    return [{"layer": _name(layer), "state": _state_of(layer)} for layer in chain_of(env)]
 
 
 def load_env_state(env: Env, states: list[dict[str, Any]]) -> None:
@@ -61,19 +60,12 @@ def load_env_state(env: Env, states: list[dict[str, Any]]) -> None:
     Raises:
         ValueError: the layers differ; says which.
     """
-    layers = list(_chain(env))
+    layers = list(chain_of(env))
     names, saved = [_name(layer) for layer in layers], [state["layer"] for state in states]
     if names != saved:
         raise ValueError(f"expected a sub-environment of {' > '.join(saved)}, got {' > '.join(names)}")
     for layer, state in zip(layers, states, strict=True):
         _load(layer, state["state"])
-
-
-def _chain(env: Env) -> Iterator[Env]:
-    while isinstance(env, gymnasium.Wrapper):
-        yield env
-        env = env.env
-    yield env
 
 
 def _name(layer: Env) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 
 from vecwrap.batch import row as row_of
 from vecwrap.contract import Autoreset, Frames
+from vecwrap.env_chain import Env, chain_of
 from vecwrap.env_state import env_state, load_env_state
 from vecwrap.errors import ArgumentError, RemoteTraceback, kind_of, text_of, traceback_of
 from vecwrap.failure import Failure
@@ -31,7 +32,6 @@ from vecwrap.tap import Tap, float_reward
 
 __all__ = ["Factory", "SubEnv", "SubEnvFactory", "Takeover", "refuse_one_for_several"]
 
-Env = gymnasium.Env[Any, Any]
 Factory = Callable[[], Env]
 _NOT_CALLABLE = ("reset", "step", "close")
 
@@ -198,7 +198,7 @@ class SubEnv:
 
     def set_attr(self, name: str, value: Any) -> None:
         """Set an attribute on the outermost layer where it lives; a new one on the environment itself."""
-        for layer in _chain(self.env):
+        for layer in chain_of(self.env):
             if not isinstance(layer, Tap) and _lives_on(layer, name):
                 setattr(layer, name, own_copy(value))
                 return
@@ -210,7 +210,7 @@ class SubEnv:
 
     def is_wrapped(self, module: str, qualname: str) -> bool:
         """Whether a layer is of a class, or of one derived from it; by name, so that nothing is imported for it."""
-        kinds = (kind for layer in _chain(self.env) for kind in type(layer).__mro__)
+        kinds = (kind for layer in chain_of(self.env) for kind in type(layer).__mro__)
         return any((kind.__module__, kind.__qualname__) == (module, qualname) for kind in kinds)
 
     def render(self) -> Any:
@@ -341,7 +341,7 @@ class SubEnv:
         """Make the environment; nobody has reset it yet."""
         self.env = self._factory()
         self._is_new = True
-        chain = list(_chain(self.env))
+        chain = list(chain_of(self.env))
         self._tap = next((layer for layer in chain if isinstance(layer, Tap)), None)
         self._goes_on = [layer for layer in chain if hasattr(layer, "game_goes_on")]
 
@@ -485,14 +485,6 @@ def _told(info: dict[str, Any], seed: int | None) -> dict[str, Any]:
 def _yours(value: Any) -> Any:
     """What is handed out: of an array a copy, which the environment does not go on writing into."""
     return value.copy() if isinstance(value, np.ndarray) else value
-
-
-def _chain(env: Env) -> Any:
-    """The environment's layers, outermost first, down to the environment itself."""
-    while isinstance(env, gymnasium.Wrapper):
-        yield env
-        env = env.env
-    yield env
 
 
 def _lives_on(layer: Env, name: str) -> bool:

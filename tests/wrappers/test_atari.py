@@ -19,8 +19,8 @@ import pytest
 from gymnasium.wrappers import AtariPreprocessing
 from stable_baselines3.common.atari_wrappers import AtariWrapper
 
+from vecwrap.env_chain import wrappers_of
 from vecwrap.errors import PlanError, ResetNeededError
-from vecwrap.parts.atari_settings import layers_of
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec
 from vecwrap.tap import Tap
@@ -716,7 +716,7 @@ def test_both_paths_tell_what_the_game_itself_pays_and_reports(inside):
         env = Tap(make("SpaceInvaders", max_episode_steps=None if inside else 2003))
         if inside:
             env = gymnasium.wrappers.TimeLimit(env, 2003)
-        tap = next(layer for layer in layers_of(env) if isinstance(layer, Tap))
+        tap = next(layer for layer in wrappers_of(env) if isinstance(layer, Tap))
         env = Atari(env, direct=direct)
         env.reset(seed=3)
         notes = [tap.after_reset()]

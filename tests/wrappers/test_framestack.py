@@ -349,11 +349,11 @@ def test_goes_on_from_a_state_as_if_it_had_never_stopped():
     ("arguments", "message"),
     [
         ({"k": 0}, "framestack: k: expected 1 or more observations, got 0"),
-        ({"k": 4, "axis": "chanel"}, 'framestack: axis: expected one of new, channel, got "chanel". '
+        ({"k": 4, "axis": "chanel"}, 'framestack: axis: expected new or channel, got "chanel". '
                                      'Did you mean "channel"?'),
-        ({"k": 4, "padding": "reset"}, 'framestack: padding: expected one of zero, first, got "reset". '
+        ({"k": 4, "padding": "reset"}, 'framestack: padding: expected zero or first, got "reset". '
                                           'Did you mean "first"?'),
-        ({"k": 4, "channels": "frist"}, 'framestack: channels: expected one of last, first, got "frist". '
+        ({"k": 4, "channels": "frist"}, 'framestack: channels: expected last or first, got "frist". '
                                         'Did you mean "first"?'),
     ],
 )  # fmt: skip

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import gymnasium
 import numpy as np
 
+from vecwrap.env_chain import Env, wrappers_of
 from vecwrap.errors import PlanError, did_you_mean
 
 __all__ = [
@@ -20,11 +20,9 @@ __all__ = [
     "Settings",
     "check_environment",
     "check_skip",
-    "layers_of",
     "settle",
 ]
 
-Env = gymnasium.Env[Any, Any]
 Pooling = Literal["grey of the maximum", "maximum of the greys"]
 
 
@@ -171,13 +169,6 @@ def check_environment(env: Env, settings: Settings) -> None:
         )
 
 
-def layers_of(env: Env) -> Iterator[Env]:
-    """Go through the wrappers of an environment, outermost first, without the environment itself."""
-    while isinstance(env, gymnasium.Wrapper):
-        yield env
-        env = env.env
-
-
 def _either(given: bool | None, default: bool) -> bool:
     return default if given is None else given
 
@@ -190,7 +181,7 @@ def check_skip(env: Env, layer: str) -> None:
             f"{layer}: expected an environment that skips no frames, got one with frameskip={frameskip}, which would "
             "skip twice: make it with frameskip=1, or take a NoFrameskip id"
         )
-    for inner in layers_of(env):
+    for inner in wrappers_of(env):
         # Gymnasium's AtariPreprocessing and MaxAndSkipObservation, SB3's MaxAndSkipEnv
         skip = vars(inner).get("frame_skip", vars(inner).get("_skip", 1))
         if isinstance(skip, int) and skip > 1:

@@ -15,9 +15,10 @@ import gymnasium
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
+from vecwrap.env_chain import wrappers_of
 from vecwrap.errors import PlanError
 from vecwrap.parts.atari_image import Image, PooledImage, palette, resized
-from vecwrap.parts.atari_settings import Pooling, layers_of
+from vecwrap.parts.atari_settings import Pooling
 from vecwrap.parts.opencv import load_cv2
 from vecwrap.tap import Tap
 
@@ -128,10 +129,10 @@ class Direct:
         self._image = PooledImage(shape, size, pooling)
         self._count = 0
         # inner first, as the result of a step passes them
-        self._watchers: list[Any] = [layer for layer in layers_of(env) if isinstance(layer, (TimeLimit, Tap))][::-1]
+        self._watchers: list[Any] = [layer for layer in wrappers_of(env) if isinstance(layer, (TimeLimit, Tap))][::-1]
         self._time_limits: list[Any] = [layer for layer in self._watchers if isinstance(layer, TimeLimit)]
         self._fresh = self._ale.getFloat("repeat_action_probability") == 0.0 and any(
-            isinstance(layer, OrderEnforcing) and not layer.has_reset for layer in layers_of(env)
+            isinstance(layer, OrderEnforcing) and not layer.has_reset for layer in wrappers_of(env)
         )
 
     def reset(self, seed: int | None, options: Info | None) -> Info:
@@ -202,7 +203,7 @@ def obstacle(env: gymnasium.Env[Any, Any]) -> str | None:
     Args:
         env: what lies inside the Atari layer.
     """
-    for layer in layers_of(env):
+    for layer in wrappers_of(env):
         if type(layer) not in TRANSPARENT:
             return f"{type(layer).__name__} lies between atari and the emulator, and may change what passes"
         if isinstance(layer, TimeLimit) and not hasattr(layer, "_elapsed_steps"):

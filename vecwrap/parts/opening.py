@@ -8,8 +8,8 @@ from typing import Any
 
 import gymnasium
 
+from vecwrap.env_chain import wrappers_of
 from vecwrap.errors import PlanError
-from vecwrap.parts.atari_settings import layers_of
 
 __all__ = ["FIRE", "NOOP", "game_goes_on", "meanings_of", "play_opening"]
 
@@ -46,7 +46,7 @@ def play_opening(
 
 def game_goes_on(env: Env) -> bool:
     """Whether the episode that ended was a life, in a game that is not over."""
-    return any(getattr(layer, "game_goes_on", False) for layer in layers_of(env))
+    return any(getattr(layer, "game_goes_on", False) for layer in wrappers_of(env))
 
 
 def meanings_of(env: Env, layer: str) -> list[str]:

@@ -12,8 +12,9 @@ from gymnasium import spaces
 
 from vecwrap.batch import Batch, recycle
 from vecwrap.contract import BoolArray, IntArray, StepResult
-from vecwrap.errors import PlanError, did_you_mean
+from vecwrap.errors import PlanError
 from vecwrap.parts import members
+from vecwrap.parts.argument_checks import one_of
 from vecwrap.parts.opencv import load_cv2
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
@@ -89,9 +90,9 @@ class FrameStack(VecEnvWrapper):
         )
         if k < 1:
             raise PlanError(f"framestack: k: expected 1 or more observations, got {k}")
-        _one_of("axis", axis, ("new", "channel"))
-        _one_of("padding", padding, ("zero", "first"))
-        _one_of("channels", channels, ("last", "first"))
+        one_of("framestack: axis", axis, ("new", "channel"))
+        one_of("framestack: padding", padding, ("zero", "first"))
+        one_of("framestack: channels", channels, ("last", "first"))
         self.k = k
         self.axis = axis
         self.padding = padding
@@ -278,10 +279,3 @@ class _Stack:
             pixel, shape = _PIXELS[dtype.itemsize], (-1, 1, run)
         stacks: Array = self._cv2.merge([value.view(pixel).reshape(shape) for value in values])
         return stacks.view(dtype).reshape(num_rows, *self._layout.shape)
-
-
-def _one_of(name: str, value: str, names: tuple[str, ...]) -> None:
-    if value not in names:
-        raise PlanError(
-            f'framestack: {name}: expected one of {", ".join(names)}, got "{value}".{did_you_mean(value, names)}'
-        )

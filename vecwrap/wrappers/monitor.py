@@ -12,9 +12,10 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from vecwrap.contract import BoolArray, FloatArray, Infos, IntArray, StepResult
-from vecwrap.errors import PlanError, VecwrapError, did_you_mean
+from vecwrap.errors import PlanError, VecwrapError
 from vecwrap.infos import row_of
 from vecwrap.parts.above import gymnasium_wrappers_above
+from vecwrap.parts.argument_checks import check_info_key, one_of
 from vecwrap.parts.monitor_file import MonitorFile, move_aside, open_in
 from vecwrap.parts.run_files import seen_from_here
 from vecwrap.vec_env import VecEnv
@@ -23,7 +24,6 @@ from vecwrap.wrapper import VecEnvWrapper
 __all__ = ["Episode", "Monitor"]
 
 COLUMNS = ("r", "l", "t", "env", "lost")
-RESERVED = ("final_obs", "final_info", "env_id")  # what the face writes into infos
 
 
 class Episode(NamedTuple):
@@ -210,14 +210,8 @@ class Monitor(VecEnvWrapper):
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        if self.rewards not in ("raw", "seen"):
-            near = did_you_mean(self.rewards, ("raw", "seen"))
-            raise PlanError(f'monitor: rewards: expected raw or seen, got "{self.rewards}".{near}')
-        if not self.stats_key or self.stats_key.startswith("_") or self.stats_key in RESERVED:
-            raise PlanError(
-                f"monitor: stats_key: expected a name without a leading underscore and none of {', '.join(RESERVED)}, "
-                f'got "{self.stats_key}"; the default is "episode"'
-            )
+        one_of("monitor: rewards", self.rewards, ("raw", "seen"))
+        check_info_key("monitor: stats_key", self.stats_key, "episode")
         columns = COLUMNS + self.info_keys
         if len(set(columns)) != len(columns):
             raise PlanError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import operator
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 from vecwrap.batch import Batch, take
 from vecwrap.contract import BoolArray, IntArray, StepResult
 from vecwrap.errors import CheckpointError, PlanError
+from vecwrap.parts.argument_checks import chosen_envs
 from vecwrap.parts.run_files import make_folder, write_new
 from vecwrap.parts.trajectories import Array, Trajectories, columns_of, flat
 from vecwrap.vec_env import VecEnv
@@ -95,11 +95,7 @@ class RecordTrajectories(VecEnvWrapper):
         layer = "record_trajectories"
         observations = columns_of("observations", self.single_observation_space, layer)
         actions = columns_of("actions", self.single_action_space, layer)
-        ids = tuple(operator.index(i) for i in (range(self.num_envs) if envs is None else envs))  # for JSON
-        if not ids or len(set(ids)) != len(ids) or not all(0 <= i < self.num_envs for i in ids):
-            raise PlanError(
-                f"{layer}: envs: expected indices from 0 to {self.num_envs - 1}, each once, got {list(ids)}"
-            )
+        ids = chosen_envs(f"{layer}: envs", envs, self.num_envs)
         if max_steps < 1:
             raise PlanError(f"{layer}: max_steps: expected at least 1, got {max_steps}")
         self.dir = Path(dir).absolute()

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import cloudpickle
 
 from vecwrap.errors import ArgumentError, PlanError
+from vecwrap.parts.argument_checks import one_of
 from vecwrap.registry import import_target
 from vecwrap.schedule import Dealt, Reset, Rule, Schedule, Told, as_reset
 from vecwrap.vec_env import VecEnv
@@ -68,8 +69,7 @@ class SeedEachEpisode(VecEnvWrapper):
         self, env: VecEnv, seeds: Any, *, use: Literal["cycle", "once"] = "cycle", replace: bool = False
     ) -> None:
         super().__init__(env)
-        if use not in ("cycle", "once"):
-            raise PlanError(f'seed_each_episode: use: expected "cycle" or "once", got {use!r}')
+        one_of("seed_each_episode: use", use, ("cycle", "once"))
         if any(isinstance(layer, SeedEachEpisode) for layer in env.layers):
             raise PlanError("seed_each_episode: an inner layer of this kind gives the seeds already; leave one out")
         self.use = use

@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from vecwrap.batch import Batch, row, tree_map
 from vecwrap.contract import BoolArray, StepResult
 from vecwrap.errors import PlanError
+from vecwrap.parts.argument_checks import check_info_key
 from vecwrap.parts.endings import Ending, Endings
 from vecwrap.space_text import bytes_of
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
 __all__ = ["TerminalObs"]
-
-RESERVED = ("final_obs", "final_info", "env_id")  # what the face writes
 
 
 class TerminalObs(VecEnvWrapper):
@@ -71,11 +70,7 @@ class TerminalObs(VecEnvWrapper):
 
     def __init__(self, env: VecEnv, *, key: str = "terminal_obs", record: int = 0) -> None:
         super().__init__(env)
-        if not key or key.startswith("_") or key in RESERVED:
-            raise PlanError(
-                f"terminal_obs: key: expected a name without a leading underscore and none of {', '.join(RESERVED)}, "
-                f'got "{key}"; the default is "terminal_obs"'
-            )
+        check_info_key("terminal_obs: key", key, "terminal_obs")
         if record < 0:
             raise PlanError(f"terminal_obs: record: expected 0 or more endings, got {record}")
         self.key = key

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from vecwrap.contract import IntArray, StepResult
-from vecwrap.errors import CheckpointError, PlanError, did_you_mean, text_of
+from vecwrap.errors import CheckpointError, PlanError, text_of
+from vecwrap.parts.argument_checks import chosen_envs, one_of
 from vecwrap.parts.recorder import Recorder, VideoFolder
 from vecwrap.parts.run_files import make_folder
 from vecwrap.parts.video_file import check_ffmpeg
@@ -126,12 +126,12 @@ class Video(VecEnvWrapper):
         if not name or Path(name).name != name:
             raise PlanError(f'video: name: expected the beginning of a file\'s name, got "{name}"; folders go into dir')
         self._folder = VideoFolder(Path(dir).absolute(), name, fps, {"env_id": self._root.env_id, "pipeline": None})
-        by = _one_of("by", by, ("episodes", "steps"))
+        by = one_of("video: by", by, ("episodes", "steps"))
         triggered = self._trigger(by, every, at, trigger)
         length = None if length is None else _at_least("length", length, 1)
         largest = _at_least("max_size", max_size, 16)
-        ids = self._chosen(envs)
-        if _one_of("files", files, ("tiled", "each")) == "tiled":
+        ids = chosen_envs("video: envs", envs, self.num_envs)
+        if one_of("video: files", files, ("tiled", "each")) == "tiled":
             self._recorders = [Recorder(self._folder, ids, by, triggered, length, (largest, largest))]
         else:
             self._recorders = [Recorder(self._folder, (i,), by, triggered, length, UNLIMITED, f"-env-{i}") for i in ids]
@@ -264,20 +264,6 @@ class Video(VecEnvWrapper):
         if by == "steps":
             raise PlanError('video: by="steps": expected every, at or trigger to say which steps, got none of them')
         return cubes
-
-    def _chosen(self, envs: Sequence[int] | None) -> tuple[int, ...]:
-        ids = tuple(operator.index(i) for i in (range(self.num_envs) if envs is None else envs))  # for JSON
-        if not ids or len(set(ids)) != len(ids) or not all(0 <= i < self.num_envs for i in ids):
-            raise PlanError(f"video: envs: expected indices from 0 to {self.num_envs - 1}, each once, got {list(ids)}")
-        return ids
-
-
-def _one_of(key: str, value: Any, values: tuple[str, ...]) -> Any:
-    if value not in values:
-        raise PlanError(
-            f'video: {key}: expected {" or ".join(values)}, got "{value}".{did_you_mean(str(value), values)}'
-        )
-    return value
 
 
 def _at_least(key: str, value: int, least: int) -> int:
