@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from enum import IntEnum
 from functools import partial
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from tests.waiting import gone
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
@@ -392,6 +394,30 @@ def test_what_was_made_anew_and_never_reset_is_saved_as_such(tmp_path, backend, 
             assert mine[:4] == theirs[:4]  # but for the count of restarts in infos
         assert go_on(other, FAILS_ONCE) == go_on(env, FAILS_ONCE)
         assert other.health().restarts.tolist() == env.health().restarts.tolist()
+
+
+@pytest.mark.parametrize("seeds", [None, [3, 5, 7, 9, 11]], ids=["", "scheduled"])
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
+@pytest.mark.parametrize("backend", [SubprocessBackend, ShmemBackend])
+def test_a_save_that_meets_the_death_of_a_worker_is_gone_on_from_as_if_it_had_never_stopped(
+    tmp_path, backend, mode, seeds
+):
+    def make(backend, **options):
+        env = backend([Late] * 3, autoreset=mode, on_failure="restart", **options)
+        return env if seeds is None else SeedEachEpisode(env, seeds)
+
+    with make(backend, workers=2) as env, make(DummyBackend) as other:
+        env.reset(seed=1)
+        env.step([0, 0, 0])
+        (pid,) = [worker.pid for worker in env.health().workers if 2 in worker.env_ids]
+        os.kill(pid, signal.SIGKILL)
+        assert gone([pid])
+        env.save(tmp_path / "state.npz")
+        expected = go_on(env, [[0, 0, 0]] * 12)
+        assert "restarted" in expected[0][-1], "the loss is told after the save"
+        other.load(tmp_path / "state.npz")
+        assert go_on(other, [[0, 0, 0]] * 12) == expected
+        assert other.health().lost_episodes.tolist() == env.health().lost_episodes.tolist()
 
 
 @pytest.mark.parametrize("backend", [DummyBackend, ShmemBackend])

@@ -519,7 +519,7 @@ def test_a_death_between_calls_is_told_the_same_where_other_frames_are_wanted_fr
 
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
 def test_a_save_after_a_death_that_nobody_has_met_yet_is_made(backend, tmp_path):
-    """Training goes on: the layers are saved, and the sub-environments need a reset after a load."""
+    """Training goes on: of sub-environments without a state the layers are saved; a reset follows the load."""
     with Monitor(backend([Drawn] * 2, workers=2, on_failure="restart")) as env:
         env.reset(seed=1)
         env.step([1, 1])

@@ -277,7 +277,7 @@ class Backend(RowBooks):
 
     def _scheduled(self) -> tuple[dict[str, Any], ...]:
         """How far each sub-environment's schedule is, and what it remembers."""
-        return self._call_now("scheduled", [()] * self.num_envs, self.all_ids.tolist())
+        return tuple(self._ask_all("scheduled"))
 
     def _go_on_in_schedule(self, states: Sequence[dict[str, Any]]) -> None:
         self._call_now("go_on_in_schedule", [(state,) for state in states], self.all_ids.tolist())
@@ -301,10 +301,10 @@ class Backend(RowBooks):
         if self._any_ended and self._never_reset.any():
             return None, "it has not been reset yet"
         try:
-            states = list(self._call_now("state", [()] * self.num_envs, self.all_ids.tolist()))
+            states = self._ask_all("state")
         except (SubEnvError, ResetNeededError) as error:
             return None, str(error)
-        except BackendError as error:  # a worker has died meanwhile, and its rows are made anew
+        except BackendError as error:  # again: of whatever dies of it, the layers are saved
             if self._recovery is None:
                 raise
             return None, str(error)
@@ -336,6 +336,16 @@ class Backend(RowBooks):
         if self._recovery is not None:
             return self._recovery.attributes_of(i, state)
         return dict(state.get("recovery", {}).get("attributes", {}))
+
+    def _ask_all(self, method: str) -> list[Any]:
+        """Ask every sub-environment; where a worker has died meanwhile, once more, those that take their place too."""
+        arguments, ids = [()] * self.num_envs, self.all_ids.tolist()
+        try:
+            return list(self._call_now(method, arguments, ids))
+        except BackendError:
+            if self._recovery is None:
+                raise
+        return list(self._call_now(method, arguments, ids))
 
     def _call_now(self, method: str, arguments: Sequence[tuple[Any, ...]], ids: Sequence[int]) -> tuple[Any, ...]:
         self._values = {}
