@@ -1,6 +1,7 @@
 """Layers that normalise, as Stable-Baselines3 uses its VecNormalize: synchronised, stored, sampled, saved."""
 
 import pickle
+from copy import deepcopy
 from functools import partial
 from itertools import chain
 
@@ -347,6 +348,25 @@ def test_norm_reward_does_not_undo_what_other_layers_did():
     with pytest.raises(PlanError, match="put normalize_reward .* outside of those"):
         venv.step(np.ones(2, int))
     venv.close()
+
+
+def test_what_resets_told_is_told_as_without_normalising():
+    def play(layers):
+        venv = adapted("CartPole-v1", 3, layers)
+        assert isinstance(venv, VecNormalize) == ("normalize" in layers)
+        venv.seed(5)
+        venv.reset()
+        told = [deepcopy(venv.reset_infos)]
+        for _ in range(40):
+            venv.step(np.zeros(3, dtype=np.int64))
+            told.append(deepcopy(venv.reset_infos))
+        venv.close()
+        return told
+
+    expected = play([{"seed_each_episode": {"seeds": list(range(50, 90)), "replace": True}}])
+    assert expected[0] != expected[-1]
+    assert all(info["episode_seed"] >= 50 for told in expected for info in told)
+    assert play([{"seed_each_episode": {"seeds": list(range(50, 90)), "replace": True}}, "normalize"]) == expected
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

@@ -80,6 +80,7 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
     def reset(self) -> Any:
         """Begin an episode everywhere."""
         self._shown = self.venv.reset()
+        self.reset_infos = self.venv.reset_infos  # the list itself: steps write into it
         self._paid = np.zeros(self.num_envs, np.float32)
         self._stepped, self._ends = False, []
         return batches.copy(self._shown)
