@@ -1,5 +1,6 @@
 """The face: seeds, masks, actions, send and recv, what is shown again, and what it tells of itself."""
 
+import copy
 import gc
 import pickle
 import threading
@@ -369,3 +370,14 @@ def test_a_layer_that_is_forgotten_does_not_close_what_it_wraps():
         gc.collect()
         assert not inner.closed
         inner.reset(seed=1)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize("backend", ["dummy", "shmem"])
+def test_a_copy_of_an_environment_is_refused_with_what_to_do_instead(backend, copied):
+    with vecwrap.build(toy(), n=2, wrappers=["monitor"], backend=backend) as env:
+        env.reset(seed=1)
+        for one in (env, env.unwrapped, {"agent's": [env]}):
+            with pytest.raises(TypeError, match=r"cannot be copied.*vecwrap\.build\(env\.pipeline\)"):
+                copy.deepcopy(one) if isinstance(one, dict) else copied(one)
+        env.step([0, 1])

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import gymnasium
 import numpy as np
@@ -774,6 +774,14 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     def __del__(self) -> None:
         """Do nothing: a layer that is forgotten leaves what it wraps alone (Gymnasium 1.1 would close it here)."""
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        """Refuse copies and pickles: they would share the sub-environments, or have none."""
+        raise TypeError(
+            f"{self!r} cannot be copied or sent to another process: its sub-environments cannot. Build another one "
+            "where it is needed, with vecwrap.build(env.pipeline); load_state_dict(env.state_dict()) lets that one go "
+            "on from where this one is, and stats= gives it the running statistics"
+        )
 
     def __enter__(self) -> Self:
         return self
