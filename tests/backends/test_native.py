@@ -1,5 +1,6 @@
 """Engines with a vector implementation of their own under our layers, compared with our own backend where possible."""
 
+import os
 from functools import partial
 
 import ale_py
@@ -287,6 +288,38 @@ def test_asking_async_for_what_is_missing_ends_no_worker():
             assert isinstance(caught.value.__cause__, AttributeError)
         assert env.call("greet", "you") == ("hello you 0",) * 3
         env.step([0, 1, 0])
+
+
+class Dies(Counter):
+    """Ends its process, or raises, as the action asks."""
+
+    def step(self, action):
+        if action == 1:
+            os._exit(3)
+        if action == 2:
+            raise ValueError("boom")
+        return super().step(action)
+
+
+@pytest.mark.parametrize(
+    ("engine", "action", "raised"),
+    [(AsyncVectorEnv, 1, EOFError), (AsyncVectorEnv, 2, ValueError), (SyncVectorEnv, 2, ValueError)],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_what_an_engine_raises_comes_with_a_note_of_what_to_do(engine, action, raised):
+    vector_env = engine([Dies] * 2)
+    env = Monitor(NativeBackend(vector_env))
+    env.reset(seed=1)
+    with pytest.raises(raised) as caught:
+        env.step([0, action])
+    (note,) = caught.value.__notes__
+    assert note.startswith(f"{engine.__name__} raised this in step")
+    assert "build it again" in note
+    assert 'on_failure="restart"' in note
+    if engine is SyncVectorEnv:
+        env.reset(seed=1)  # as the note says
+        assert env.step([0, 0])[1].shape == (2,)
+    env.close(timeout=0.1)
 
 
 @pytest.mark.filterwarnings("ignore:.*(Received the following error|Traceback|Raising the last)")  # Gymnasium's log

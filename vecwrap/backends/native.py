@@ -140,8 +140,21 @@ class NativeBackend(Backend):
         self._note_ends(step)
         return step
 
+    def _of_engine(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Let the engine step or reset; what it raises comes as it is, with a note of what to do."""
+        try:
+            return getattr(self.vector_env, name)(*args, **kwargs)
+        except Exception as error:
+            error.add_note(
+                f"{self.env_name} raised this in {name}, and may have stepped some sub-environments and others not. "
+                "Reset it before the next step; where that raises too, as after the death of one of its workers, build "
+                "it again. vecwrap.build steps the same sub-environments with errors that name the one that failed, "
+                'and makes what is lost anew with on_failure="restart".'
+            )
+            raise
+
     def _reset(self, arguments: dict[str, Any], env_ids: IntArray) -> StepResult:
-        observations, infos = self.vector_env.reset(**arguments)
+        observations, infos = self._of_engine("reset", **arguments)
         whole = len(env_ids) == self.num_envs
         rows: Any = slice(None) if whole else env_ids
         batch = from_gymnasium(self.single_observation_space, observations)
@@ -166,7 +179,7 @@ class NativeBackend(Backend):
         )
 
     def _step(self, actions: Batch) -> StepResult:
-        observations, rewards, terminations, truncations, infos = self.vector_env.step(to_gymnasium(actions))
+        observations, rewards, terminations, truncations, infos = self._of_engine("step", to_gymnasium(actions))
         rewards = np.array(rewards, dtype=np.float64)
         terminations, truncations = np.array(terminations, dtype=np.bool_), np.array(truncations, dtype=np.bool_)
         dones = terminations | truncations
