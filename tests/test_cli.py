@@ -200,6 +200,27 @@ def test_a_call_that_cannot_be_used_is_one_message_and_status_2(here, capsys, ar
     assert said.out == ""
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["load", "PATH"],
+        ["plot", "PATH"],
+        ["clip", "PATH.mp4", "clip.webp"],
+        ["schema", "--out", "PATH"],
+        ["run", "cartpole.yaml", "--out", "PATH"],
+        ["run", "cartpole.yaml", "--set", "wrappers.monitor.dir=PATH"],
+    ],
+    ids=lambda arguments: " ".join(arguments),
+)
+def test_a_path_that_the_system_refuses_to_look_at_is_one_message_and_status_2(here, capsys, arguments):
+    name = "x" * 300  # refused to everybody, as a folder of somebody else's is
+    assert main([argument.replace("PATH", name) for argument in arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert f"{name}" in error
+    assert "File name too long" in error
+
+
 @pytest.mark.parametrize("arguments", [["list", "framestack"], ["run", "CartPole-v1", "--steps", "5"], ["--help"]])
 def test_a_working_directory_that_was_deleted_is_one_message(here, capsys, monkeypatch, arguments):
     gone = here / "gone"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vecwrap.errors import ClipError
+from vecwrap.errors import ClipError, paths_looked_at
 from vecwrap.parts.opencv import load_cv2
 from vecwrap.parts.tiles import fit
 from vecwrap.whole_file import write_whole
@@ -57,7 +57,9 @@ class Clip:
         self.path = Path(path)
         if self.path.suffix not in (".mp4", *_ANIMATED):
             raise ClipError(f'clip: expected a file .mp4, .webp or .gif, got "{self.path}"')
-        if not self.path.is_file():
+        with paths_looked_at(ClipError):
+            there = self.path.is_file()
+        if not there:
             raise ClipError(f"clip: {self.path}: no such file")
 
     def frames(self) -> Iterator[NDArray[np.uint8]]:

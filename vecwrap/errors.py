@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium.error
@@ -24,6 +26,7 @@ __all__ = [
     "VecwrapError",
     "did_you_mean",
     "kind_of",
+    "paths_looked_at",
     "text_of",
     "traceback_of",
 ]
@@ -218,6 +221,30 @@ class NotFiniteError(VecwrapError, ValueError):
 
 class CastWarning(UserWarning):
     """An environment's observations have another dtype than its space says, of the same kind; they are cast."""
+
+
+@contextlib.contextmanager
+def paths_looked_at(kind: type[VecwrapError]) -> Iterator[None]:
+    """Say what the system says of a path that somebody gave, as that it may not be read, in an error of ours.
+
+    Args:
+        kind: of which kind.
+
+    Raises:
+        VecwrapError: of that kind.
+
+    >>> with paths_looked_at(PlotError):  # doctest: +ELLIPSIS
+    ...     Path("x" * 300).is_file()
+    Traceback (most recent call last):
+    vecwrap.errors.PlotError: xxx...: cannot be read (File name too long). Is the path right, seen from ...?
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            raise
+        why = f"{error.filename}: cannot be read ({error.strerror})"
+        raise kind(f"{why}. Is the path right, seen from {Path.cwd()}?") from error
 
 
 def text_of(error: BaseException) -> str:

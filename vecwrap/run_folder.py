@@ -21,7 +21,7 @@ from vecwrap import registry
 from vecwrap.checkpoint import read_state
 from vecwrap.document import read_text
 from vecwrap.environments import engine_of
-from vecwrap.errors import SpecError
+from vecwrap.errors import SpecError, paths_looked_at
 from vecwrap.evaluation import in_mode
 from vecwrap.layer_plan import path_parameters
 from vecwrap.layer_spec import LayerSpec
@@ -97,6 +97,7 @@ class Run:
         return _differences(self.facts)
 
 
+@paths_looked_at(SpecError)
 def read_run(folder: str | Path) -> Run:
     """Read a run folder, and see whether its parts are of one pipeline.
 
@@ -123,6 +124,7 @@ def read_run(folder: str | Path) -> Run:
     return Run(folder, resolved, facts, statistics)
 
 
+@paths_looked_at(SpecError)
 def refuse_taken(folder: Path, remedy: str = "Give another folder, or delete this one.") -> None:
     """Refuse a folder that holds a run already: its files would be mixed with, or moved aside by, those of the next.
 

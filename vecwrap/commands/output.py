@@ -150,12 +150,11 @@ def refuse_unwritable(out: Path) -> None:
     Raises:
         SpecError: it cannot.
     """
-    if out.is_dir():
-        raise SpecError(f"--out {out}: expected a file, got a folder. Give a name in it: --out {out / 'NAME'}.")
-    if _is_stream(out):
-        return
     try:
-        try_folder(out.parent)
+        if out.is_dir():
+            raise SpecError(f"--out {out}: expected a file, got a folder. Give a name in it: --out {out / 'NAME'}.")
+        if not _is_stream(out):
+            try_folder(out.parent)
     except OSError as error:
         raise _cannot_be_written(out, error) from error
 

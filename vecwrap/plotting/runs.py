@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from vecwrap.contract import FloatArray, IntArray
-from vecwrap.errors import PlotError
+from vecwrap.errors import PlotError, paths_looked_at
 from vecwrap.plotting.monitor_log import MonitorLog, read_monitor_file
 
 __all__ = ["Run", "Seed", "read_runs"]
@@ -96,6 +96,7 @@ class Run:
         return "sub-environments" if self.seeds[0].num_envs > 1 else ""
 
 
+@paths_looked_at(PlotError)
 def read_runs(places: Sequence[str | Path]) -> list[Run]:
     """Read the monitor files of runs.
 
