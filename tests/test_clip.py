@@ -118,6 +118,11 @@ def test_of_an_animated_picture_no_frames_are_read(video, tmp_path, kind):
     assert not (tmp_path / "again.gif").exists()
 
 
+def test_a_missing_folder_is_made_as_pictures_of_curves_make_theirs(video, tmp_path):
+    clip = Clip(video).save(tmp_path / "paper" / "figures" / "clip.gif")
+    assert len(read(clip.path)[0]) == 20
+
+
 def test_what_cannot_be_done_is_said(video, tmp_path):
     with pytest.raises(ClipError, match=r"clip: .*missing\.mp4: no such file"):
         Clip(tmp_path / "missing.mp4")
@@ -130,9 +135,9 @@ def test_what_cannot_be_done_is_said(video, tmp_path):
             Clip(video).save(tmp_path / "clip.gif", **options)
     with pytest.raises(ClipError, match="nothing is left from second 9 on"):
         Clip(video).save(tmp_path / "clip.gif", start=9)
-    with pytest.raises(ClipError, match="cannot be written"):
-        Clip(video).save(tmp_path / "nowhere" / "clip.gif")
     (tmp_path / "torn.mp4").write_bytes(b"no video")
+    with pytest.raises(ClipError, match=r"clip\.gif cannot be written: .*torn\.mp4'; give another file"):
+        Clip(video).save(tmp_path / "torn.mp4" / "clip.gif")
     with pytest.raises(ClipError, match=r"torn\.mp4 cannot be read as a video"):
         Clip(tmp_path / "torn.mp4").save(tmp_path / "clip.gif")
     assert not list(tmp_path.glob("*.gif"))

@@ -85,7 +85,8 @@ class Clip:
         All its frames are in memory while it is written.
 
         Args:
-            path: a file ``.webp``, or ``.gif`` with at most 256 colours a frame.
+            path: a file ``.webp``, or ``.gif`` with at most 256 colours a frame; its folder is made where it is
+                missing.
             width: the greatest, in pixels; a wider video is scaled down.
             fps: frames a second at most; every second, third, ... frame of the video is taken, so ``fps=24`` leaves 20
                 of 60 a second. None: all, but no more than 60, in a GIF 50.
@@ -129,9 +130,10 @@ class Clip:
             **_WITHOUT_LOSS[kind],
         )
         try:
+            target.parent.mkdir(parents=True, exist_ok=True)
             write_whole(target, lambda file: file.write(content))
         except OSError as error:
-            raise ClipError(f"clip: {target} cannot be written: {error}") from error
+            raise ClipError(f"clip: {target} cannot be written: {error}; give another file") from error
         return Clip(target)
 
     def _read(self) -> tuple[float, Iterator[NDArray[np.uint8]]]:
