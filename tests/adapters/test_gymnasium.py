@@ -238,6 +238,28 @@ def test_settings_that_do_not_fit_are_refused_where_it_is_made(settings, error, 
         make_vec(**settings)
 
 
+def test_an_environment_as_stats_is_given_to_make_vec_and_not_registered():
+    with vecwrap.build("CartPole-v1", n=1, wrappers=["normalize"], backend="dummy") as training:
+        with pytest.raises(SpecError, match=r"register: stats: expected a file .* give it to gymnasium\.make_vec"):
+            vecwrap.register(ID, "CartPole-v1 backend=dummy | normalize", stats=training)
+        assert ID not in gymnasium.registry
+        vecwrap.register(ID, "CartPole-v1 backend=dummy | normalize")
+        make_vec(stats=training).close()
+
+
+def test_a_file_as_stats_can_be_registered(tmp_path):
+    with vecwrap.build("CartPole-v1", n=1, wrappers=["normalize"], backend="dummy") as training:
+        training.reset(seed=1)
+        training.save(tmp_path / "stats.npz")
+        mean = training.find(Normalize).layer_statistics()["observations"].mean
+    vecwrap.register(ID, "CartPole-v1 backend=dummy | normalize", stats=tmp_path / "stats.npz")
+    first = make_vec()
+    for env in (first, gymnasium.make_vec(first.spec)):
+        assert not env.training
+        assert np.array_equal(env.find(Normalize).layer_statistics()["observations"].mean, mean)
+        env.close()
+
+
 def test_gymnasium_says_itself_that_there_is_no_single_environment():
     vecwrap.register(ID, LINE)
     with pytest.raises(gymnasium.error.Error, match="entry_point"):

@@ -34,7 +34,8 @@ def register(id: str, pipeline: str | Path | Mapping[str, Any] | PipelineSpec, *
     Args:
         id: a new one, ``"[namespace/]name[-vN]"``; one that this function registered before is replaced.
         pipeline: a YAML or JSON file, a line, a dict, or a ``PipelineSpec``. A file is read at each ``make_vec``.
-        settings: as ``make_vec``; those given to ``gymnasium.make_vec`` come over them.
+        settings: as ``make_vec``; those given to ``gymnasium.make_vec`` come over them. Gymnasium copies them, so
+            ``stats`` is a file here.
 
     Raises:
         SpecError: the id belongs to another environment, or the pipeline cannot be read.
@@ -54,6 +55,11 @@ def register(id: str, pipeline: str | Path | Mapping[str, Any] | PipelineSpec, *
     _refuse_a_number("register", settings)
     if "wrappers" in settings:
         raise SpecError("register: wrappers: gymnasium.make_vec takes them for its own; write them in the pipeline.")
+    if isinstance(settings.get("stats"), VecEnv):
+        raise SpecError(
+            "register: stats: expected a file that save wrote, got an environment, of which Gymnasium can make no "
+            "copy; give it to gymnasium.make_vec instead."
+        )
     read(pipeline)
     if isinstance(pipeline, Path) or (isinstance(pipeline, str) and is_file(Path(pipeline))):
         pipeline = str(Path(pipeline).absolute())
