@@ -609,6 +609,15 @@ def test_an_environment_that_does_not_fit_is_a_plan_error(env, message):
     env.close()
 
 
+@pytest.mark.parametrize("game", ["Backgammon", "VideoCheckers"])
+def test_games_without_a_no_op_among_their_minimal_actions_are_played_with_all_actions(game):
+    with pytest.raises(PlanError, match=r"begin with NOOP, FIRE.*full_action_space=True"):
+        Atari(gymnasium.make(f"ALE/{game}-v5", frameskip=1, repeat_action_probability=0))
+    env = Atari(gymnasium.make(f"ALE/{game}-v5", frameskip=1, repeat_action_probability=0, full_action_space=True))
+    assert env.reset(seed=1)[0].shape == (84, 84)
+    env.close()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
