@@ -218,6 +218,10 @@ def test_a_mistake_in_the_section_is_found_before_the_training_begins(section: s
         ("eval: [n]", 'p.yaml:12: eval: expected a mapping of what differs in an evaluation, got ["n"].'),
         ("eval: {eval: {n: 1}}", "p.yaml:12: eval.eval: unknown key."),
         ("eval: {n: two}", 'p.yaml:12: eval.n: expected int, got "two".'),
+        (
+            "eval:\n  extends: base.yaml",
+            "p.yaml:13: eval.extends: unknown key. A pipeline file builds upon another one, and says so at its top.",
+        ),
         ("eval:\n  num_envs: 2", "p.yaml:13: eval.num_envs: unknown key. The number of sub-environments is called n."),
         ("eval: {drop: {a: 1}}", "p.yaml:12: eval.drop: expected a list of the names of layers, got {a: 1}."),
         ("eval: {drop: [1.5]}", "p.yaml:12: eval.drop[0]: expected the name or number of a layer, got 1.5."),

@@ -383,6 +383,7 @@ def test_places_lead_to_the_line() -> None:
         ("env: A-v0\nn: eight\n", 'p.yaml:2: n: expected int, got "eight".'),
         ("env: A-v0\nn: true\n", "p.yaml:2: n: expected int, got true."),
         ("env: A-v0\nrapper: []\n", 'p.yaml:2: rapper: unknown key. Did you mean "wrappers"?'),
+        ("env: A-v0\nN: 2\n", 'p.yaml:2: N: unknown key. Did you mean "n"?'),
         ("env: A-v0\nworkers: 2\n",
          "p.yaml:2: workers: unknown key. It is the backend's: backend: {name: shmem, workers: 2}."),
         ("n: 3\n", "p.yaml:1: pipeline: the key env is missing: which environment?"),

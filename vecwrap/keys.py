@@ -58,7 +58,7 @@ def refuse_unknown(key: Any, known: Sequence[str], source: Source) -> None:
     if key in known:
         return
     name = key if isinstance(key, str) else shown(key)
-    hint = f" {_OTHER_WORDS[name]}" if name in _OTHER_WORDS else did_you_mean(name, known)
+    hint = f" {_OTHER_WORDS[name]}" if name in _OTHER_WORDS else did_you_mean(name.lower(), known)
     if not hint and name.isidentifier() and name not in KEYS:
         hint = " What the environment takes goes into env_kwargs"
     fail_where(source.at(key).prefix() + source.at(name).label(), f"unknown key.{hint}")
@@ -284,6 +284,7 @@ _OTHER_WORDS = {
     **dict.fromkeys(("layers", "pipeline", "chain"), "The layers are called wrappers"),
     **dict.fromkeys(BACKEND_OPTIONS, "It is the backend's: backend: {name: shmem, workers: 2}"),
     **dict.fromkeys(("base", "extend", "defaults", "include"), "The file that this one builds upon is called extends"),
+    "extends": "A pipeline file builds upon another one, and says so at its top",
     **dict.fromkeys(("evaluation", "test"), "What differs in an evaluation is called eval"),
     "<<": "YAML 1.2 has no merge keys; a file builds upon another one with extends",
     "mode": "Did you mean autoreset or render_mode?",
