@@ -607,7 +607,8 @@ def test_a_file_is_data_and_nothing_in_it_is_unpickled(tmp_path):
     path = tmp_path / "trap.npz"
     np.savez(path, structure=np.array([Trap()], dtype=object))
     # NumPy's own words for both advise to unpickle them.
-    message = f"^{path}: not a state that vecwrap saved \\(no archive of plain arrays\\)$"
+    why, remedy = r"\(no archive of plain arrays\)", "expected the file that save wrote; of a run, its stats.npz"
+    message = f"^{path}: not a state that vecwrap saved {why}; {remedy}$"
     with pytest.raises(CheckpointError, match=message):
         read_state(path)
     assert not (tmp_path / "it ran").exists()
@@ -616,6 +617,11 @@ def test_a_file_is_data_and_nothing_in_it_is_unpickled(tmp_path):
         read_state(path)
     with pytest.raises(CheckpointError, match="no such file"):
         read_state(tmp_path / "missing.npz")
+
+
+def test_a_file_that_may_not_be_looked_at_is_not_said_to_be_another(tmp_path):
+    with pytest.raises(CheckpointError, match=r"xxx\.npz: cannot be read \(File name too long\)\. Is the path right"):
+        read_state(tmp_path / ("x" * 300 + ".npz"))
     with pytest.raises(CheckpointError, match=f"^{tmp_path}: this is a folder; .* of a run, its stats.npz$"):
         read_state(tmp_path)
 

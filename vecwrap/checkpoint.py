@@ -21,7 +21,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import GraphInstance
 
-from vecwrap.errors import CheckpointError
+from vecwrap.errors import CheckpointError, paths_looked_at
 from vecwrap.running import RunningStatistics
 from vecwrap.whole_file import write_whole
 
@@ -239,6 +239,7 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises:
         CheckpointError: no such file, or not one of these.
     """
+    remedy = "expected the file that save wrote; of a run, its stats.npz"
     try:
         # Opened here: NumPy leaves open what it cannot read.
         with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
@@ -249,14 +250,16 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
         asked = f"Is the path right, seen from {Path.cwd()}?"
         raise CheckpointError(f"{os.fspath(path)}: no such file. {asked}") from None
     except IsADirectoryError:
-        remedy = "expected the file that save wrote; of a run, its stats.npz"
         raise CheckpointError(f"{os.fspath(path)}: this is a folder; {remedy}") from None
     except _UNREADABLE as error:
+        if isinstance(error, OSError) and error.filename is not None:  # the system's own words, not NumPy's
+            with paths_looked_at(CheckpointError):
+                raise
         # NumPy takes whatever it does not know for pickled data, and advises to allow that.
         reason = "no archive of plain arrays" if "pickle" in str(error) else error
-        raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved ({reason})") from error
+        raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved ({reason}); {remedy}") from error
     if not isinstance(state, dict):
-        raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved")
+        raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved; {remedy}")
     return state
 
 
