@@ -203,6 +203,7 @@ def test_a_call_that_cannot_be_used_is_one_message_and_status_2(here, capsys, ar
 @pytest.mark.parametrize(
     "arguments",
     [
+        ["check", "PATH.yaml"],
         ["load", "PATH"],
         ["plot", "PATH"],
         ["clip", "PATH.mp4", "clip.webp"],

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from vecwrap.commands.output import print_json, printable_lines
-from vecwrap.errors import PlanError, SpecError
+from vecwrap.errors import PlanError, SpecError, paths_looked_at
 from vecwrap.pipeline_file import is_file, is_folder, names_file
 from vecwrap.rules.check import check, refuse_unknown, rules
 from vecwrap.rules.finding import Finding
@@ -71,6 +71,8 @@ def _refuse_what_is_no_file(pipeline: str) -> None:
     """Refuse a file's name without a file: that is a mistake in the call, and not in a pipeline."""
     if not names_file(pipeline) or is_file(Path(pipeline)):
         return
+    with paths_looked_at(SpecError):  # it may be there, and not ours to see
+        Path(pipeline).exists()
     found = "expected a pipeline file, got a folder" if is_folder(Path(pipeline)) else "there is no such file"
     raise SpecError(f"{pipeline}: {found}. Is the path right, seen from {Path.cwd()}?")
 
