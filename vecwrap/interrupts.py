@@ -7,16 +7,17 @@ is replaced once, by a gate that is open but for these microseconds, and put bac
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import weakref
 from _signal import getsignal  # type: ignore[import-not-found]  # under signal's own, which looks up an enum each time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import get_ident, main_thread
 from types import FrameType
 from typing import Any, ClassVar
 
-__all__ = ["Interrupts", "close_lost", "is_interrupt"]
+__all__ = ["Interrupts", "close_lost", "held_back", "is_interrupt"]
 
 SIGINT = int(signal.SIGINT)
 MAIN = main_thread().ident
@@ -124,6 +125,18 @@ class _Gate:
         except BaseException as error:
             _attributes(error)[_MARK] = True
             raise
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Hold SIGINT back for what takes a moment, also where no environment is there yet."""
+    interrupts = Interrupts()
+    try:
+        with interrupts:
+            interrupts.hold()
+            yield
+    finally:
+        interrupts.close()
 
 
 def is_interrupt(error: BaseException) -> bool:

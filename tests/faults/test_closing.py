@@ -9,6 +9,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
 
@@ -18,6 +19,7 @@ from vecwrap.backends import link
 from vecwrap.backends.bell import Bell
 from vecwrap.backends.channel import Channel
 from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.launch import start_worker
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.errors import BackendError
@@ -330,6 +332,23 @@ def test_a_worker_whose_start_is_interrupted_is_started_by_the_next_wait(backend
                 env.step_wait()
         assert env.step_wait()[4]["_restarted"].tolist() == [True, False]
         assert env.step([0, 0])[0]["a"].shape == (2, 2)
+
+
+def test_a_build_that_is_interrupted_as_a_worker_starts_leaves_no_process(backend, monkeypatch):
+    """The process is there, and nobody knows of it yet: who is not waited for stays as a zombie."""
+    started = []
+
+    def start(*args, **keywords):
+        worker = start_worker(*args, **keywords)
+        started.append(worker[0].pid)
+        signal.raise_signal(signal.SIGINT)
+        return worker
+
+    monkeypatch.setattr(link, "start_worker", start)
+    with pytest.raises(KeyboardInterrupt):
+        backend([Faulty] * 2, workers=2)
+    (pid,) = started
+    assert not psutil.pid_exists(pid)
 
 
 def test_nothing_is_heard_of_a_worker_that_was_interrupted_in_the_middle_of_an_answer(backend, monkeypatch):

@@ -16,6 +16,7 @@ from vecwrap.backends.lane import Lane
 from vecwrap.backends.last_words import LastWords
 from vecwrap.backends.launch import WorkerProcess, exit_in_words, kill, start_worker
 from vecwrap.backends.workers import LOOK, Expected
+from vecwrap.interrupts import held_back
 
 __all__ = ["Link", "end_workers"]
 
@@ -59,11 +60,12 @@ class Link:
         Raises:
             BackendError: it cannot be started.
         """
-        self.process, self.channel, self.words = start_worker(method, daemon=daemon)
-        self.expected.clear()
-        self._num_bytes = 0
-        self.made = self.torn = False
-        self._up = True
+        with held_back():  # a process that nobody knows of yet would not be waited for at its end
+            self.process, self.channel, self.words = start_worker(method, daemon=daemon)
+            self.expected.clear()
+            self._num_bytes = 0
+            self.made = self.torn = False
+            self._up = True
         self.restarts += 1
         with contextlib.suppress(AttributeError, OSError):
             self.pidfd = os.pidfd_open(self.process.pid)
