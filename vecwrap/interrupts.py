@@ -129,14 +129,17 @@ class _Gate:
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Hold SIGINT back for what takes a moment, also where no environment is there yet."""
-    interrupts = Interrupts()
+    """Hold SIGINT back for what takes a moment, also where no environment is there yet; then all is as it was."""
+    interrupts, had_a_gate = Interrupts(), type(getsignal(SIGINT)) is _Gate
     try:
         with interrupts:
             interrupts.hold()
             yield
     finally:
         interrupts.close()
+        gate = getsignal(SIGINT)
+        if type(gate) is _Gate and not had_a_gate and get_ident() == MAIN:
+            signal.signal(SIGINT, gate.handler)
 
 
 def is_interrupt(error: BaseException) -> bool:
