@@ -88,9 +88,8 @@ class Interrupts:
         _open.discard(self)
         if self in _holding and get_ident() == MAIN:
             _holding.remove(self)
-        gate = getsignal(SIGINT)
-        if type(gate) is _Gate and not _open and get_ident() == MAIN:
-            signal.signal(SIGINT, gate.handler)
+        if not _open:
+            _put_back()
 
 
 class _Gate:
@@ -137,9 +136,8 @@ def held_back() -> Iterator[None]:
             yield
     finally:
         interrupts.close()
-        gate = getsignal(SIGINT)
-        if type(gate) is _Gate and not had_a_gate and get_ident() == MAIN:
-            signal.signal(SIGINT, gate.handler)
+        if not had_a_gate:
+            _put_back()
 
 
 def is_interrupt(error: BaseException) -> bool:
@@ -156,6 +154,13 @@ def close_lost(one: Any) -> None:
             raise
 
 
+def _put_back() -> None:
+    """Put the program's own handler in the gate's place."""
+    gate = getsignal(SIGINT)
+    if type(gate) is _Gate and get_ident() == MAIN:
+        signal.signal(SIGINT, gate.handler)
+
+
 def _begin_anew() -> None:
     """Leave to the parent what is the parent's: a forked copy holds nothing of it back."""
     global MAIN
@@ -163,9 +168,7 @@ def _begin_anew() -> None:
     _open.clear()
     _holding.clear()
     _Gate.shut = None
-    gate = getsignal(SIGINT)
-    if type(gate) is _Gate:
-        signal.signal(SIGINT, gate.handler)
+    _put_back()
 
 
 os.register_at_fork(after_in_child=_begin_anew)
