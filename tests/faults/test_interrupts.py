@@ -386,7 +386,7 @@ def test_another_thread_than_the_main_one_holds_nothing_back():
 
 
 def test_a_build_leaves_the_programs_handler_as_it_found_it():
-    """Only a step needs another one; asyncio, which may begin in between, leaves a handler alone that is not Python's."""
+    """Only a step needs another; asyncio, which may begin in between, takes the place of Python's alone."""
     with vecwrap.build(ToyEnv, n=2, backend="subprocess"):
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
