@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import platform
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -180,11 +181,11 @@ def _top_module(target: Any) -> str:
 
 def _paths_within(layers: Sequence[LayerSpec], folder: Path, to: Path) -> tuple[LayerSpec, ...]:
     """Do for layers what ``moved`` does."""
-    root, changed = folder.resolve(), []
+    root, changed = os.path.realpath(folder), []
     for layer in layers:
         kwargs = dict(layer.kwargs)
         for key in path_parameters(registry.wrappers.find(layer.target, layer.where)) & kwargs.keys():
-            if kwargs[key] is not None and (path := Path(kwargs[key]).resolve()).is_relative_to(root):
+            if kwargs[key] is not None and (path := Path(os.path.realpath(kwargs[key]))).is_relative_to(root):
                 kwargs[key] = str(to / path.relative_to(root))
         changed.append(dataclasses.replace(layer, kwargs=Settings(kwargs)))
     return tuple(changed)

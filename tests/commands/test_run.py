@@ -165,9 +165,10 @@ def test_a_folder_that_holds_a_run_is_refused_and_left_as_it_is(capsys):
     assert {path.name: path.read_bytes() for path in Path("out").iterdir()} == before
 
 
-@pytest.mark.parametrize("out", ["file", "file/out"])
+@pytest.mark.parametrize("out", ["file", "file/out", "circle", "circle/out"])
 def test_a_folder_that_cannot_be_written_is_one_message(capsys, out):
     Path("file").write_text("")
+    Path("circle").symlink_to("circle")
     assert run(WALK, "--steps", 20, out=out) == 2
     assert f"--out {out}: expected a folder that files can be written to" in capsys.readouterr().err
 

@@ -336,6 +336,9 @@ def test_the_schema_is_written_through_links_and_into_pipes(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "file")
     assert main(["schema", "--out", str(tmp_path / "link")]) == 0
     assert json.loads((tmp_path / "file").read_text(encoding="utf-8")) == SCHEMA
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    assert main(["schema", "--out", str(tmp_path / "circle")]) == 0
+    assert json.loads((tmp_path / "circle").read_text(encoding="utf-8")) == SCHEMA
     pipe, came = tmp_path / "pipe", []
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: came.append(pipe.read_text(encoding="utf-8")), daemon=True)

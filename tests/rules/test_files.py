@@ -12,6 +12,10 @@ def ids(*layers):
 def test_two_monitors_in_one_folder_however_it_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to(tmp_path / "runs")
+    (tmp_path / "circle").symlink_to("circle")
+    apart = ["monitor:circle", "monitor:runs,stats_key=again"]
+    assert ids(*apart) == []
+    vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=apart).close()
     for folder in ("runs", "runs/../runs", str(tmp_path / "runs"), "link"):
         layers = ["monitor:runs", {"monitor": {"dir": folder, "stats_key": "again"}}]
         assert ids(*layers) == ["monitors_share_folder"]

@@ -169,7 +169,7 @@ def write_out(out: Path, text: str) -> None:
         if _is_stream(out):
             out.write_text(text, encoding="utf-8")
         else:
-            write_whole(out.resolve(), lambda file: file.write(text.encode()))
+            write_whole(Path(os.path.realpath(out)), lambda file: file.write(text.encode()))
     except OSError as error:
         raise _cannot_be_written(out, error) from error
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from vecwrap.plan import Plan
 from vecwrap.rules.finding import Fault, rule
@@ -20,10 +20,10 @@ def monitors_share_folder(plan: Plan) -> Iterator[Fault]:
     Wrong: ``CartPole-v1 | monitor:runs | clip_reward | monitor:runs,stats_key=clipped,rewards=seen``
     Right: ``CartPole-v1 | monitor:runs | clip_reward | monitor:runs/clipped,stats_key=clipped,rewards=seen``
     """
-    writers: dict[Path, str] = {}
+    writers: dict[str, str] = {}
     for spot in spots(plan, "monitor"):
         folder = spot.argument("dir")
         if folder is not None:
-            first = writers.setdefault(Path(folder).resolve(), spot.label)
+            first = writers.setdefault(os.path.realpath(folder), spot.label)
             if first != spot.label:
                 yield Fault(spot.layer, f"{first} writes into that folder already.", "Give each a dir of its own.")

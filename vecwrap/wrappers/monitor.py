@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections import deque
@@ -223,7 +224,9 @@ class Monitor(VecEnvWrapper):
                     f'monitor: an inner monitor reports infos["{self.stats_key}"] already; leave one out, or give this '
                     'one a name of its own with stats_key="..."'
                 )
-            if isinstance(inner, Monitor) and self.dir and inner.dir and inner.dir.resolve() == self.dir.resolve():
+            if not (isinstance(inner, Monitor) and self.dir and inner.dir):
+                continue
+            if os.path.realpath(inner.dir) == os.path.realpath(self.dir):  # resolve raises at links in a circle
                 raise PlanError(
                     f'monitor: dir: an inner monitor writes into "{seen_from_here(self.dir)}" already; give each its '
                     "own folder"
