@@ -122,6 +122,7 @@ def test_the_metadata_say_the_mode_as_gymnasium_does(mode):
     ours, theirs = side_by_side([counter()], mode)
     assert isinstance(ours.metadata["autoreset_mode"], AutoresetMode)
     assert ours.metadata == theirs.metadata
+    assert ours.autoreset_mode is theirs.autoreset_mode
 
 
 # -- where we disagree: docs/semantics.md has a row for each -----------------------------------------------------------

@@ -17,6 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
+from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from vecwrap import batch as batches
@@ -757,6 +758,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def backend(self) -> str:
         """The backend's name."""
         return self._root.name
+
+    @property
+    def autoreset_mode(self) -> AutoresetMode:
+        """What ``metadata["autoreset_mode"]`` says; Gymnasium's own vector environments have it as an attribute too."""
+        mode: AutoresetMode = self.metadata["autoreset_mode"]
+        return mode
 
     @property
     def num_workers(self) -> int:
