@@ -162,7 +162,10 @@ def test_a_line_and_a_dict_extend_a_file_of_the_working_directory() -> None:
         ("extends: bad.yaml\nwrappers: {framestak: {k: 3}}\n", 'bad.yaml:3: wrappers[0] "framestak": unknown layer.'),
         ("n: 2\nextends: 4\n", "child.yaml:2: extends: expected the path of a pipeline file, got 4."),
         ("extends: nowhere.yaml\n", "child.yaml:1: extends: there is no file nowhere.yaml."),
-        ("extends: list.yaml\n", "list.yaml:1: pipeline: expected a mapping of the keys of a pipeline, got [1]."),
+        ("extends: .\n", 'child.yaml:1: extends: expected the path of a pipeline file, got the folder "."; name'),
+        ("extends: list.yaml\n", 'list.yaml:1: pipeline: expected the keys of a pipeline, such as "n: 8", got [1].'),
+        ("extends: empty.yaml\n", 'empty.yaml:1: pipeline: expected the keys of a pipeline, such as "n: 8", got an '
+         "empty file."),
         ("extends: base.yaml\nextend: 3\n",
          "child.yaml:2: extend: unknown key. The file that this one builds upon is called extends."),
         ("a: &a {n: 3}\n<<: *a\n", "child.yaml:2: YAML 1.2 has no merge keys"),
@@ -185,6 +188,7 @@ def test_a_mistake_names_the_file_that_it_stands_in(child: str, message: str) ->
         base=BASE,
         bad="env: CartPole-v1\nwrappers:\n  - framestak: 4\n",
         list="- 1\n",
+        empty="",
         child=child,
     )
     assert refusal("child.yaml").startswith(message)

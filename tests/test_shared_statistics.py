@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 import vecwrap
 from vecwrap.errors import ArgumentError, CheckpointError, PlanError
@@ -176,6 +177,10 @@ def test_what_has_no_statistics_to_share_is_refused_with_what_has(training):
         vecwrap.build("Pendulum-v1", n=1, wrappers=LAYERS, backend="dummy", stats=vecwrap.to_sb3(training))
     with pytest.raises(ArgumentError, match="stats: expected an environment of vecwrap's, or a file .* got int"):
         training.share_statistics(3)
+    wrapped = RecordEpisodeStatistics(RecordEpisodeStatistics(training))
+    with pytest.raises(ArgumentError, match=r"got RecordEpisodeStatistics, .* the environment itself, its \.env\.env$"):
+        training.share_statistics(wrapped)
+    assert training.share_statistics(wrapped.env.env) is training
 
 
 def test_a_load_into_training_is_seen_by_its_copies_also_where_it_began_with_a_file(training, tmp_path):

@@ -387,8 +387,8 @@ def test_places_lead_to_the_line() -> None:
         ("env: A-v0\nworkers: 2\n",
          "p.yaml:2: workers: unknown key. It is the backend's: backend: {name: shmem, workers: 2}."),
         ("n: 3\n", "p.yaml:1: pipeline: the key env is missing: which environment?"),
-        ("- a\n", 'p.yaml:1: pipeline: expected a mapping with the key env, got ["a"].'),
-        ("", "p.yaml:1: pipeline: expected a mapping with the key env, got null."),
+        ("- a\n", 'p.yaml:1: pipeline: expected the keys of a pipeline, such as "env: CartPole-v1", got ["a"].'),
+        ("", 'p.yaml:1: pipeline: expected the keys of a pipeline, such as "env: CartPole-v1", got an empty file.'),
         ("env: A-v0\nwrappers: 3\n", "p.yaml:2: wrappers: expected a list of layers, got 3."),
         (
             "env: A-v0\nwrappers:\n  - framestack: 4\n    padding: first\n",

@@ -48,8 +48,10 @@ def lineage(data: Mapping[Any, Any], source: Source) -> list[tuple[Mapping[Any, 
         What each file says, without ``extends``, and where; the outermost base first, ``data`` last.
 
     Raises:
-        SpecError: a file that is not there or cannot be read, or files that extend each other in a circle.
+        SpecError: a file that is not there, cannot be read or is no mapping, or files that extend each other in a
+            circle.
     """
+    _refuse_no_mapping(data, source, "env: CartPole-v1")
     found = [(_own(data), source)]
     seen = [Path(source.file).resolve()] if source.file and is_file(Path(source.file)) else []
     names = [source.file or "pipeline"]
@@ -59,6 +61,8 @@ def lineage(data: Mapping[Any, Any], source: Source) -> list[tuple[Mapping[Any, 
             fail(at, f"expected the path of a pipeline file, got {shown(base)}")
         path = (at.directory or Path()) / base
         names.append(str(path))
+        if is_folder(path):
+            fail(at, f'expected the path of a pipeline file, got the folder "{path}"; name the file in it')
         if not is_file(path):  # also of a pipe, which could keep a reader waiting
             fail(at, f"there is no file {path}")
         if path.resolve() in seen:
@@ -67,10 +71,15 @@ def lineage(data: Mapping[Any, Any], source: Source) -> list[tuple[Mapping[Any, 
             fail(at, f"expected at most {MAX_FILES} files, each of which extends the next")
         seen.append(path.resolve())
         data, source = read_file(path)
-        if not isinstance(data, Mapping):
-            fail(source, f"expected a mapping of the keys of a pipeline, got {shown(data)}")
+        _refuse_no_mapping(data, source, "n: 8")
         found.append((_own(data), source))
     return found[::-1]
+
+
+def _refuse_no_mapping(data: Any, source: Source, such_as: str) -> None:
+    if not isinstance(data, Mapping):
+        got = "an empty file" if data is None and source.file else shown(data)
+        fail(source, f'expected the keys of a pipeline, such as "{such_as}", got {got}')
 
 
 def _own(data: Mapping[Any, Any]) -> Mapping[Any, Any]:

@@ -127,8 +127,6 @@ class PipelineSpec:
         True
         """
         source = source or Source()
-        if not isinstance(data, Mapping):
-            fail(source, f"expected a mapping with the key env, got {shown(data)}")
         draft = Draft()
         for said, where in lineage(data, source):
             draft.write_over(said, where)

@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorWrapper
 from numpy.typing import NDArray
 
 from vecwrap import batch as batches
@@ -825,6 +825,11 @@ def what_came(env: Any) -> str:
     name = type(env).__name__
     if hasattr(env, "vecwrap_env"):
         return f"{name}; what to_sb3 gives has the environment itself as its vecwrap_env"
+    inner, steps = env, ""
+    while isinstance(inner, VectorWrapper):
+        inner, steps = inner.env, f"{steps}.env"
+    if isinstance(inner, VecEnv):
+        return f"{name}, a wrapper of Gymnasium's around one; give the environment itself, its {steps}"
     return f"{name}; vecwrap.build makes one, and vecwrap.wrap one of any gymnasium.vector.VectorEnv"
 
 

@@ -755,6 +755,7 @@ def test_monitor_csv_goes_on_after_a_load_without_a_reset(tmp_path):
     ("arguments", "message"),
     [
         ({"rewards": "row"}, 'monitor: rewards: expected raw or seen, got "row". Did you mean "raw"?'),
+        ({"info_keys": "lap"}, 'monitor: info_keys: expected a list of names, got the text "lap"; write ["lap"]'),
         ({"info_keys": ("lives", "l")}, "monitor: info_keys: expected each name once and none of r, l, t, env, lost, "
                                         "got ('lives', 'l')"),
         ({"stats_key": "final_info"}, "monitor: stats_key: expected a name without a leading underscore and none of "

@@ -1,5 +1,6 @@
 """``vecwrap list``: the names that there are, with what a reader wants to know of each."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -99,7 +100,8 @@ def _table(title: str, rows: Sequence[Row], in_full: bool) -> Table:
         if row.layers:
             text.append(f"\n  = {row.layers}")
         if in_full and row.details:
-            text.append(f"\n\n{row.details}\n".replace("::\n", ":\n"))
+            details = "\n\n".join(map(_in_columns, row.details.split("\n\n")))
+            text.append(f"\n\n{details}\n".replace("::\n", ":\n"))
         if in_full and row.at_end:
             text.append(f"\nAt an episode's end: {row.at_end[:1].lower()}{row.at_end[1:]}\n")
         for parameter in row.parameters:
@@ -110,3 +112,20 @@ def _table(title: str, rows: Sequence[Row], in_full: bool) -> Table:
             text.append(f"\n  from {row.owner}", style="dim")
         table.add_row(row.name, *([row.where] if title == "layer" else []), text)
     return table
+
+
+def _in_columns(block: str) -> str:
+    r"""Give a table of a docstring as a terminal shows one, any other block as it is.
+
+    >>> print(_in_columns("| space | stacked |\n|---|---|\n| (D,) | (k, D) |"))
+    space  stacked
+    (D,)   (k, D)
+    """
+    if not block.startswith("| "):
+        return block
+    first, _, *others = ([cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines())
+    columns = [
+        [cell.ljust(max(map(len, column))) for cell in column]
+        for column in itertools.zip_longest(first, *others, fillvalue="")
+    ]
+    return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True))

@@ -8,7 +8,7 @@ from typing import Any
 
 from vecwrap.errors import PlanError, did_you_mean
 
-__all__ = ["check_info_key", "chosen_envs", "one_of"]
+__all__ = ["check_info_key", "chosen_envs", "one_of", "refuse_one_text"]
 
 _OF_THE_FACE = ("final_obs", "final_info", "env_id")  # what it writes into infos
 
@@ -32,6 +32,20 @@ def one_of(argument: str, value: Any, values: tuple[str, ...]) -> Any:
         near = did_you_mean(str(value), values)
         raise PlanError(f'{argument}: expected {" or ".join(values)}, got "{value}".{near}')
     return value
+
+
+def refuse_one_text(argument: str, names: Any) -> None:
+    """Refuse a text in the place of a list of them, as whose names its letters would count.
+
+    Args:
+        argument: the layer's name and the argument's.
+        names: as they were given.
+
+    Raises:
+        PlanError: it is one text.
+    """
+    if isinstance(names, str):
+        raise PlanError(f'{argument}: expected a list of names, got the text "{names}"; write ["{names}"]')
 
 
 def chosen_envs(argument: str, envs: Iterable[int] | None, num_envs: int) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from vecwrap.batch import Batch
 from vecwrap.errors import PlanError, did_you_mean
+from vecwrap.parts.argument_checks import refuse_one_text
 
 __all__ = ["Key", "apply", "choose", "name_of", "of", "refuse_missing", "replaced", "with_new"]
 
@@ -69,6 +70,7 @@ def choose(
 
 def refuse_missing(layer: str, space: spaces.Dict, keys: tuple[str, ...], argument: str = "keys") -> None:
     """Raise PlanError unless all keys are members of the space, each is there once, and there is one at least."""
+    refuse_one_text(f"{layer}: {argument}", keys)
     known = list(space.spaces)
     for key in keys:
         if key not in known:

@@ -16,7 +16,7 @@ from vecwrap.contract import BoolArray, FloatArray, Infos, IntArray, StepResult
 from vecwrap.errors import PlanError, VecwrapError
 from vecwrap.infos import row_of
 from vecwrap.parts.above import gymnasium_wrappers_above
-from vecwrap.parts.argument_checks import check_info_key, one_of
+from vecwrap.parts.argument_checks import check_info_key, one_of, refuse_one_text
 from vecwrap.parts.monitor_file import MonitorFile, move_aside, open_in
 from vecwrap.parts.run_files import seen_from_here
 from vecwrap.vec_env import VecEnv
@@ -127,6 +127,7 @@ class Monitor(VecEnvWrapper):
     ) -> None:
         super().__init__(env)
         self.dir = None if dir is None else Path(dir).absolute()
+        refuse_one_text("monitor: info_keys", info_keys)
         self.info_keys = tuple(info_keys)
         self.per_env = per_env
         self.rewards = rewards
