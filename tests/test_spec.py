@@ -462,6 +462,10 @@ def test_what_is_no_yaml_is_told_with_what_to_do(text: str, line: int, remedy: s
     ("layer", "message"),
     [
         ("", 'layer: expected the name of a layer, got "".'),
+        ("frame|stack", 'layer: expected the name of a layer, got "frame|stack".'),
+        *((text, f'layer: expected the name of a layer, got "{text}". Arguments follow a colon: "framestack:{said}".')
+          for text, said in (("framestack=4", "4"), ("framestack 4", "4"), ("framestack(4)", "4"),
+                             ("framestack(k=4, axis=new)", "k=4, axis=new"), ("framestack k=4", "k=4"))),
         ("framestack:", 'layer "framestack": nothing follows the colon; leave it out or give an argument.'),
         ("framestack:4,,5", 'layer "framestack": an argument is missing in "4,,5".'),
         ("framestack:k=4,5", 'layer "framestack": 5 stands after k=; arguments without a name come first.'),

@@ -28,6 +28,7 @@ from vecwrap.values import (
 __all__ = ["POSITIONAL", "LayerSpec", "checked_name", "read_arguments", "read_layer_text", "read_layers"]
 
 _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
+_WITHOUT_COLON = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+|\s*\((?=.*\)$))(?P<arguments>[^()]+)\)?")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _NOWHERE = Source(steps=("layer",))
 POSITIONAL = "*"  # the key for positional arguments in a mapping that has keywords too
@@ -177,7 +178,9 @@ def read_layer_text(text: str, source: Source) -> _Parts:
     first, *rest = split(text.strip(), ":", source)
     if "." not in first and len(rest) < 2:
         if not _NAME.fullmatch(first):
-            fail(source, f"expected the name of a layer, got {shown(text)}")
+            meant = _WITHOUT_COLON.fullmatch(text.strip())
+            remedy = f'. Arguments follow a colon: "{meant["name"]}:{meant["arguments"]}"' if meant else ""
+            fail(source, f"expected the name of a layer, got {shown(text)}{remedy}")
         if not rest:
             return first, (), {}
         if not rest[0].strip():
