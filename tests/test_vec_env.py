@@ -276,6 +276,10 @@ def test_layers_are_found_by_their_class():
     assert env.find(DummyBackend) is env.unwrapped
     with pytest.raises(LookupError, match="has no layer dict"):
         env.find(dict)
+    with pytest.raises(
+        ArgumentError, match="find: kind: expected the class of a layer, got 'monitor'; classes of .*Dummy"
+    ):
+        env.find("monitor")
 
 
 def test_frames_are_rendered_where_they_are_asked_for():

@@ -598,7 +598,13 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Raises:
             LookupError: there is none.
+            ArgumentError: it is no class.
         """
+        if not isinstance(kind, type):
+            raise ArgumentError(
+                f"find: kind: expected the class of a layer, got {kind!r}; classes of the layers here are "
+                f"{', '.join(type(layer).__name__ for layer in self.layers)}"
+            )
         for layer in self.layers:
             if isinstance(layer, kind):
                 return layer
