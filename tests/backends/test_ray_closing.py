@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from gymnasium.error import ClosedEnvironmentError
 
 from tests.backends.ray_cluster import patient, running, small
 from tests.backends.test_base import interrupted
@@ -92,6 +93,20 @@ def test_close_from_another_thread_than_the_one_that_steps(hanging, tmp_path):
 
 def test_close_in_a_signals_handler(hanging):
     closing.test_close_in_a_signals_handler(hanging)
+
+
+def test_close_while_an_actor_is_asked_whether_it_lives(caplog):
+    env = small([toy()] * 2, workers=2, on_failure="restart")
+    env.reset(seed=1)
+    pids = [worker.pid for worker in env.health().workers]
+    os.kill(pids[1], signal.SIGSTOP)
+    closing = threading.Timer(1.0, env.close, kwargs={"terminate": True})
+    closing.start()
+    with pytest.raises(ClosedEnvironmentError):
+        env.reset(seed=7)
+    closing.join()
+    assert gone(pids)
+    assert not caplog.records  # nothing is made anew
 
 
 def test_a_wait_that_times_out_can_be_repeated_and_gives_what_it_would_have_given(tmp_path):

@@ -52,6 +52,24 @@ def reset_what_is_over(trial):
         trial.reset(mask=over)
 
 
+class Noting(DummyBackend):
+    """Notes of which sub-environments it was asked to notice losses."""
+
+    def _notice_losses(self, env_ids):
+        self.noted.append(env_ids.tolist())
+
+
+def test_before_a_step_losses_are_looked_for_where_an_episode_begins():
+    with Noting([toy(limit=2), toy(limit=3)], autoreset="next_step", on_failure="restart") as env:
+        env.noted, asked = [], []
+        env.reset(seed=1)
+        for _ in range(6):
+            env.noted.clear()
+            env.step([1, 1])
+            asked.append(sum(env.noted, []))
+    assert asked == [[], [], [0], [1], [], [0]]
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_exception_at_any_point_loses_one_row(backend, mode, tmp_path):

@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.backends.base import Factory
@@ -360,8 +359,7 @@ class ProcessBackend(WorkerBackend[Link]):
     def _look(self, milliseconds: float) -> bool:
         """Wait so long for what comes by descriptors, and take it in; whether anything has come."""
         events = self._poller.poll(milliseconds)
-        if self.closed:  # by another thread, or a signal's handler
-            raise ClosedEnvironmentError("the environment was closed meanwhile")
+        self._refuse_closed_meanwhile()
         heard = [(link, descriptor) for descriptor, _ in events if (link := self._links.get(descriptor))]
         for worker, descriptor in heard:
             self._take_in(worker, descriptor)

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.backends.actor import Reply, unpack
@@ -275,6 +274,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         self._interrupts.let_through()
         arrived, _ = self._ray.wait(list(asked), num_returns=len(asked), timeout=_TIME_FOR_A_WORD)
         self._interrupts.hold()
+        self._refuse_closed_meanwhile()
         for reference, word in zip(arrived, fetch(self._ray, arrived), strict=True):
             if isinstance(word, self._ray.exceptions.RayError):
                 self._lose_worker(asked[reference], word)
@@ -309,8 +309,7 @@ class RayBackend(WorkerBackend[ActorLink]):
             until.append(deadline)
         seconds = max(0.0, min(until) - now)
         arrived = wait(self._ray, self._workers, for_all=self.batch_size is None, seconds=seconds)
-        if self.closed:  # by another thread, or a signal's handler
-            raise ClosedEnvironmentError("the environment was closed meanwhile")
+        self._refuse_closed_meanwhile()
         replies = fetch(self._ray, [reference for _, reference in arrived])
         for (actor, reference), reply in zip(arrived, replies, strict=True):
             if reference in actor.calls:  # it has not been lost a moment ago

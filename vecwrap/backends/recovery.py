@@ -169,9 +169,9 @@ class Recovery:
         """Take note of how many episodes the schedules have given."""
         self._scheduled[:], self._skipped[:] = episodes, 0
 
-    def begins_with_step(self, env_ids: IntArray) -> bool:
-        """Whether a step of these rows begins an episode in any of them."""
-        return self._mode is Autoreset.NEXT_STEP and bool(self._over[env_ids].any())
+    def beginning_with_step(self, env_ids: IntArray) -> IntArray:
+        """Say in which of these rows a step begins an episode."""
+        return env_ids[self._over[env_ids]] if self._mode is Autoreset.NEXT_STEP else env_ids[:0]
 
     # -- what it does in bad times -------------------------------------------------------------------------------------
 

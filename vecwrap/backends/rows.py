@@ -107,8 +107,8 @@ class RowBooks(VecEnv):
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def _send(self, actions: Batch, env_ids: IntArray) -> None:
-        if self._recovery is not None and self._recovery.begins_with_step(env_ids):
-            self._notice_losses(env_ids)  # this step has not led to them, and its resets are the schedule's next
+        if self._recovery is not None and len(beginning := self._recovery.beginning_with_step(env_ids)):
+            self._notice_losses(beginning)  # this step has not led to them, and its resets are the schedule's next
         try:
             if self._frames_changed:
                 self._tell_changed_frames()  # before they count as out: a worker found dead here died before the step

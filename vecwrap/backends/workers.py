@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import cloudpickle
-from gymnasium.error import NoAsyncCallError
+from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
 
 from vecwrap.backends.base import Backend, Factory
 from vecwrap.backends.cores import usable_cores
@@ -497,6 +497,10 @@ class WorkerBackend(Backend, Generic[_Worker]):
                 f"process alone; build one in this process ({os.getpid()})"
             )
         self._refuse_broken()
+
+    def _refuse_closed_meanwhile(self) -> None:
+        if self.closed:  # by another thread, or a signal's handler
+            raise ClosedEnvironmentError("the environment was closed meanwhile")
 
     def _refuse_broken(self) -> None:
         if self._broken is not None:
