@@ -16,7 +16,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecMonitor, VecNormalize
 
 import vecwrap
-from tests.adapters.worlds import DICT, Mine, Talking, breaking, factories, locked, short_cartpole, talking
+from tests.adapters.worlds import DICT, Mine, Restarted, Talking, breaking, factories, locked, short_cartpole, talking
 from tests.streams import Lives, ToyEnv
 from vecwrap.errors import ArgumentError, PlanError, RemoteTraceback, SubEnvError
 
@@ -403,6 +403,18 @@ def test_an_episode_that_is_lost_ends_truncated_with_the_last_observation_that_c
     assert infos[1]["restarted"] == venv.reset_infos[1]["restarted"] == 1
     np.testing.assert_array_equal(infos[1]["terminal_observation"], last[1])
     assert not np.array_equal(observations[1], last[1])
+
+
+@pytest.mark.parametrize("on_failure", ["raise", "restart"])
+@pytest.mark.parametrize("in_steps", [False, True])
+def test_what_an_environment_itself_calls_restarted_is_that_of_its_own_step(on_failure, in_steps):
+    venv = adapted([partial(Restarted, in_steps)] * 2, backend="dummy", on_failure=on_failure)
+    venv.reset()
+    infos = venv.step(np.array([0, 0]))[3]
+    venv.close()
+    assert venv.reset_infos[0]["restarted"] == 2
+    if in_steps or on_failure == "raise":  # with restarts that name is the vector's in infos of resets
+        assert infos[0].get("restarted") == (-1 if in_steps else None)
 
 
 # -- engines, and what is refused --------------------------------------------------------------------------------------

@@ -73,6 +73,21 @@ class Breaking(gymnasium.Wrapper):
         return self.env.step(action)
 
 
+class Restarted(gymnasium.Wrapper):
+    """Says in the infos of its resets how often it was reset; each episode is one step, which may say it too."""
+
+    def __init__(self, in_steps):
+        super().__init__(ToyEnv(lengths=(1,)))
+        self.told, self.resets = {"restarted": -1} if in_steps else {}, 0
+
+    def reset(self, **arguments):
+        self.resets += 1
+        return self.env.reset(**arguments)[0], {"restarted": self.resets}
+
+    def step(self, action):
+        return *self.env.step(action)[:4], self.told
+
+
 def breaking(index):
     return Breaking(ToyEnv(lengths=(9,), index=index))
 

@@ -66,7 +66,7 @@ def test_before_a_step_losses_are_looked_for_where_an_episode_begins():
         for _ in range(6):
             env.noted.clear()
             env.step([1, 1])
-            asked.append(sum(env.noted, []))
+            asked.append([i for env_ids in env.noted for i in env_ids])
     assert asked == [[], [], [0], [1], [], [0]]
 
 

@@ -7,6 +7,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import vecwrap
 from tests.streams import Driver, ToyEnv, assert_same, replay
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.checkpoint import read_state, write_state
@@ -350,6 +351,15 @@ def test_goes_on_from_a_state_as_if_it_had_never_stopped(mode, tmp_path):
 def test_a_negative_record_is_refused():
     with DummyBackend(factories()) as env, pytest.raises(PlanError, match="record: expected 0 or more endings, got -1"):
         TerminalObs(env, record=-1)
+
+
+def test_a_key_that_an_inner_layer_of_the_kind_has_is_refused_and_another_is_not():
+    with TerminalObs(DummyBackend(factories()), key="end") as env:
+        with pytest.raises(PlanError, match=r'an inner terminal_obs reports infos\["end"\] already; .* key="..."'):
+            TerminalObs(FrameStack(env, 2), key="end")
+        TerminalObs(FrameStack(env, 2))
+    (finding,) = vecwrap.check({"env": "CartPole-v1", "wrappers": ["terminal_obs", "terminal_obs"]})
+    assert (finding.id, finding.place) == ("refused", 'wrappers[1] "terminal_obs"')
 
 
 @pytest.mark.parametrize("key", ["", "_terminal", "final_obs", "env_id"])

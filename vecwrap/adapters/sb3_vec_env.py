@@ -134,13 +134,14 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         """One dict for each row; of a row that ended the step's own, and what was said of the reset apart from it."""
         added = {name: step.infos[name] for key in step.added for name in (key, f"_{key}")}
         others = {key: value for key, value in step.infos.items() if key not in added}
+        restarts = self.vecwrap_env._root._recovery is not None  # elsewhere it is the environment's own word
         infos = []
         for i, done in enumerate(dones.tolist()):
             info = row_of(others, i)
             if done:
                 self.reset_infos[i], info = info, row_of(step.final_infos or {}, i)
-                if "restarted" in self.reset_infos[i]:  # of both: why the one ended and the other began
-                    info["restarted"] = self.reset_infos[i]["restarted"]
+                if restarts and "restarted" in self.reset_infos[i]:  # of both: why the one ended and the other began
+                    info.setdefault("restarted", self.reset_infos[i]["restarted"])
                 assert step.final_obs is not None
                 info["terminal_observation"] = batches.row(step.final_obs, i)
             info.update(row_of(added, i))

@@ -48,8 +48,8 @@ class TerminalObs(VecEnvWrapper):
         record: how many endings of each sub-environment to keep.
 
     Raises:
-        PlanError: a key that is empty, begins with an underscore (these are masks), or that Gymnasium gives a meaning;
-            a negative number of endings.
+        PlanError: a key that is empty, begins with an underscore (these are masks), or that Gymnasium gives a meaning,
+            or that an inner layer of this kind has; a negative number of endings.
 
     Example:
         >>> import gymnasium
@@ -73,6 +73,11 @@ class TerminalObs(VecEnvWrapper):
         check_info_key("terminal_obs: key", key, "terminal_obs")
         if record < 0:
             raise PlanError(f"terminal_obs: record: expected 0 or more endings, got {record}")
+        if any(isinstance(inner, TerminalObs) and inner.key == key for inner in env.layers):
+            raise PlanError(
+                f'terminal_obs: key: an inner terminal_obs reports infos["{key}"] already; leave one out, or give this '
+                'one a name of its own with key="..."'
+            )
         self.key = key
         self.record = record
         self._scores = np.zeros(env.num_envs)
