@@ -24,11 +24,15 @@ from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.checkpoint import read_state, write_state
 from vecwrap.errors import CheckpointError, PlanError, ResetNeededError, SubEnvError
 from vecwrap.sub_env import SubEnvFactory
+from vecwrap.testing import assert_same
 from vecwrap.wrappers.atari import Atari
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.normalize_obs import NormalizeObs
+from vecwrap.wrappers.normalize_reward import NormalizeReward
 from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
+from vecwrap.wrappers.terminal_obs import TerminalObs
+from vecwrap.wrappers.time_aware import TimeAware
 
 gymnasium.register_envs(ale_py)
 pytestmark = pytest.mark.usefixtures("quick_workers")
@@ -756,6 +760,31 @@ def test_layers_are_as_they_were_where_one_of_them_refuses_its_state(tmp_path):
         with pytest.raises(PlanError, match="monitor: dir"):
             env.load_state_dict(state)
         assert env.normalizer.statistics[None].count == count
+
+
+MUTILATED = {
+    "framestack": (lambda env: FrameStack(env, 2), "stacks"),
+    "monitor": (Monitor, "returns"),
+    "normalize_reward": (NormalizeReward, "returns"),
+    "terminal_obs": (lambda env: TerminalObs(env, record=1), "lengths"),
+    "time_aware": (lambda env: TimeAware(env, limit=9), "times"),
+}
+
+
+@pytest.mark.parametrize("put", [[np.zeros((7, 7, 7))], [np.array(["a", "b"])], []], ids=["shape", "kind", "missing"])
+@pytest.mark.parametrize("name", MUTILATED)
+def test_a_mutilated_state_is_refused_with_the_layers_name_and_leaves_the_layer_as_it_was(name, put):
+    wrap, entry = MUTILATED[name]
+    with wrap(DummyBackend([Walk] * 2)) as env:
+        env.reset(seed=1)
+        env.step([0, 0])
+        before, state = env.state_dict(), env.state_dict()
+        del state["layers"][0][entry]
+        state["layers"][0].update({entry: value for value in put})
+        with pytest.raises(CheckpointError, match=f"(?i){name.replace('_', '_?')}: expected"):
+            env.load_state_dict(state)
+        (before,), (after,) = before["layers"], env.state_dict()["layers"]
+        assert_same({**before, "elapsed": 0}, {**after, "elapsed": 0})  # a clock's
 
 
 def test_a_file_of_which_any_byte_was_changed_is_read_or_refused(tmp_path):

@@ -13,7 +13,7 @@ import struct
 import zipfile
 import zlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import GraphInstance
 
-from vecwrap.errors import CheckpointError, paths_looked_at
+from vecwrap.errors import CheckpointError, VecwrapError, paths_looked_at
 from vecwrap.running import RunningStatistics
 from vecwrap.whole_file import write_whole
 
@@ -97,7 +97,8 @@ def load_state_dict(env: VecEnv, state: dict[str, Any]) -> None:
         if state["chain"].get(key) != expected[key]:
             raise CheckpointError(_difference(key, state["chain"].get(key), expected[key]))
     for layer, layer_state in zip(_wrappers(env), state["layers"], strict=True):
-        layer._refuse_state(layer_state)
+        with _taken_in_by(layer):
+            layer._refuse_state(layer_state)
     interrupts = root._interrupts
     try:
         with interrupts:
@@ -121,7 +122,8 @@ def _load_layers(layers: Sequence[VecEnvWrapper], states: Sequence[dict[str, Any
     try:
         for layer, state, trains in zip(layers, states, training, strict=True):
             loaded += 1
-            layer.load_layer_state(state)
+            with _taken_in_by(layer):
+                layer.load_layer_state(state)
             layer.training = bool(trains)
     except Exception:
         for layer, state, statistics, trains in before[:loaded]:
@@ -131,6 +133,24 @@ def _load_layers(layers: Sequence[VecEnvWrapper], states: Sequence[dict[str, Any
             if layer.layer_statistics() != statistics:  # they were another environment's, and are again
                 layer.use_statistics(statistics)
         raise
+
+
+@contextlib.contextmanager
+def _taken_in_by(layer: VecEnvWrapper) -> Iterator[None]:
+    """What Python and NumPy raise of a state of another form is told with the layer's name.
+
+    Raises:
+        CheckpointError: says whose state it is.
+    """
+    try:
+        yield
+    except VecwrapError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(
+            f"{type(layer).__name__}: expected the state of such a layer as state_dict gave it, got one that it cannot "
+            f"take in ({type(error).__name__}: {error}); save it anew"
+        ) from error
 
 
 def share_statistics(env: VecEnv, source: VecEnv | str | os.PathLike[str]) -> None:
