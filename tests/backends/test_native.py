@@ -413,6 +413,21 @@ def test_close_tells_async_whether_to_ask():
     assert engine.closed_with == {"timeout": 3, "terminate": True}
 
 
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("around", [lambda engine: engine, RecordEpisodeStatistics])
+def test_close_ends_the_workers_of_async_where_one_of_them_has_died(around, fails):
+    engine = AsyncVectorEnv([cartpole] * 3)
+    env = NativeBackend(around(engine))
+    env.reset(seed=1)
+    engine.processes[1].kill()
+    engine.processes[1].join()
+    if fails:
+        with pytest.raises((BrokenPipeError, EOFError)):
+            env.step([0, 0, 0])
+    env.close()
+    assert [process.is_alive() for process in engine.processes] == [False] * 3
+
+
 @pytest.mark.parametrize("around", [lambda engine: engine, RecordEpisodeStatistics])
 def test_an_engine_under_gymnasiums_own_wrapper_is_booked_as_it_is_itself(around):
     engine = around(AsyncVectorEnv([partial(gymnasium.make, "CartPole-v1", max_episode_steps=5)], shared_memory=False))

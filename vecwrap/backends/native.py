@@ -307,10 +307,16 @@ class NativeBackend(Backend):
         return [answers[i] for i in ids]
 
     def _stop(self, timeout: float, terminate: bool) -> None:
-        if isinstance(self.vector_env, AsyncVectorEnv):
-            self.vector_env.close(timeout=timeout, terminate=terminate)
-        else:
-            self.vector_env.close()
+        try:
+            if isinstance(self.vector_env, AsyncVectorEnv):
+                self.vector_env.close(timeout=timeout, terminate=terminate)
+            else:
+                self.vector_env.close()
+        except (OSError, EOFError):
+            engine = _unwrapped(self.vector_env)
+            if not isinstance(engine, AsyncVectorEnv):
+                raise
+            _end_workers(engine)  # one of them has died, and Gymnasium has left the others as they are
 
 
 def _made_already() -> gymnasium.Env[Any, Any]:
@@ -330,6 +336,16 @@ def _unwrapped(engine: Any) -> Any:
 
 def _is_of_ale(engine: Any) -> bool:
     return type(_unwrapped(engine)).__module__.partition(".")[0] == "ale_py"
+
+
+def _end_workers(engine: AsyncVectorEnv) -> None:
+    engine.closed = True
+    for process in engine.processes:
+        process.kill()
+        process.join()
+    for pipe in engine.parent_pipes:
+        if pipe is not None:
+            pipe.close()
 
 
 def _refuse_missing(engine: AsyncVectorEnv, name: str) -> None:

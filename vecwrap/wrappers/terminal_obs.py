@@ -78,7 +78,7 @@ class TerminalObs(VecEnvWrapper):
                 f'terminal_obs: key: an inner terminal_obs reports infos["{key}"] already; leave one out, or give this '
                 'one a name of its own with key="..."'
             )
-        self.key = key
+        self.key: str = key
         self.record = record
         self._scores = np.zeros(env.num_envs)
         self._lengths = np.zeros(env.num_envs, dtype=np.int64)
