@@ -424,6 +424,27 @@ def test_a_save_that_meets_the_death_of_a_worker_is_gone_on_from_as_if_it_had_ne
         assert other.health().lost_episodes.tolist() == env.health().lost_episodes.tolist()
 
 
+@pytest.mark.parametrize("seeds", [None, [3, 5, 7, 9, 11]], ids=["", "scheduled"])
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
+@pytest.mark.parametrize("backend", [SubprocessBackend, ShmemBackend])
+def test_a_load_that_meets_the_death_of_a_worker_goes_on_as_any_load(tmp_path, backend, mode, seeds):
+    def make(backend, **options):
+        env = backend([Late] * 3, autoreset=mode, on_failure="restart", **options)
+        return env if seeds is None else SeedEachEpisode(env, seeds)
+
+    with make(backend, workers=2) as env, make(DummyBackend) as other:
+        env.reset(seed=1)
+        env.step([0, 0, 0])
+        env.save(tmp_path / "state.npz")
+        env.step([0, 0, 0])
+        (pid,) = [worker.pid for worker in env.health().workers if 2 in worker.env_ids]
+        os.kill(pid, signal.SIGKILL)
+        assert gone([pid])
+        env.load(tmp_path / "state.npz")
+        other.load(tmp_path / "state.npz")
+        assert go_on(env, [[0, 0, 0]] * 12) == go_on(other, [[0, 0, 0]] * 12)
+
+
 @pytest.mark.parametrize("backend", [DummyBackend, ShmemBackend])
 def test_restarts_after_a_load_set_again_what_was_set_when_it_was_saved(tmp_path, backend):
     with (

@@ -320,7 +320,7 @@ class Backend(RowBooks):
             self._ended[:] = self._any_ended = True
             return
         attributes = [self._attributes_of(i, state) for i, state in enumerate(states)]
-        self._call_now("load_state", list(zip(states, attributes, strict=True)), self.all_ids.tolist())
+        self._ask_all("load_state", list(zip(states, attributes, strict=True)))
         self._never_reset[:] = False
         for i, state in enumerate(states):
             self.slots.observations.put(i, state["observation"])
@@ -337,9 +337,14 @@ class Backend(RowBooks):
             return self._recovery.attributes_of(i, state)
         return dict(state.get("recovery", {}).get("attributes", {}))
 
-    def _ask_all(self, method: str) -> list[Any]:
-        """Ask every sub-environment; where a worker has died meanwhile, once more, those that take their place too."""
-        arguments, ids = [()] * self.num_envs, self.all_ids.tolist()
+    def _ask_all(self, method: str, arguments: Sequence[tuple[Any, ...]] = ()) -> list[Any]:
+        """Ask every sub-environment; where a worker has died meanwhile, once more, those that take their place too.
+
+        Args:
+            method: of ``SubEnv``; to be asked twice does it no harm.
+            arguments: of each sub-environment, or empty where it takes none.
+        """
+        arguments, ids = arguments or [()] * self.num_envs, self.all_ids.tolist()
         try:
             return list(self._call_now(method, arguments, ids))
         except BackendError:
