@@ -171,7 +171,10 @@ def test_overrides_come_last(run):
         env.reset()
         np.testing.assert_array_equal(observed(env).mean.shape, statistics.mean.shape)
     assert not (folder / "loaded").exists()
-    with vecwrap.load(folder, mode="eval", **{"eval.wrappers": ["monitor"]}) as env:
+    with (
+        pytest.warns(RuntimeWarning, match=r"stats\.npz normalises observations \(Normalize\)"),
+        vecwrap.load(folder, mode="eval", **{"eval.wrappers": ["monitor"]}) as env,
+    ):
         assert env.pipeline.layer_names == ("monitor",)
 
 

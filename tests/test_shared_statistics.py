@@ -49,6 +49,17 @@ def test_an_evaluation_copy_follows_the_training_environment_and_never_moves_it(
         assert numbers(evaluation) == numbers(training), "shared, not copied"
 
 
+def test_observations_that_are_normalised_there_and_not_here_are_a_warning(training, tmp_path):
+    training.save(tmp_path / "run.npz")
+    for source, where in [(training, repr(training)), (tmp_path / "run.npz", str(tmp_path / "run.npz"))]:
+        told = re.escape(f"stats: {where} normalises observations (NormalizeObs), and no layer here takes")
+        for layers in (["monitor"], ["normalize_reward"]):
+            with pytest.warns(RuntimeWarning, match=told):
+                vecwrap.build("Pendulum-v1", n=1, wrappers=layers, backend="dummy", stats=source).close()
+        with vecwrap.build("Pendulum-v1", n=1, wrappers=["normalize_obs"], backend="dummy", stats=source):
+            pass  # an evaluation that leaves rewards as they are is told nothing
+
+
 def test_the_same_observations_are_shown_alike(training):
     training.eval()
     with vecwrap.build("Pendulum-v1", n=3, wrappers=LAYERS, backend="dummy", stats=training) as evaluation:

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import struct
+import warnings
 import zipfile
 import zlib
 from collections import deque
@@ -156,7 +157,8 @@ def _taken_in_by(layer: VecEnvWrapper) -> Iterator[None]:
 def share_statistics(env: VecEnv, source: VecEnv | str | os.PathLike[str]) -> None:
     """Let every normalising layer of a chain use the statistics of another chain, or go on from those of a saved one.
 
-    Layers are matched by class, from the outermost in; layers without statistics may differ.
+    Layers are matched by class, from the outermost in; layers without statistics may differ. Where the source
+    normalises observations and no layer here does, that is a warning: what was trained there sees other numbers here.
 
     Raises:
         CheckpointError: the source has no such layer, or one of other observations.
@@ -182,6 +184,13 @@ def share_statistics(env: VecEnv, source: VecEnv | str | os.PathLike[str]) -> No
                 f"{ {key: value.mean.shape for key, value in theirs.items()} }"
             )
         matched.append((layer, own, theirs))
+    if left := [name for name, theirs in offered if set(theirs) - {"returns"}]:
+        warnings.warn(
+            f"stats: {where} normalises observations ({', '.join(left)}), and no layer here takes its statistics over, "
+            "so what was trained there sees other numbers here; add that layer",
+            RuntimeWarning,
+            stacklevel=3,
+        )
     for layer, own, theirs in matched:
         if not isinstance(source, (str, os.PathLike)):
             layer.use_statistics(theirs)

@@ -99,6 +99,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     >>> [type(layer).__name__ for layer in env.layers], env.backend, env.num_workers
     (['Monitor', 'NormalizeObs', 'NormalizeReward', 'DummyBackend'], 'dummy', 0)
+    >>> env.autoreset_mode
+    <AutoresetMode.SAME_STEP: 'SameStep'>
     >>> from vecwrap.wrappers.normalize_obs import NormalizeObs
     >>> statistics = env.find(NormalizeObs).layer_statistics()
     >>> env.get_original_obs().shape, env.get_original_reward().shape
