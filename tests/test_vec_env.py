@@ -106,9 +106,21 @@ def test_options_reach_each_sub_environment_as_a_copy_of_its_own():
     assert "scribbled" not in infos["options"]
 
 
-def test_the_seed_given_to_the_build_serves_the_first_unseeded_reset():
+def test_the_seed_given_to_the_build_serves_the_first_reset():
     env, other = DummyBackend([toy()] * 2, seed=7), DummyBackend([toy()] * 2)
     assert_same(other.reset(seed=7), env.reset())
+    assert_same(other.reset(), env.reset())
+
+
+def test_a_seed_given_to_the_first_reset_takes_the_place_of_the_builds_for_good():
+    env, other = DummyBackend([toy()] * 2, seed=7), DummyBackend([toy()] * 2)
+    assert_same(other.reset(seed=1), env.reset(seed=1))
+    assert_same(other.reset(), env.reset())  # the stream of 1 goes on; it was the build's that began
+
+
+def test_the_seed_given_to_the_build_is_there_for_the_rows_that_the_first_reset_gives_none():
+    env, other = DummyBackend([toy()] * 3, seed=7), DummyBackend([toy()] * 3)
+    assert_same(other.reset(seed=[7, 5, 9]), env.reset(seed=[None, 5, None]))
     assert_same(other.reset(), env.reset())
 
 

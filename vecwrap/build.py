@@ -93,7 +93,7 @@ def build(
         start_timeout: the same for making its environments.
         copy: whether arrays handed out are the caller's own; False hands out views that the next step overwrites.
         batch_size: how many rows ``recv`` waits for; None: all that are out.
-        seed: used by the first reset that is given none; sub-environment i gets ``seed + start_index + i``.
+        seed: used by the first reset, where that is given none; sub-environment i gets ``seed + start_index + i``.
         start_index: the index of the first sub-environment, where this is a part of a larger vector.
         autoreset: ``"same_step"``, ``"next_step"``, ``"disabled"`` or ``"episodic"``.
         render_mode: as ``gymnasium.make``; ``"human"`` shows all sub-environments in one window.
@@ -249,7 +249,7 @@ def wrap(
         autoreset: what it does after an episode's end, where its metadata does not say it.
         masked_resets: whether it honours ``options["reset_mask"]``; None: refuse them where that is not known.
             Not for an environment of vecwrap's, which knows.
-        seed: used by the first reset that is given none.
+        seed: used by the next reset, where that is given none.
 
     Returns:
         The environment: a ``gymnasium.vector.VectorEnv``, in the mode that the engine declares.

@@ -305,7 +305,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 root._pending = "reset" if root._num_out else None
                 raise
             finally:
-                if seed is None and root._num_out:  # what has reached nobody has used no seed up
+                if root._num_out:  # what has reached nobody has used no seed up
                     root._build_seed = None
 
     def _dispatch(self, kind: str, actions: Any, env_ids: IntArray, order: IntArray | None = None) -> None:

@@ -121,6 +121,15 @@ def test_the_seed_of_the_pipeline_holds_until_sb3_gives_one():
     assert seen == [[5, 6], [11, 12], [None, None]]
 
 
+def test_the_seed_that_sb3_gives_ends_that_of_the_pipeline():
+    venv, theirs = adapted(factories(2), backend="dummy", seed=5), DummyVecEnv(factories(2))
+    for each in (venv, theirs):
+        each.seed(11)
+    for _ in range(3):  # an algorithm with seed= first, its evaluations afterwards
+        assert_same(venv.reset(), theirs.reset())
+    venv.close()
+
+
 def test_options_of_another_number_are_refused():
     venv = adapted(factories(3), backend="dummy")
     venv.set_options([{"level": 1}] * 2)

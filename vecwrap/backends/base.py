@@ -42,7 +42,7 @@ class Backend(RowBooks):
         copy: give fresh arrays with each result; False gives views that the next step overwrites.
         batch_size: how many rows ``recv`` waits for; None waits for all that are out.
         start_index: added to the index of each sub-environment in seeds (for parts of a larger vector).
-        seed: used by the first reset that is given none.
+        seed: used by the first reset, where that is given none.
         debug: check each action and observation against its space.
         on_failure: ``"raise"``, or ``"restart"``: a sub-environment that raises is made anew, and so are all those of a
             worker that dies or hangs; the episodes that are lost with them end truncated.
@@ -209,7 +209,11 @@ class Backend(RowBooks):
 
     def _seeds(self, seed: Any, env_ids: IntArray) -> list[int | None]:
         """Give the seed of each of these rows; build's seed is there for where none is given."""
-        return read_seeds(self._build_seed if seed is None else seed, env_ids, self.num_envs, self.start_index)
+        given = read_seeds(seed, env_ids, self.num_envs, self.start_index)
+        if self._build_seed is None:
+            return given
+        of_build = read_seeds(self._build_seed, env_ids, self.num_envs, self.start_index)
+        return [own if own is not None else built for own, built in zip(given, of_build, strict=True)]
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ class NativeBackend(Backend):
         autoreset: what it does after an episode's end, where its metadata does not say it.
         masked_resets: whether it honours ``options["reset_mask"]``; None means where that is known (Gymnasium's Sync
             and Async). Elsewhere a masked reset is refused, for an engine that ignores the mask resets every row.
-        seed: used by the first reset that is given none.
+        seed: used by the first reset, where that is given none.
     """
 
     is_engine: ClassVar[bool] = True
