@@ -108,6 +108,31 @@ def test_ales_own_vector_engine_takes_any_seeds_for_any_rows():
         assert played(env, 0) == expected[0]
 
 
+class PaysForResets(CartPoleVectorEnv):
+    """Pays in the step that resets, as Gymnasium's CartPole in JAX (phys2d) does."""
+
+    def step(self, actions):
+        observations, _, *rest = super().step(actions)
+        return observations, np.ones(self.num_envs, dtype=np.float32), *rest
+
+
+def test_a_reset_earns_nothing_though_the_engine_pays_for_it():
+    peer = CartPoleVectorEnv(num_envs=3, max_episode_steps=9)
+    with NativeBackend(PaysForResets(num_envs=3, max_episode_steps=9)) as env:
+        env.action_space.seed(1)
+        np.testing.assert_array_equal(env.reset(seed=1)[0], peer.reset(seed=1)[0])
+        over, resets = np.zeros(3, dtype=bool), 0
+        for _ in range(60):
+            actions = env.action_space.sample()
+            ours, theirs = env.step(actions), peer.step(actions)
+            for got, expected in zip(ours[:4], theirs[:4], strict=True):
+                np.testing.assert_array_equal(got, expected)
+            assert not ours[1][over].any()
+            resets += np.count_nonzero(over)
+            over = theirs[2] | theirs[3]
+        assert resets > 10
+
+
 class Undeclared(CartPoleVectorEnv):
     metadata = {}
 

@@ -194,6 +194,7 @@ class NativeBackend(Backend):
                 final_infos = _final_infos(infos.get("final_info"))
         elif self.autoreset is Autoreset.NEXT_STEP:
             first, acted = self._over, ~self._over
+            rewards[first] = 0.0  # a reset earns nothing, whatever the engine pays for it
         self._over = dones.copy()
         return StepResult(
             env_ids=self.all_ids,
