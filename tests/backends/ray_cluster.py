@@ -16,7 +16,8 @@ STORE = 100_000_000  # bytes
 def running(**settings):
     """A cluster that this process has started, not vecwrap."""
     ray = pytest.importorskip("ray")
-    settings = {"num_cpus": 2, "object_store_memory": STORE, **settings}
+    # Ray's own niceness would leave its actors waiting for all other tests.
+    settings = {"num_cpus": 2, "object_store_memory": STORE, "_system_config": {"worker_niceness": 0}, **settings}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's own; and what did not start, it leaves to the garbage collector
         for tries_left in (2, 1, 0):

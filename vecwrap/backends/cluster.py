@@ -165,8 +165,9 @@ class Cluster:
     ) -> None:
         settings = {"address": address, "logging_level": "ERROR", **({"runtime_env": dict(folders)} if folders else {})}
         if address == "local":
+            ours = {"include_dashboard": False, "_system_config": {"worker_niceness": 0}}  # as worker processes; Ray's is 15
             try:
-                self.ray.init(**{"include_dashboard": False, **settings, **init, "num_cpus": local_cpus(init)})
+                self.ray.init(**{**ours, **settings, **init, "num_cpus": local_cpus(init)})
             except (TypeError, ValueError) as error:
                 raise PlanError(f"a Ray cluster cannot be started so: {error}") from error
             except Exception as error:
