@@ -400,6 +400,27 @@ def test_what_was_made_anew_and_never_reset_is_saved_as_such(tmp_path, backend, 
         assert other.health().restarts.tolist() == env.health().restarts.tolist()
 
 
+@pytest.mark.parametrize("backend", [DummyBackend, ShmemBackend])
+def test_what_was_set_on_a_new_one_after_the_save_is_gone_after_the_load(tmp_path, backend):
+    class Tools(Late):
+        tool = None
+
+    with backend([Tools] * 2, autoreset="disabled", on_failure="restart", restart_backoff=0.0) as env:
+        env.reset(seed=1)
+        lost = env.step([Drawn.FAILS, 0])[3]
+        env.save(tmp_path / "state.npz")
+        env.set_attr("tool", len)  # which no file can hold
+        env.set_attr("level", 5)
+        env.load(tmp_path / "state.npz")
+        assert env.get_attr("level") == (0, 0)
+        expected = env.reset(options={"reset_mask": lost})[0]
+        env.load(tmp_path / "state.npz")
+        env.set_attr("level", [7, 0])
+        env.load(tmp_path / "state.npz")
+        np.testing.assert_array_equal(env.reset(options={"reset_mask": lost})[0], expected)
+        assert env.get_attr("tool") == (len, len)
+
+
 @pytest.mark.parametrize("seeds", [None, [3, 5, 7, 9, 11]], ids=["", "scheduled"])
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
 @pytest.mark.parametrize("backend", [SubprocessBackend, ShmemBackend])

@@ -198,6 +198,8 @@ class SubEnv:
 
     def set_attr(self, name: str, value: Any) -> None:
         """Set an attribute on the outermost layer where it lives; a new one on the environment itself."""
+        if is_plain(value):
+            self._set_here.add(name)
         for layer in chain_of(self.env):
             if not isinstance(layer, Tap) and _lives_on(layer, name):
                 setattr(layer, name, own_copy(value))
@@ -341,13 +343,17 @@ class SubEnv:
         """Make the environment; nobody has reset it yet."""
         self.env = self._factory()
         self._is_new = True
+        self._set_here: set[str] = set()  # attributes that a state of it tells, where it is new
         chain = list(chain_of(self.env))
         self._tap = next((layer for layer in chain if isinstance(layer, Tap)), None)
         self._goes_on = [layer for layer in chain if hasattr(layer, "game_goes_on")]
 
     def _be_new(self, attributes: dict[str, Any]) -> None:
-        """Have an environment that nobody has reset yet: where ours has run, a reset would not bring it back there."""
-        if not self._is_new:
+        """Have an environment that nobody has reset yet, with these attributes set.
+
+        Ours is made again where it has run, which a reset would not undo, or has more set than these.
+        """
+        if not self._is_new or not self._set_here <= attributes.keys():
             close_lost(self.env)
             self._make_env()
         for name, value in attributes.items():
