@@ -165,7 +165,8 @@ class Cluster:
     ) -> None:
         settings = {"address": address, "logging_level": "ERROR", **({"runtime_env": dict(folders)} if folders else {})}
         if address == "local":
-            ours = {"include_dashboard": False, "_system_config": {"worker_niceness": 0}}  # as worker processes; Ray's is 15
+            # Ray's own niceness of actors is 15; ours run as worker processes do
+            ours = {"include_dashboard": False, "_system_config": {"worker_niceness": 0}}
             try:
                 self.ray.init(**{**ours, **settings, **init, "num_cpus": local_cpus(init)})
             except (TypeError, ValueError) as error:
