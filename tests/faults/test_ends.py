@@ -140,7 +140,7 @@ def test_a_program_that_takes_its_children_s_ends(start_method, program_takes_en
 
 
 PARENT = """
-import subprocess, sys, time
+import os, subprocess, sys, time
 import gymnasium, numpy as np
 from vecwrap.backends.{module} import {backend}
 
@@ -151,6 +151,7 @@ class Endless(gymnasium.Env):
         self.child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         return np.zeros(1, np.float32), dict(pid=self.child.pid)
     def step(self, action):
+        os.write(1, b"steps\\n")  # in one piece, beside the other's
         time.sleep(600)
 
 env = {backend}([Endless] * 2, workers=2, start_method={method!r})
@@ -178,6 +179,9 @@ def test_the_parent_is_ended_while_workers_are_busy(backend, number, method):
     assert parent.stdout is not None
     pids = [int(word) for word in parent.stdout.readline().split()]
     assert len(pids) == 4
+    assert [parent.stdout.readline() for _ in range(2)] == ["steps\n"] * 2
+    waits = psutil.Process(parent.pid)
+    assert until(lambda: waits.status() == psutil.STATUS_SLEEPING)  # and no longer on its way there
     if number == signal.SIGINT:
         os.killpg(parent.pid, number)  # as a terminal does: to the whole group in the foreground
     else:
