@@ -57,7 +57,7 @@ def drop(mode):
 
 
 class Vector(RuleBasedStateMachine):
-    """The calls of one example, made on all three."""
+    """The calls of one example, made on each backend."""
 
     mode: Autoreset
 
@@ -72,6 +72,7 @@ class Vector(RuleBasedStateMachine):
         self.results = []
         self.out = set()
         self.closed = False
+        self.saved = None
         self.calls = 0
         self.all("set_attr", "bonus", 0.0)
         self.all("set_attr", "raise_in", None)
@@ -94,7 +95,7 @@ class Vector(RuleBasedStateMachine):
 
     @property
     def half_way(self):
-        """Whether a wait has timed out for some of the three and not for others: nothing can be compared now."""
+        """Whether a wait has timed out for some of them and not for others: nothing can be compared now."""
         return bool(self.asked) and any(result is not NOT_YET for result in self.results)
 
     @property
@@ -139,6 +140,16 @@ class Vector(RuleBasedStateMachine):
     def get_attr(self, indices, name):
         self.all("get_attr", name, indices=indices)
 
+    @rule()
+    def save(self):
+        self.saved = self.all("state_dict") or self.saved
+
+    @rule()
+    def load(self):
+        """Each takes the state in that dummy gave, which is the same."""
+        if self.saved is not None:
+            self.all("load_state_dict", self.saved)
+
     # -- calls in two halves -----------------------------------------------------------------------------------------
 
     @rule(kind=st.sampled_from(["step", "reset", "call"]), seed=SEEDS, mask=MASKS)
@@ -167,7 +178,7 @@ class Vector(RuleBasedStateMachine):
                 except SubEnvError as error:
                     self.results[k] = [str(error), error.index, error.others, len(error.failures)]
         if not any(result is NOT_YET for result in self.results):
-            for k in (1, 2):
+            for k in range(1, len(BACKENDS)):
                 assert_same(self.results[0], self.results[k], f"{self.asked}_wait of {self.lockstep.envs[k]!r}")
             self.asked = None
 

@@ -19,7 +19,7 @@ from gymnasium import spaces
 KINDS = ("raise", "kill", "segv", "exit", "stop", "hang")
 DEATHS = ("kill", "segv", "exit")
 HANGS = ("stop", "hang")
-POINTS = ("make", "reset", "step", "after step", "half a row", "reply", "half a reply", "close")
+POINTS = ("make", "reset", "step", "after step", "half a row", "reply", "half a reply", "close", "save", "load")
 IN_STEP_OF_A_WORKER = POINTS[2:7]
 
 
@@ -116,6 +116,16 @@ class Faulty(gymnasium.Env):
             half_a_reply()
             fail(kind)
         return observation, reward, terminated, truncated, info
+
+    def state_dict(self):
+        assert not self.closed, "saved after it was closed"
+        self.point("save")
+        return {"bonus": self.bonus, "steps": self.steps}
+
+    def load_state_dict(self, state):
+        assert not self.closed, "loaded after it was closed"
+        self.point("load")
+        self.bonus, self.steps = state["bonus"], state["steps"]
 
     def call_me(self, kind=None):
         """For ``call``."""

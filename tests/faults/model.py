@@ -44,6 +44,13 @@ class Model:
     def another(seed, restarts):
         return None if seed is None else int(np.random.SeedSequence([seed, restarts]).generate_state(1)[0])
 
+    def state(self):
+        """All that a load brings back."""
+        return deepcopy(self.rows)
+
+    def load(self, state):
+        self.rows = deepcopy(state)
+
     def set_attr(self, name, values):
         for row, value in zip(self.rows, values, strict=True):
             setattr(row.env, name, value)

@@ -33,6 +33,7 @@ class Faults(RuleBasedStateMachine):
 
     @initialize(workers=st.integers(1, 3), seeds=SEEDS)
     def build(self, workers, seeds):
+        self.saved = None
         self.folder = tempfile.mkdtemp()
         self.trial = Trial(self.backend, self.mode, self.folder, num_envs=NUM_ENVS, workers=workers, end=0.3)
         self.trial.reset(seeds)
@@ -55,6 +56,15 @@ class Faults(RuleBasedStateMachine):
         faults = data.draw(st.dictionaries(st.sampled_from(rows), st.sampled_from(self.kinds), max_size=1))
         self.trial.reset(seeds, mask, faults)
 
+    @rule(data=st.data())
+    def save(self, data):
+        self.saved = self.trial.save(data.draw(self._deaths()))
+
+    @precondition(lambda self: self.saved is not None)
+    @rule(data=st.data())
+    def load(self, data):
+        self.trial.load(self.saved, data.draw(self._deaths()))
+
     @rule(bonus=st.floats(-5, 5))
     def set_attr(self, bonus):
         self.trial.set_attr("bonus", [bonus + i for i in range(NUM_ENVS)])
@@ -62,6 +72,11 @@ class Faults(RuleBasedStateMachine):
     @rule()
     def call(self):
         assert self.trial.env.call("call_me") == tuple(range(NUM_ENVS))
+
+    def _deaths(self):
+        """At most one, who takes its worker along; an exception in a save or a load is no loss."""
+        deaths = [kind for kind in self.kinds if kind != "raise"]
+        return st.dictionaries(INDEX, st.sampled_from(deaths), max_size=1) if deaths else st.just({})
 
     def _faults(self):
         return st.dictionaries(

@@ -92,7 +92,34 @@ class Trial:
         self.model.set_attr(name, values)
         assert self.env.get_attr(name) == tuple(values)
 
+    def save(self, deaths=None):
+        """Give the state of both; ``deaths``: index to kind."""
+        self._die("save", deaths, self.model.rows)
+        state = self.env.state_dict()
+        assert state["sub_envs_missing"] is None
+        self._settle()
+        return state, self.model.state()
+
+    def load(self, saved, deaths=None):
+        """Go on where ``save`` was called; ``deaths``: index to kind."""
+        state, of_model = saved
+        self._die("load", deaths, of_model)
+        self.env.load_state_dict(state)
+        self.model.load(of_model)
+        self._settle()
+
     # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _die(self, point, deaths, rows):
+        """Let workers die in a call that is made once more of whatever takes their place; ``rows``: whose state it is.
+
+        An environment that nobody has reset is not asked: it has no state.
+        """
+        for i, kind in (deaths or {}).items():
+            if hasattr(rows[i].env, "steps"):
+                ask(self.folder, i, point, kind)
+                for k in self.together(i):
+                    self.model.lose(k)
 
     def _one_death_a_worker(self, faults):
         """Leave out what nobody would live to meet: the next one made would."""
