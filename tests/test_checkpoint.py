@@ -282,6 +282,18 @@ def test_a_row_that_failed_needs_a_reset_after_a_load_too(backend, mode):
         np.testing.assert_array_equal(env.step([0, 0, 0])[0], other.step([0, 0, 0])[0])
 
 
+def test_what_is_no_state_is_refused_and_a_folder_is_no_file(tmp_path):
+    with DummyBackend([Drawn]) as env:
+        env.reset(seed=1)
+        for other in (None, [], str(tmp_path / "state.npz")):
+            with pytest.raises(CheckpointError, match="expected what state_dict gave, got .*; load reads a file"):
+                env.load_state_dict(other)
+        with pytest.raises(IsADirectoryError, match="expected the name of a file, got a folder"):
+            env.save(tmp_path)
+        assert not list(tmp_path.iterdir())
+        env.step([0])
+
+
 @pytest.mark.parametrize("backend", [DummyBackend, ShmemBackend])
 def test_what_was_loaded_in_part_is_not_stepped(backend):
     with backend([Drawn] * 3) as env:

@@ -459,6 +459,39 @@ def test_what_is_no_yaml_is_told_with_what_to_do(text: str, line: int, remedy: s
 
 
 @pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "pipeline: expected an environment id at the start of the line."),
+        ("| monitor", "pipeline: expected an environment id at the start of the line."),
+        ("n=2 | monitor", 'pipeline: expected an environment id at the start of the line, got "n=2".'),
+        ("CartPole-v1 8", 'pipeline: expected key=value or a bar before a layer, got "8". Did you mean "n=8"?'),
+        ("CartPole-v1 monitor", 'pipeline: expected key=value or a bar before a layer, got "monitor".'),
+        ("CartPole-v1, n=2",
+         'pipeline: expected spaces between the environment and its settings, got the comma of "CartPole-v1,".'),
+        ("CartPole-v1 n=2, seed=3",
+         'pipeline: expected spaces between the environment and its settings, got the comma of "n=2,".'),
+        ("CartPole-v1 |", "wrappers[0]: nothing stands behind the bar; leave it out or name a layer."),
+        ("CartPole-v1 | flatten || monitor",
+         "wrappers[1]: nothing stands behind the bar; leave it out or name a layer."),
+        ("CartPole-v1 backend=shmem:2",
+         'backend: expected options by name, got 2. Write "shmem:workers=2".'),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_line_is_told(line: str, message: str) -> None:
+    with pytest.raises(SpecError) as error:
+        PipelineSpec.parse(line)
+    assert str(error.value) == message
+
+
+def test_an_environment_may_be_called_as_a_key_of_a_line() -> None:
+    assert PipelineSpec.parse("seed n=2 backend=pkg:Fast").to_dict() == {
+        "env": "seed",
+        "n": 2,
+        "backend": {"name": "pkg:Fast"},
+    }
+
+
+@pytest.mark.parametrize(
     ("layer", "message"),
     [
         ("", 'layer: expected the name of a layer, got "".'),

@@ -86,6 +86,8 @@ def load_state_dict(env: VecEnv, state: dict[str, Any]) -> None:
     """
     root = env._root
     root._refuse_pending("load_state_dict")
+    if not isinstance(state, dict):
+        raise CheckpointError(f"expected what state_dict gave, got {type(state).__name__}; load reads a file")
     if state.get("format") != FORMAT:
         raise CheckpointError(f"expected a state of format {FORMAT}, got {state.get('format')!r}; save it anew")
     if "layers" not in state:

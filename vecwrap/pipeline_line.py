@@ -16,6 +16,7 @@ from vecwrap.values import is_scalar, scalar, shown, split
 __all__ = ["BACKENDS", "read_line", "show_line", "write_line"]
 
 BACKENDS = ("backend", "eval.backend")  # in a line, each of these alone says the backend's name
+_WITH_OPTIONS = re.compile(r"=|:[^A-Za-z_]")  # of a backend: an import path has a name behind its colon
 
 
 def read_line(line: str) -> dict[str, Any]:
@@ -30,17 +31,25 @@ def read_line(line: str) -> dict[str, Any]:
     source = Source()
     head, *layers = split(line, "|", source)
     words = [word for word in split(head, " \t\r\n", source) if word]
+    if with_comma := [word for word in words if word.endswith(",")]:
+        fail(source, f'expected spaces between the environment and its settings, got the comma of "{with_comma[0]}"')
     if not words:
         fail(source, "expected an environment id at the start of the line")
+    if "=" in words[0] and words[0].partition("=")[0] in KEYS:
+        fail(source, f'expected an environment id at the start of the line, got "{words[0]}"')
     data: dict[str, Any] = {"env": str(scalar(words[0], source)) if words[0][0] in "\"'" else words[0]}
     for word in words[1:]:
         key, equals, text = word.partition("=")
         if not equals:
-            fail(source, f'expected key=value or a bar before a layer, got "{word}"')
+            remedy = f'. Did you mean "n={word}"?' if word.isdecimal() else ""
+            fail(source, f'expected key=value or a bar before a layer, got "{word}"{remedy}')
         if key.partition(".")[0] == "wrappers":
             fail_where(key, 'layers and their arguments stand after bars: "CartPole-v1 n=4 | framestack:4"')
         for part, value in _parts(key, scalar(text, source)):
             _set(data, part, value)
+    for number, layer in enumerate(layers):
+        if not layer.strip():
+            fail_where(f"wrappers[{number}]", "nothing stands behind the bar; leave it out or name a layer")
     if layers:
         data["wrappers"] = [layer.strip() for layer in layers]
     return data
@@ -69,7 +78,7 @@ def show_line(data: Mapping[str, Any], layers: Iterable[str]) -> str:
 
 def _parts(key: str, value: Any) -> list[tuple[str, Any]]:
     """Take a backend that is written with its options (``backend=shmem:workers=2``) apart."""
-    if key not in BACKENDS or not isinstance(value, str) or "=" not in value:
+    if key not in BACKENDS or not isinstance(value, str) or not _WITH_OPTIONS.search(value):
         return [(key, value)]
     backend = BackendSpec.parse(value, Source(steps=tuple(key.split("."))))
     return [(key, backend.target), *((f"{key}.{name}", option) for name, option in backend.options.items())]

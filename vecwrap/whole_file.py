@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 from collections.abc import Callable, Iterator
@@ -39,6 +40,8 @@ def written(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) 
     Raises:
         OSError: it cannot be written, or the context cannot put it in its place.
     """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "expected the name of a file, got a folder", str(path))
     growing = path.parent / f".{secrets.token_hex(8)}.tmp"  # short, however long the file's own name is
     try:
         with growing.open("xb") as file:
