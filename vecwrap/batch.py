@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["Allocate", "Batch", "copy", "recycle", "row", "scatter", "take", "tree_map", "where"]
+__all__ = ["Allocate", "Batch", "copy", "leaves", "recycle", "row", "scatter", "take", "tree_map", "where"]
 
 _LARGEST_RECYCLED = 31 << 20  # bytes; glibc never recycles a block of 32 MB or more
 
@@ -33,6 +33,18 @@ def tree_map(function: Callable[..., Any], batch: Batch, *others: Batch) -> Batc
     if isinstance(batch, tuple):
         return tuple(tree_map(function, *values) for values in zip(batch, *others, strict=True))
     return function(batch, *others)
+
+
+def leaves(batch: Batch, path: tuple[str | int, ...] = ()) -> list[tuple[tuple[str | int, ...], np.ndarray[Any, Any]]]:
+    """Give the arrays of a batch, in their order, each after the keys and places that lead to it.
+
+    >>> leaves({"a": np.ones(1), "b": (np.zeros(1),)})
+    [(('a',), array([1.])), (('b', 0), array([0.]))]
+    """
+    if not isinstance(batch, (dict, tuple)):  # an array, or what one row of it is
+        return [(path, batch)]
+    members = batch.items() if isinstance(batch, dict) else enumerate(batch)
+    return [leaf for step, member in members for leaf in leaves(member, (*path, step))]
 
 
 def copy(batch: Batch) -> Batch:

@@ -14,7 +14,7 @@ from vecwrap.backends.native import NativeBackend, refuse_other_mode
 from vecwrap.checkpoint import refuse_unread
 from vecwrap.contract import Autoreset
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.evaluation import in_mode
+from vecwrap.evaluation_spec import in_mode
 from vecwrap.keys import KEYS, refuse_unknown
 from vecwrap.layer_plan import plan_layers, refuse_layers_of_sub_envs
 from vecwrap.layer_spec import read_layers

@@ -22,7 +22,7 @@ from vecwrap.backends.process import ProcessBackend
 from vecwrap.backends.workers import share_out
 from vecwrap.environments import Environment, find_environment
 from vecwrap.errors import PlanError, SpecError, SubEnvError, did_you_mean
-from vecwrap.evaluation import differences, evaluation
+from vecwrap.evaluation_spec import differences, evaluation
 from vecwrap.layer_plan import PlannedLayer, placed, plan_layers, refuse_layers_of_sub_envs, refuse_wrong_order
 from vecwrap.plan_html import plan_html
 from vecwrap.plan_text import WIDTH, Line, Row, Shares, plain_text, plan_data, plan_lines

@@ -23,7 +23,7 @@ from vecwrap.checkpoint import read_state
 from vecwrap.document import read_text
 from vecwrap.environments import engine_of
 from vecwrap.errors import SpecError, paths_looked_at
-from vecwrap.evaluation import in_mode
+from vecwrap.evaluation_spec import in_mode
 from vecwrap.layer_plan import path_parameters
 from vecwrap.layer_spec import LayerSpec
 from vecwrap.plan import Plan, plan

@@ -11,7 +11,7 @@ import gymnasium
 from vecwrap.build import build_plan, read
 from vecwrap.contract import Autoreset
 from vecwrap.errors import SpecError
-from vecwrap.evaluation import in_mode
+from vecwrap.evaluation_spec import in_mode
 from vecwrap.pipeline_file import is_file
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec

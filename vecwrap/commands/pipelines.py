@@ -8,7 +8,7 @@ from typing import Any
 
 from vecwrap.environments import creator_of, find_environment
 from vecwrap.errors import SpecError
-from vecwrap.evaluation import in_mode
+from vecwrap.evaluation_spec import in_mode
 from vecwrap.layer_changes import with_argument
 from vecwrap.layer_plan import plan_layers
 from vecwrap.layer_spec import LayerSpec

@@ -11,6 +11,7 @@ import numpy as np
 
 from vecwrap.env_chain import Env, wrappers_of
 from vecwrap.errors import PlanError, did_you_mean
+from vecwrap.parts.opening import NOOP, knows_fire, meanings_of, opening_of
 
 __all__ = [
     "LINEAGES",
@@ -196,9 +197,9 @@ def _check_actions(env: Env, settings: Settings) -> None:
         raise PlanError(
             f"atari: expected discrete actions, got {env.action_space}: make the environment with continuous=False"
         )
-    meanings: list[str] = env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
-    fires = settings.fire_reset and "FIRE" in meanings
-    if meanings[0] != "NOOP" or (fires and (meanings[1] != "FIRE" or len(meanings) < 3)):
+    meanings = meanings_of(env, "atari")
+    fires = bool(settings.fire_reset and opening_of(meanings))
+    if meanings[NOOP] != "NOOP" or (fires and not knows_fire(meanings)):
         raise PlanError(
             f"atari: expected the actions to begin with NOOP{', FIRE and one more' if fires else ''}, got "
             f"{', '.join(meanings)}: make the environment with full_action_space=True"

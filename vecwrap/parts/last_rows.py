@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.batch import Batch, copy, object_array, scatter, take, tree_map
+from vecwrap.batch import Batch, copy, leaves, object_array, scatter, take
 from vecwrap.columns import make_column
 from vecwrap.contract import IntArray
 from vecwrap.errors import CheckpointError
@@ -45,7 +45,7 @@ class LastRows:
 
     def state(self) -> list[Any]:
         """Give the leaves, as fresh arrays, or lists where they hold objects."""
-        return [array.tolist() if array.dtype == object else array for array in _leaves(self.all())]
+        return [array.tolist() if array.dtype == object else array for _, array in leaves(self.all())]
 
     def load(self, state: list[Any], where: str) -> None:
         """Take in what ``state`` gave; ``where`` is how an error begins.
@@ -53,18 +53,12 @@ class LastRows:
         Raises:
             CheckpointError: it is of another form.
         """
-        leaves = _leaves(self._batch)
+        own = [array for _, array in leaves(self._batch)]
         values = [object_array(value) if isinstance(value, list) else np.asarray(value) for value in state]
-        expected, got = ([leaf.shape for leaf in each] for each in (leaves, values))
+        expected, got = ([leaf.shape for leaf in each] for each in (own, values))
         if expected != got:
             raise CheckpointError(
                 f"{where}: expected arrays of shapes {expected}, got {got}; they are of another chain"
             )
-        for leaf, value in zip(leaves, values, strict=True):
+        for leaf, value in zip(own, values, strict=True):
             scatter(leaf, ..., value)
-
-
-def _leaves(batch: Batch) -> list[np.ndarray[Any, Any]]:
-    leaves: list[np.ndarray[Any, Any]] = []
-    tree_map(leaves.append, batch)
-    return leaves

@@ -1,8 +1,8 @@
-"""What is played between a reset and the first action of the agent: no-ops, FIRE."""
+"""What is played between a reset and the first action of the agent (no-ops, FIRE), and when a life is lost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -11,9 +11,18 @@ import gymnasium
 from vecwrap.env_chain import wrappers_of
 from vecwrap.errors import PlanError
 
-__all__ = ["FIRE", "NOOP", "game_goes_on", "meanings_of", "play_opening"]
+__all__ = [
+    "NOOP",
+    "game_goes_on",
+    "is_life_lost",
+    "knows_fire",
+    "lives_of",
+    "meanings_of",
+    "opening_of",
+    "play_opening",
+]
 
-NOOP, FIRE = 0, 1
+NOOP, FIRE, AFTER_FIRE = 0, 1, 2
 Env = gymnasium.Env[Any, Any]
 
 
@@ -47,6 +56,40 @@ def play_opening(
 def game_goes_on(env: Env) -> bool:
     """Whether the episode that ended was a life, in a game that is not over."""
     return any(getattr(layer, "game_goes_on", False) for layer in wrappers_of(env))
+
+
+def lives_of(env: Env) -> int:
+    """How many lives a game of the Arcade Learning Environment has left."""
+    return int(env.unwrapped.ale.lives())  # type: ignore[attr-defined]
+
+
+def is_life_lost(before: int, lives: int) -> bool:
+    """Whether a step in which the lives went from ``before`` to ``lives`` ends the episode of a life.
+
+    0 lives are left to the game to report: Q*bert, for one, shows 0 for some frames in which it still runs.
+
+    >>> is_life_lost(3, 2), is_life_lost(1, 0), is_life_lost(2, 3)
+    (True, False, False)
+    """
+    return 0 < lives < before
+
+
+def opening_of(meanings: Sequence[str]) -> tuple[int, ...]:
+    """Give the actions that set a game going that waits for FIRE; none for a game that does not know it.
+
+    >>> opening_of(["NOOP", "FIRE", "RIGHT"]), opening_of(["NOOP", "UP"])
+    ((1, 2), ())
+    """
+    return (FIRE, AFTER_FIRE) if "FIRE" in meanings else ()
+
+
+def knows_fire(meanings: Sequence[str]) -> bool:
+    """Whether the actions of ``opening_of`` are what they should be: FIRE the second, and a third that follows.
+
+    >>> knows_fire(["NOOP", "FIRE", "RIGHT"]), knows_fire(["FIRE", "NOOP", "RIGHT"]), knows_fire(["NOOP", "FIRE"])
+    (True, False, False)
+    """
+    return len(meanings) > AFTER_FIRE and meanings[FIRE] == "FIRE"
 
 
 def meanings_of(env: Env, layer: str) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.batch import Batch
+from vecwrap.batch import Batch, leaves
 from vecwrap.columns import ARRAY_SPACES
 from vecwrap.contract import BoolArray, IntArray
 from vecwrap.errors import PlanError
@@ -46,10 +46,7 @@ def columns_of(name: str, space: spaces.Space[Any], layer: str) -> dict[str, spa
 
 def flat(name: str, batch: Batch) -> dict[str, Array]:
     """Give the arrays of a batch by their names, ``"observations/camera"`` for the member ``"camera"``."""
-    if not isinstance(batch, (dict, tuple)):
-        return {name: batch}
-    members = batch.items() if isinstance(batch, dict) else enumerate(batch)
-    return {path: array for key, member in members for path, array in flat(f"{name}/{key}", member).items()}
+    return {"/".join(map(str, (name, *path))): array for path, array in leaves(batch)}
 
 
 class Trajectories:

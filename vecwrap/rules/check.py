@@ -13,7 +13,7 @@ from vecwrap import registry
 from vecwrap.build import read
 from vecwrap.checkpoint import refuse_unread
 from vecwrap.errors import CheckpointError, PlanError, SpecError, VecwrapError, did_you_mean
-from vecwrap.evaluation import in_mode
+from vecwrap.evaluation_spec import in_mode
 from vecwrap.layer_plan import PlannedLayer, plan_layers
 from vecwrap.layer_spec import LayerSpec
 from vecwrap.plan import Plan, plan, plan_around

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vecwrap.evaluation import evaluation
+from vecwrap.evaluation_spec import evaluation
 from vecwrap.layer_plan import plan_layers
 from vecwrap.plan import Plan
 from vecwrap.rules.finding import Fault, rule

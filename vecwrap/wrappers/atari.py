@@ -13,10 +13,9 @@ from vecwrap.errors import PlanError, ResetNeededError
 from vecwrap.parts.atari_image import Image
 from vecwrap.parts.atari_settings import NO_GAME, Settings, check_environment, settle
 from vecwrap.parts.atari_ticks import Direct, Path, Player, ThroughStep, obstacle
+from vecwrap.parts.opening import NOOP, is_life_lost, lives_of, meanings_of, opening_of
 
 __all__ = ["Atari"]
-
-NOOP, FIRE, AFTER_FIRE = 0, 1, 2
 
 
 def choose_player(env: gymnasium.Env[Any, Any], settings: Settings) -> Player:
@@ -125,8 +124,7 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
         check_environment(env, settings)
         self._settings = settings
         self._player = choose_player(env, settings)
-        fires = settings.fire_reset and "FIRE" in env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
-        self._opening = (FIRE, AFTER_FIRE) if fires else ()
+        self._opening = opening_of(meanings_of(env, "atari")) if settings.fire_reset else ()
         self.game_goes_on = False
         self._lives = 0
         self._has_reset = False
@@ -203,7 +201,7 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
         for _ in range(noops):
             _, terminated, truncated, step_info = self._player.play(NOOP, ticks=1)
             info = self._player.reset(seed, options) if terminated or truncated else {**info, **step_info}
-        self._lives = self._count_lives()
+        self._lives = lives_of(self.env)
         self.game_goes_on = False
         return info
 
@@ -212,20 +210,14 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
         _, terminated, truncated, info = self._player.play(NOOP, self._settings.frame_skip)
         if terminated or truncated:
             return self._new_game(None, options)
-        self._lives = self._count_lives()
+        self._lives = lives_of(self.env)
         self.game_goes_on = False
         return info
 
     def _life_lost(self) -> bool:
-        """Whether a life was lost since the lives were last counted, and this ends an episode.
-
-        0 lives are left to the game to report: Q*bert, for one, shows 0 for some frames in which it still runs.
-        """
-        before, self._lives = self._lives, self._count_lives()
-        return self._settings.terminal_on_life_loss and 0 < self._lives < before
-
-    def _count_lives(self) -> int:
-        return int(self.env.unwrapped.ale.lives())  # type: ignore[attr-defined]
+        """Whether a life was lost since the lives were last counted, and this ends an episode."""
+        before, self._lives = self._lives, lives_of(self.env)
+        return self._settings.terminal_on_life_loss and is_life_lost(before, self._lives)
 
     # -- what the plan asks -------------------------------------------------------------------------------------------
 

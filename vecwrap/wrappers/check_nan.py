@@ -123,12 +123,12 @@ class CheckNan(VecEnvWrapper):
         """Give what was found, in words, and the first row that has it; None where all is well."""
         if self._warned and self.once:
             return None
-        for path, leaf in _leaves(name, batch):
+        for path, leaf in batches.leaves(batch):
             bad = _not_finite(leaf, self.inf)
             if bad is not None and (bad & rows).any():
                 row = int(np.flatnonzero(bad & rows)[0])
                 kind = "nan" if not self.inf or _not_finite(leaf[row : row + 1], False) is not None else "inf"
-                return f"{kind} in {path}", row
+                return f"{kind} in {name}{''.join(f'[{step!r}]' for step in path)}", row
         return None
 
     def _tell_of(self, found: tuple[str, int], step: StepResult, steps: IntArray) -> None:
@@ -149,15 +149,6 @@ class CheckNan(VecEnvWrapper):
             raise NotFiniteError(f"check_nan: {message}", index=index, step=step, action=action)
         self._warned = True
         warnings.warn(f"check_nan: {message}", RuntimeWarning, stacklevel=2)
-
-
-def _leaves(path: str, batch: Batch) -> list[tuple[str, np.ndarray[Any, Any]]]:
-    """The arrays of a batch, each with its place."""
-    if isinstance(batch, dict):
-        return [leaf for key, value in batch.items() for leaf in _leaves(f"{path}[{key!r}]", value)]
-    if isinstance(batch, tuple):
-        return [leaf for i, value in enumerate(batch) for leaf in _leaves(f"{path}[{i}]", value)]
-    return [(path, batch)]
 
 
 def _not_finite(array: np.ndarray[Any, Any], inf: bool) -> BoolArray | None:

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 
 from vecwrap.errors import PlanError
-from vecwrap.parts.opening import NOOP
+from vecwrap.parts.opening import NOOP, is_life_lost, lives_of
 
 __all__ = ["EpisodicLife"]
 
@@ -73,16 +73,15 @@ class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
             if self.game_goes_on and seed is None
             else self.env.reset(seed=seed, options=options)
         )
-        self._lives = self._count_lives()
+        self._lives = lives_of(self.env)
         self.game_goes_on = False
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step, and end the episode where a life was lost."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        before, self._lives = self._lives, self._count_lives()
-        # 0 lives are left to the game to report: Q*bert, for one, shows 0 for some frames in which it still runs
-        lost = 0 < self._lives < before
+        before, self._lives = self._lives, lives_of(self.env)
+        lost = is_life_lost(before, self._lives)
         self.game_goes_on = lost and not (terminated or truncated)
         return observation, reward, bool(terminated) or lost, bool(truncated), info
 
@@ -90,6 +89,3 @@ class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Let the game go on with a no-op; a game that this ends is followed by a new one."""
         observation, _, terminated, truncated, info = self.env.step(NOOP)
         return self.env.reset(options=options) if terminated or truncated else (observation, info)
-
-    def _count_lives(self) -> int:
-        return int(self.env.unwrapped.ale.lives())  # type: ignore[attr-defined]

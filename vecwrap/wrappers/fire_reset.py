@@ -7,11 +7,9 @@ from typing import Any
 import gymnasium
 
 from vecwrap.errors import PlanError
-from vecwrap.parts.opening import FIRE, meanings_of, play_opening
+from vecwrap.parts.opening import knows_fire, meanings_of, opening_of, play_opening
 
 __all__ = ["FireReset"]
-
-AFTER_FIRE = 2
 
 
 class FireReset(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -45,13 +43,12 @@ class FireReset(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
         meanings = meanings_of(env, "fire_reset")
-        fires = "FIRE" in meanings
-        if fires and (meanings[FIRE] != "FIRE" or len(meanings) <= AFTER_FIRE):
+        self._opening = opening_of(meanings)
+        if self._opening and not knows_fire(meanings):
             raise PlanError(
                 "fire_reset: expected actions of which the second is FIRE and a third follows, got "
                 f"{', '.join(meanings)}: make the environment with full_action_space=True"
             )
-        self._opening = (FIRE, AFTER_FIRE) if fires else ()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode, and press FIRE where the game knows it.
