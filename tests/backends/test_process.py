@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from tests.toys import counter
 from tests.waiting import until
-from vecwrap.backends import launch
+from vecwrap.backends import launch, process
 from vecwrap.backends.bell import Bell
-from vecwrap.backends.lane import _DONE
+from vecwrap.backends.lane import _CORE, _DONE
 from vecwrap.backends.launch import ONE_THREAD, check_start_method, worker_environment, worker_variables
+from vecwrap.backends.link import Link
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.backends.workers import share_out
@@ -118,3 +119,44 @@ def test_an_info_is_read_though_its_keys_are_told_in_the_message_of_another_row(
             infos = env.recv()[4]
             assert infos["action"].tolist() == infos["env_id"].tolist()
             assert infos["step"].tolist() == [1]
+
+
+@pytest.mark.parametrize(("cores", "order"), [((1, 0, 1), [1, 0, 2]), ((0, 0, 0), [0, 1, 2]), ((1, 1, 0), [2, 0, 1])])
+@pytest.mark.parametrize("whole", [True, False])
+def test_workers_that_would_take_the_parents_core_are_asked_last(cores, order, whole, monkeypatch):
+    """A worker is woken where it ran last; on the parent's core it would keep the parent from waking the others."""
+    asked = []
+    ask = Link.ask
+    monkeypatch.setattr(Link, "ask", lambda link, *arguments: asked.append(link.number) or ask(link, *arguments))
+    monkeypatch.setattr(process, "current_core", lambda: 1)
+    with ShmemBackend([toy()] * 6, workers=3) as env, ShmemBackend([toy()] * 6, workers=1) as alone:
+        for each in (env, alone):
+            each.reset(seed=1)
+        for worker, core in zip(env._workers, cores, strict=True):
+            worker.lane._counts[_CORE] = core
+        asked.clear()
+        env.send([0, 1, 2, 0, 1, 2] if whole else [0, 1, 2], None if whole else [0, 2, 4])
+        assert asked == order
+        alone.send([0, 1, 2, 0, 1, 2] if whole else [0, 1, 2], None if whole else [0, 2, 4])
+        assert env.recv()[0].tolist() == alone.recv()[0].tolist()
+
+
+def test_workers_say_on_which_core_they_were(monkeypatch):
+    with ShmemBackend([toy()] * 2, workers=2) as env:
+        env.reset(seed=1)
+        for worker in env._workers:
+            worker.lane._counts[_CORE] = -7
+        env.step([0, 1])
+        assert {worker.lane.core for worker in env._workers} <= {-1, *range(os.cpu_count() or 1)}
+
+
+@pytest.mark.parametrize(("workers", "spins"), [(1, [True]), (3, [True, True, False]), (4, [False] * 4)])
+def test_workers_spin_while_there_is_a_core_for_each(workers, spins, monkeypatch):
+    told = []
+    monkeypatch.setattr(process, "usable_cores", lambda: 3)
+    init_of = ShmemBackend._init_of
+    monkeypatch.setattr(
+        ShmemBackend, "_init_of", lambda *all, spins, **more: told.append(spins) or init_of(*all, spins=spins, **more)
+    )
+    with ShmemBackend([toy()] * 4, workers=workers):
+        assert told == spins

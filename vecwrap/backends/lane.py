@@ -23,6 +23,7 @@ from multiprocessing.connection import Connection
 import numpy as np
 
 from vecwrap.backends.bell import Bell
+from vecwrap.backends.cores import current_core
 from vecwrap.backends.spinning import Spinner
 from vecwrap.batch import Allocate
 from vecwrap.contract import IntArray
@@ -30,7 +31,7 @@ from vecwrap.contract import IntArray
 __all__ = ["ORDERED", "Lane", "LaneOfWorker", "Words", "lanes"]
 
 ORDERED = platform.machine().lower() in ("x86_64", "amd64", "i686")
-_ASKED, _DONE = 0, 8  # two cache lines, each with one writer
+_ASKED, _DONE, _CORE = 0, 8, 9  # two cache lines, each with one writer
 _ROWS = (1 << 32) - 1
 WHOLE = 0  # the entry for all rows of a worker; the others are 1 + row
 
@@ -39,7 +40,8 @@ class Words:
     """The shared words of one lane.
 
     Attributes:
-        counts: how many entries the parent has asked for, and how many the worker has done, ever.
+        counts: how many entries the parent has asked for, and how many the worker has done, ever; and on which core it
+            was when it did the last.
         entries: what they are: a row, or all of them; and how many messages the worker must have handled before.
         piped: whether the answer to an entry was sent as a message.
     """
@@ -121,6 +123,12 @@ class Lane:
     def _num_done(self) -> int:
         count: int = self._counts[_DONE] if ORDERED else self._heard
         return count
+
+    @property
+    def core(self) -> int:
+        """The core that the worker was on when it answered last; -1 where the system does not tell."""
+        core: int = self._counts[_CORE]
+        return core
 
     @property
     def owes(self) -> bool:
@@ -216,5 +224,6 @@ class LaneOfWorker:
         words, done = self._words, self._done
         for position in range(done, done + count):
             words.piped[position % words.size] = piped
+        self._counts[_CORE] = current_core()
         self._done = self._counts[_DONE] = done + count
         self._back.ring(count)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.backends.base import Factory
-from vecwrap.backends.cores import usable_cores
+from vecwrap.backends.cores import current_core, usable_cores
 from vecwrap.backends.description import Description, refuse_unequal
 from vecwrap.backends.lane import ORDERED, Lane
 from vecwrap.backends.launch import check_start_method
@@ -143,7 +143,7 @@ class ProcessBackend(WorkerBackend[Link]):
         return first
 
     def _init_of_worker(self, worker: Link, takeovers: dict[int, Takeover] | None) -> bytes:
-        spins = worker.number < usable_cores() - 1
+        spins = worker.number < usable_cores() - 1 and self.workers <= usable_cores()
         return self._init_of(worker, takeovers, shared=self.shared, each=self.batch_size is not None, spins=spins)
 
     def _launch(self, worker: Link) -> None:
@@ -221,21 +221,26 @@ class ProcessBackend(WorkerBackend[Link]):
                 self.own.step(self._own_among(env_ids))
             return
         expected = self._step_expected
+        whole = env_ids is self.all_ids and self.batch_size is None
         with self._lock:
             if self._broken is not None:
                 raise self._broken
-            if env_ids is self.all_ids and self.batch_size is None:
-                for worker in self._workers:
-                    if worker.is_up():
-                        worker.ask(None, expected)
-                if self.own is not None:
-                    self.own.step(self._shares[-1])
-                return
-            for worker, ids in self._by_worker(env_ids):
-                if worker.is_up():
-                    worker.ask(ids, expected)
+            asked = [(worker, None) for worker in self._workers] if whole else self._by_worker(env_ids)
+            for worker, ids in self._elsewhere_first(asked):
+                worker.ask(ids, expected)
             if self.own is not None:
-                self.own.step(self._own_among(env_ids))
+                self.own.step(self._shares[-1] if whole else self._own_among(env_ids))
+
+    def _elsewhere_first(self, asked: Sequence[tuple[Link, Any]]) -> list[tuple[Link, Any]]:
+        """Give those that are up, and last those that stepped on the core where this process is.
+
+        Such a worker is woken there again: it takes the core at once, and whoever is not woken yet waits for its rows.
+        """
+        up = [one for one in asked if one[0].is_up()]
+        if len(up) > 1:
+            here = current_core()
+            up.sort(key=lambda one: one[0].lane is not None and one[0].lane.core == here)
+        return up
 
     def _own_among(self, env_ids: Sequence[int] | IntArray) -> list[int]:
         """Which of these rows are stepped in this process."""

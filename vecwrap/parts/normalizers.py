@@ -168,7 +168,7 @@ class ObservationNormalizer:
             # An array also where one observation without axes came, of which NumPy makes a scalar.
             out = np.asarray(np.subtract(members.of(observations, key), statistics.mean, dtype=np.float64))
             out /= statistics.scale(self._epsilon)
-            new[key] = _clipped(out, self._clip).astype(np.float32)
+            new[key] = out.clip(-self._clip, self._clip, out=out).astype(np.float32)
         return members.with_new(observations, new)
 
 
@@ -286,7 +286,7 @@ class RewardNormalizer:
 
     def _normalised(self, rewards: Array) -> Array:
         scaled = np.asarray(rewards / self.statistics.scale(self._epsilon))
-        return _clipped(scaled, self._clip)
+        return scaled.clip(-self._clip, self._clip, out=scaled)
 
 
 def _not_finite(layer: str, what: str, values: Array, counted: BoolArray, step: StepResult) -> NotFiniteError:
@@ -300,13 +300,6 @@ def _not_finite(layer: str, what: str, values: Array, counted: BoolArray, step: 
         "this one, tells the action that led there; eval() lets them through",
         index=i,
     )
-
-
-def _clipped(values: Array, bound: float) -> Array:
-    """Clip in place, as ``clip`` does without its detours; what is not a number stays so."""
-    np.maximum(values, -bound, out=values)
-    np.minimum(values, bound, out=values)
-    return values
 
 
 def _text(key: Key) -> str:
