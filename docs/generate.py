@@ -70,10 +70,10 @@ message or the other's death wakes it. Where waits took more than 500 µs of lat
 
 Nobody keeps a core that another may need: a worker spins only if there is one beside the parent's and those of the
 workers before it, and no more workers than usable cores. A parent with as many workers as usable cores, or more, offers
-its core to them between two looks (`sched_yield`), so that it goes on when they are done and need not be woken for each.
+its core to them between two looks (`sched_yield`): so it goes on when they are done and need not be woken for each.
 
-Who is woken where the parent runs takes its core at once, and a worker that is not woken yet would wait until those rows
-are done. So each worker writes down on which core it answered, and those that share the parent's are asked last.
+Who is woken where the parent runs takes its core at once, and a worker that is not woken yet would wait until those
+rows are done. So each worker writes down on which core it answered, and those that share the parent's are asked last.
 
 A worker that dies is noticed at once by a parent that sleeps. One that does not sleep, because answers keep coming
 through memory, looks every 20 ms.
