@@ -135,10 +135,11 @@ def test_workers_that_would_take_the_parents_core_are_asked_last(cores, order, w
         for worker, core in zip(env._workers, cores, strict=True):
             worker.lane._counts[_CORE] = core
         asked.clear()
-        env.send([0, 1, 2, 0, 1, 2] if whole else [0, 1, 2], None if whole else [0, 2, 4])
-        assert asked == order
-        alone.send([0, 1, 2, 0, 1, 2] if whole else [0, 1, 2], None if whole else [0, 2, 4])
-        assert env.recv()[0].tolist() == alone.recv()[0].tolist()
+        for each in (env, alone):
+            each.step_async([0, 1, 2, 0, 1, 2]) if whole else each.send([0, 1, 2], [0, 2, 4])
+            assert asked[:3] == order
+        got, expected = ((each.step_wait() if whole else each.recv())[0].tolist() for each in (env, alone))
+        assert got == expected
 
 
 def test_workers_say_on_which_core_they_were(monkeypatch):
@@ -147,7 +148,7 @@ def test_workers_say_on_which_core_they_were(monkeypatch):
         for worker in env._workers:
             worker.lane._counts[_CORE] = -7
         env.step([0, 1])
-        assert {worker.lane.core for worker in env._workers} <= {-1, *range(os.cpu_count() or 1)}
+        assert all(worker.lane.core >= -1 for worker in env._workers)
 
 
 @pytest.mark.parametrize(("workers", "spins"), [(1, [True]), (3, [True, True, False]), (4, [False] * 4)])
