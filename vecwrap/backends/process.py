@@ -282,6 +282,8 @@ class ProcessBackend(WorkerBackend[Link]):
             if self._progress and deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError(f"{self._num_out} sub-environments have not been stepped yet; wait again")
             self.own.run(self._arrived_here, one=deadline is not None)
+            with self._lock:
+                self._hear_lanes()  # they have stepped meanwhile
         if len(self._ready) + len(self._failed) == arrived:
             self._pump(deadline)
 
@@ -338,15 +340,21 @@ class ProcessBackend(WorkerBackend[Link]):
 
     def _pump(self, deadline: float | None) -> None:
         with self._lock:
-            if self._by_lane and ORDERED and self._hear():
-                if time.monotonic() - self._looked > GLANCE:  # at what is not in shared memory: deaths, words
-                    self._look(0.0)
+            if self._hear_lanes():
                 return
             if ORDERED and any(worker.lane is not None and worker.lane.owes for worker in self._workers):
                 self._spinner.wait(self._hear, lambda: self._sleep(deadline))
             else:
                 while not self._sleep(deadline):
                     pass
+
+    def _hear_lanes(self) -> bool:
+        """Take in what has come through shared memory, and look past it now and then; whether anything has come."""
+        if not (self._by_lane and ORDERED and self._hear()):
+            return False
+        if time.monotonic() - self._looked > GLANCE:  # at what is not there: deaths, words
+            self._look(0.0)
+        return True
 
     def _hear(self) -> bool:
         """Take in what has come through shared memory; whether anything has."""
