@@ -142,7 +142,7 @@ def test_workers_that_would_take_the_parents_core_are_asked_last(cores, order, w
         assert got == expected
 
 
-def test_workers_say_on_which_core_they_were(monkeypatch):
+def test_workers_say_on_which_core_they_were():
     with ShmemBackend([toy()] * 2, workers=2) as env:
         env.reset(seed=1)
         for worker in env._workers:

@@ -126,7 +126,7 @@ class Lane:
 
     @property
     def core(self) -> int:
-        """The core that the worker was on when it answered last; -1 where the system does not tell."""
+        """The core that the worker was on when it answered last, a hint; -1 where the system does not tell."""
         core: int = self._counts[_CORE]
         return core
 

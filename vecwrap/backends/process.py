@@ -143,7 +143,8 @@ class ProcessBackend(WorkerBackend[Link]):
         return first
 
     def _init_of_worker(self, worker: Link, takeovers: dict[int, Takeover] | None) -> bytes:
-        spins = worker.number < usable_cores() - 1 and self.workers <= usable_cores()
+        cores = usable_cores()
+        spins = worker.number < cores - 1 and self.workers <= cores
         return self._init_of(worker, takeovers, shared=self.shared, each=self.batch_size is not None, spins=spins)
 
     def _launch(self, worker: Link) -> None:
