@@ -32,8 +32,9 @@ class Interrupts:
     """Holds SIGINT back from ``hold`` to ``let_through`` or the end of the ``with`` block, whichever is first.
 
     Then the program's own handler is called, as it would have been: Python's raises KeyboardInterrupt. A second one
-    goes there at once, for what holds it back may hang. Outside of the block nothing is held back, nor in another than
-    the main thread, which alone is ever interrupted, nor where the handler is none of Python's.
+    goes there at once, because what holds it back may hang, and ends the holding. Blocks may be nested:
+    what an outer one holds back, an inner one does not let through. Outside of a block nothing is held back, nor in
+    another than the main thread, which alone is ever interrupted, nor where the handler is none of Python's.
 
     >>> interrupts = Interrupts()
     >>> try:
@@ -49,20 +50,23 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
-        self._expected = False  # whether somebody is there who will let through what came
+        self._depth = 0  # blocks of the main thread, each of which will let through what came
+        self._held_at = 0  # the depth of the block that holds it back
         _open.add(self)
 
     def __enter__(self) -> None:
-        self._expected = True
+        if get_ident() == MAIN:
+            self._depth += 1  # with no call behind it: an interrupt between it and the block would leave it one too deep
 
     def hold(self) -> None:
         """Hold back what comes from now on; may be called again."""
-        if self._expected and self not in _holding and get_ident() == MAIN:
+        if self._depth and self not in _holding and get_ident() == MAIN:
             handler = getsignal(SIGINT)
             if type(handler) is not _Gate:  # at first, and where the program has set another one since
                 if not callable(handler) or self not in _open:
                     return
                 signal.signal(SIGINT, _Gate(handler))
+            self._held_at = self._depth
             _holding.append(self)
 
     def came(self) -> bool:
@@ -70,18 +74,21 @@ class Interrupts:
         return _Gate.shut is not None
 
     def let_through(self) -> None:
-        """Let through what came, and what comes from now on."""
+        """Let through what came, and what comes from now on, unless an outer block holds it back."""
         if get_ident() == MAIN:
             if self in _holding:
+                if self._held_at < self._depth:
+                    return
                 _holding.remove(self)
             if _Gate.shut is not None and not _holding:
                 gate, _Gate.shut = _Gate.shut, None
                 gate.call(gate.handler, SIGINT, None)
 
     def __exit__(self, *exception: object) -> None:
-        self._expected = False
-        if _holding or _Gate.shut is not None:
-            self.let_through()
+        if get_ident() == MAIN:
+            self._depth -= 1
+            if self._depth < self._held_at and (_holding or _Gate.shut is not None):
+                self.let_through()
 
     def close(self) -> None:
         """Put the program's own handler back, where no environment is open any more."""
@@ -112,6 +119,7 @@ class _Gate:
             _Gate.shut = self
         else:  # the one that was held back, then this one, for which that may have set another handler
             _Gate.shut = None
+            _holding.clear()
             self.call(self.handler, number, frame)
             handler = getsignal(number)
             self.call(self.handler if handler is self else handler, number, frame)

@@ -31,7 +31,7 @@ SUBPROCESS = {"name": "subprocess", "workers": 2}
 @pytest.fixture(autouse=True)
 def _clock(monkeypatch):
     """Stands still: what the monitor tells of seconds is not compared."""
-    monkeypatch.setattr("vecwrap.wrappers.monitor.time", SimpleNamespace(perf_counter=lambda: 0.0))
+    monkeypatch.setattr("vecwrap.wrappers.monitor.time", SimpleNamespace(perf_counter=lambda: 0.0, time=lambda: 0.0))
 
 
 class CtrlC(VecEnvWrapper):
@@ -161,8 +161,9 @@ def test_at_whatever_line_of_a_step_an_interrupt_comes(backend, stride, left_out
     env.close()
 
 
-def test_at_whatever_line_of_a_load_an_interrupt_comes_nothing_goes_on_half_loaded():
-    env, other = make(layers=LAYERS), make(layers=LAYERS)
+@pytest.mark.parametrize("layers", [LAYERS, [*LAYERS[:2], {"seed_each_episode": {"seeds": [3, 4, 5]}}, *LAYERS[2:]]])
+def test_at_whatever_line_of_a_load_an_interrupt_comes_nothing_goes_on_half_loaded(layers):
+    env, other = make(layers=layers), make(layers=layers)
     for one, steps in ((env, 3), (other, 8)):
         one.reset()
         for _ in range(steps):
@@ -190,6 +191,45 @@ def test_at_whatever_line_of_a_load_an_interrupt_comes_nothing_goes_on_half_load
         env.load_state_dict(before)
         assert_same(before["layers"], env.state_dict()["layers"], f"after line {line}")
     assert refused > 20, (refused, whole)
+
+
+def test_a_layer_that_asks_the_sub_environments_amid_a_reset_lets_nothing_through(tmp_path, monkeypatch):
+    env, twin = (make(SUBPROCESS, [{"monitor": {"dir": str(tmp_path / name)}}]) for name in "ab")
+    send = type(env.unwrapped)._send_bytes
+    pressed = []
+
+    def press_after_the_first(backend, worker, data, owed=()):
+        send(backend, worker, data, owed)
+        if backend is env.unwrapped and owed[0].kind == "rows" and not pressed:
+            pressed.append(worker)
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(type(env.unwrapped), "_send_bytes", press_after_the_first)
+    with pytest.raises(KeyboardInterrupt):
+        env.reset()
+    assert pressed
+    assert_same(twin.reset(), env.reset_wait())
+    env.close()
+    twin.close()
+
+
+def test_what_an_outer_block_holds_back_an_inner_one_does_not_let_through():
+    interrupts = Interrupts()
+    reached = []
+    with pytest.raises(KeyboardInterrupt), interrupts:
+        interrupts.hold()
+        with interrupts:
+            signal.raise_signal(signal.SIGINT)
+            interrupts.let_through()
+        reached.append("behind the inner block")
+    assert reached
+    with interrupts:
+        with pytest.raises(KeyboardInterrupt), interrupts:
+            interrupts.hold()
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    interrupts.close()
 
 
 def test_the_next_call_says_what_brings_them():
