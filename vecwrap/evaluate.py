@@ -249,10 +249,8 @@ def _standing_still(env: VecEnv) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _keeping_builds_seed(env: VecEnv, seed: Any) -> Iterator[None]:
-    """Keep the seed of ``build`` from resets of an evaluation with a seed of its own, for the first one after it."""
+    """Keep the seed of ``build`` for the first reset after an evaluation with a seed of its own, which uses it up."""
     root, kept = env._root, env._root._build_seed
-    if seed is not None:
-        root._build_seed = None
     try:
         yield
     finally:

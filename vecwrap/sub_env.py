@@ -11,7 +11,7 @@ import contextlib
 import inspect
 import pickle
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium
@@ -112,6 +112,7 @@ class SubEnv:
         self._options: dict[str, Any] | None = None  # of the reset that the running game began with
         self._episode = 0
         self._steps = 0
+        self._steps_before = 0  # of the episode before the running one
         self._schedule: Schedule | None = None
         self._seed_of_takeover: int | None = None
         self._autoresetting = False
@@ -337,6 +338,22 @@ class SubEnv:
             cause=error,
         )
 
+    def refused(self, error: Exception, during: str, action: Any, *, of_the_end: bool) -> Failure:
+        """Say that what the latest step or reset gave cannot be handed on; what it was part of is named.
+
+        Args:
+            error: why.
+            during: what was asked for, ``"step"`` or ``"reset"``.
+            action: of the step.
+            of_the_end: whether it belongs to the step that ended an episode, where the next one has begun since.
+        """
+        begun = bool(self._slots.first[self._row])
+        said = self.failure(error, during, action)
+        if not begun:
+            return replace(said, autoreset=False, step=self._steps - 1)
+        before = replace(said, episode=self._episode - 1, step=self._steps_before, autoreset=during == "step")
+        return replace(before, step=self._steps_before - 1, autoreset=False) if of_the_end else before
+
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _make_env(self) -> None:
@@ -367,7 +384,7 @@ class SubEnv:
             observation, info = self._reset_on_schedule(self._schedule, seed, options)
         self._over = False
         self._episode += 1
-        self._steps = 0
+        self._steps, self._steps_before = 0, self._steps
         self._write(observation, info)
 
     def _reset_env(self, seed: int | None, options: dict[str, Any] | None) -> Any:

@@ -232,6 +232,21 @@ def test_what_an_outer_block_holds_back_an_inner_one_does_not_let_through():
     interrupts.close()
 
 
+def test_a_second_one_ends_the_holding():
+    heard = []
+    signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    interrupts = Interrupts()
+    with interrupts:
+        interrupts.hold()
+        signal.raise_signal(signal.SIGINT)
+        assert heard == []
+        signal.raise_signal(signal.SIGINT)
+        assert heard == [signal.SIGINT] * 2
+        signal.raise_signal(signal.SIGINT)
+        assert heard == [signal.SIGINT] * 3
+    interrupts.close()
+
+
 def test_the_next_call_says_what_brings_them():
     env = make()
     env.reset()
@@ -412,6 +427,8 @@ def test_another_thread_than_the_main_one_holds_nothing_back():
     env, interrupts = make(), Interrupts()
     in_a_thread(env.reset)
     assert in_a_thread(lambda: env.step([0, 1, 2]))[1].shape == (3,)
+    with interrupts:
+        in_a_thread(interrupts.hold)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     with pytest.raises(KeyboardInterrupt), interrupts:
         interrupts.hold()

@@ -15,6 +15,7 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import vecwrap
 from tests.faults.faulty import Faulty
@@ -23,6 +24,7 @@ from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.backends.worker import Worker
+from vecwrap.contract import Autoreset
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.testing.compare import assert_same
 from vecwrap.testing.leftovers import Holdings, assert_nothing_left
@@ -409,6 +411,53 @@ def test_an_info_that_cannot_be_sent_is_named(backend):
             SubEnvError, match=r"sub-environment 1 .* infos \['lock'\] cannot be sent between processes"
         ):
             env.step([0, 0, 0])
+
+
+class LockAt(gymnasium.Env):
+    """Episodes of two steps; the second episode has a lock in the info of its reset, or of one of its steps."""
+
+    observation_space = spaces.Box(0, 9, (1,), np.float32)
+    action_space = spaces.Discrete(3)
+    episode = 0
+
+    def __init__(self, at):
+        self.at = at
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.episode, self.steps = self.episode + 1, 0
+        return np.zeros(1, np.float32), self.info()
+
+    def step(self, action):
+        self.steps += 1
+        return np.zeros(1, np.float32), 0.0, self.steps == 2, False, self.info()
+
+    def info(self):
+        return {"lock": threading.Lock()} if (self.episode, self.steps) == (2, self.at) else {}
+
+
+@pytest.mark.parametrize("mode", list(Autoreset))
+@pytest.mark.parametrize(
+    ("at", "place"),
+    [
+        (0, "in reset after its episode 1 of 2 steps: "),
+        (1, "in step of its episode 2, after 0 steps on action 2: "),
+        (2, "in step of its episode 2, after 1 step on action 2: "),
+    ],
+)
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_an_error_of_what_cannot_be_sent_says_which_call_gave_it(backend, at, place, mode):
+    asked_for = mode in (Autoreset.DISABLED, Autoreset.EPISODIC)
+    if asked_for and at == 0:
+        place = "in reset of its episode 1, after 2 steps: "
+    with backend([partial(LockAt, at)], workers=1, autoreset=mode) as env:
+        env.reset(seed=1)
+        with pytest.raises(SubEnvError) as raised:
+            for _ in range(6):
+                dones = np.logical_or(*env.step([2])[2:4])
+                if asked_for and dones.any():
+                    env.reset()
+    assert f"raised TypeError {place}infos ['lock'] cannot be sent" in str(raised.value)
 
 
 class CloseAll(Faulty):

@@ -552,6 +552,37 @@ def test_a_save_after_a_death_that_nobody_has_met_yet_is_made(backend, tmp_path)
         assert env.step([1, 1])[0][:, 1].tolist() == [1, 1]
 
 
+class DiesOfSaves(Drawn):
+    """Ends its worker when its state is asked for the k-th time."""
+
+    def __init__(self, k):
+        super().__init__()
+        self.left = k
+
+    def state_dict(self):
+        self.left -= 1
+        if not self.left:
+            os._exit(3)
+        return {}
+
+    def load_state_dict(self, state):
+        raise AssertionError("it is not loaded")
+
+
+@pytest.mark.usefixtures("quick_workers")
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+def test_a_save_that_one_worker_after_the_other_dies_of_holds_the_layers(backend):
+    with Monitor(backend([partial(DiesOfSaves, k) for k in (1, 2)], workers=2, on_failure="restart")) as env:
+        env.reset(seed=1)
+        env.step([1, 1])
+        state = env.state_dict()
+        assert state["sub_envs"] is None
+        assert "(pid" in state["sub_envs_missing"] and "exit code 3" in state["sub_envs_missing"]
+        assert state["layers"][0]["lengths"].tolist() == [1, 1]
+        env.reset(seed=2)
+        assert env.step([1, 1])[0][:, 1].tolist() == [1, 1]
+
+
 @pytest.mark.usefixtures("quick_workers")
 @pytest.mark.parametrize("schedule", [None, [3, 4, 5, 6]])
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)

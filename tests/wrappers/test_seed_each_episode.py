@@ -1,5 +1,7 @@
 """Seeds and options of every episode: the same on every backend and in every mode, and nothing played outside."""
 
+import os
+import signal
 import threading
 from collections import Counter
 from functools import partial
@@ -10,6 +12,7 @@ import pytest
 from gymnasium import spaces
 
 from tests.streams import Lives
+from tests.waiting import gone
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.native import NativeBackend
 from vecwrap.backends.shmem import ShmemBackend
@@ -281,6 +284,29 @@ def test_what_is_lost_after_a_load_goes_on_in_the_schedule(backend, mode):
         play(env, 6)
         other.load_state_dict(env.state_dict())
         assert lose(other) == lose(env) == 100 + env.layer_state()["episodes"][0] - 1 > 101
+
+
+@pytest.mark.parametrize("mode", ["disabled", "episodic"])
+@pytest.mark.parametrize("backend", [SubprocessBackend, ShmemBackend])
+def test_what_is_lost_twice_after_a_load_goes_on_in_the_schedule(backend, mode):
+    def make(backend, **options):
+        made = backend([Breaks] * 2, autoreset=mode, on_failure="restart", **options)
+        return SeedEachEpisode(made, range(100, 120))
+
+    with make(DummyBackend) as env, make(backend, workers=1) as other:
+        env.reset()
+        play(env, 6)
+        other.load_state_dict(env.state_dict())
+        seeds = []
+        for one in (env, other):
+            one.step([1, 0])
+            if one is other:
+                (worker,) = other.health().workers
+                os.kill(worker.pid, signal.SIGKILL)
+                assert gone([worker.pid])
+            infos = one.reset(options={"reset_mask": np.array([True, False])})[1]
+            seeds.append(infos["episode_seed"][0])
+        assert seeds[1] == seeds[0] > 101
 
 
 def test_state_goes_on_where_it_was():

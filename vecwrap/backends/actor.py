@@ -79,11 +79,11 @@ class ActorWorker(Worker):
     def _send(self, message: Any) -> None:
         self._reply = Reply(encode(message))
 
-    def _send_rows(self, answers: int, rows: list[int], failures: list[Failure]) -> None:
+    def _send_rows(self, answers: int, during: str, rows: list[int], failures: list[Failure]) -> None:
         try:
             self._reply = self._packed(self._rows_message(answers, rows, failures))
         except Exception:
-            self._reply = self._packed(self._rows_message(answers, *self._without_unsendable(rows, failures)))
+            self._reply = self._packed(self._rows_message(answers, *self._without_unsendable(during, rows, failures)))
 
     def _packed(self, message: tuple[Any, ...]) -> Reply:
         """Pickle an answer, the large arrays among its observations beside it.

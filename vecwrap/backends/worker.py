@@ -274,7 +274,7 @@ class Worker:
         if payload is not None:
             self._slots.actions.load(rows, payload)
         for group in [[row] for row in rows] if self._each else [rows]:
-            self._send_rows(1, *self._step_rows(group))
+            self._send_rows(1, "step", *self._step_rows(group))
 
     def _step_asked(self, lane: LaneOfWorker) -> None:
         """Step what the parent asked for through shared memory."""
@@ -290,7 +290,7 @@ class Worker:
         self._leave_if_copied()
         piped = len(done) < len(rows) or len(self._slots.put_into_cells(done)) < len(done)
         if piped:
-            self._send_rows(answers, done, failures)
+            self._send_rows(answers, "step", done, failures)
         lane.answer(answers, piped=piped)
 
     def _step_rows(self, rows: Sequence[int]) -> tuple[list[int], list[Failure]]:
@@ -322,17 +322,17 @@ class Worker:
                 self._leave_if_copied()
                 failures.append(sub_env.failure(error, "reset").without_cause())
             if self._each:
-                self._send_rows(1, done, failures)
+                self._send_rows(1, "reset", done, failures)
                 done, failures = [], []
         if not self._each:
-            self._send_rows(1, done, failures)
+            self._send_rows(1, "reset", done, failures)
 
-    def _send_rows(self, answers: int, rows: list[int], failures: list[Failure]) -> None:
+    def _send_rows(self, answers: int, during: str, rows: list[int], failures: list[Failure]) -> None:
         """Answer; rows whose step was done before their autoreset failed are among the values, not among the rows."""
         try:
             data = encode(self._rows_message(answers, rows, failures))
         except Exception:
-            data = encode(self._rows_message(answers, *self._without_unsendable(rows, failures)))
+            data = encode(self._rows_message(answers, *self._without_unsendable(during, rows, failures)))
         self._leave_if_copied()
         self._parent.tell(data)
         self._slots.exported()
@@ -344,7 +344,9 @@ class Worker:
     def _row_of(self, index: int) -> int:
         return self._first_row + index - self._sub_envs[0].index
 
-    def _without_unsendable(self, rows: list[int], failures: list[Failure]) -> tuple[list[int], list[Failure]]:
+    def _without_unsendable(
+        self, during: str, rows: list[int], failures: list[Failure]
+    ) -> tuple[list[int], list[Failure]]:
         """Turn rows whose infos or observations cannot be pickled into failures that name what it is."""
         good: list[int] = []
         bad = [
@@ -357,11 +359,11 @@ class Worker:
                 good.append(row)
             except Exception as error:
                 sub_env = self._sub_envs[row - self._first_row]
-                both = {**self._slots.final_infos.get(row, {}), **self._slots.infos.get(row, {})}
-                keys = [key for key, value in both.items() if not can_send(value)]
-                what = f"infos {keys}" if keys else "its result"
+                ended, begun = (_unsendable(infos.get(row, {})) for infos in (self._slots.final_infos, self._slots.infos))
+                what = f"infos {ended + begun}" if ended or begun else "its result"
                 reason = TypeError(f"{what} cannot be sent between processes ({error}); leave it out, or use dummy")
-                bad.append(sub_env.failure(reason, "step").without_cause())
+                action = self._slots.actions.get_all([row])[0] if during == "step" else None
+                bad.append(sub_env.refused(reason, during, action, of_the_end=bool(ended)).without_cause())
         return good, bad
 
     def _can_export(self, row: int) -> bool:
@@ -393,6 +395,10 @@ class Worker:
         """End a copy of this process that an environment has forked off: the worker itself answers."""
         if os.getpid() != self._pid:
             _leave(0)
+
+
+def _unsendable(info: dict[str, Any]) -> list[str]:
+    return [key for key, value in info.items() if not can_send(value)]
 
 
 def _sendable(description: Description) -> Description:
