@@ -56,7 +56,7 @@ class Interrupts:
 
     def __enter__(self) -> None:
         if get_ident() == MAIN:
-            self._depth += 1  # with no call behind it: an interrupt between it and the block would leave it one too deep
+            self._depth += 1  # no call behind it: an interrupt between it and the block would leave it one too deep
 
     def hold(self) -> None:
         """Hold back what comes from now on; may be called again."""

@@ -38,6 +38,42 @@ def test_a_flood_takes_no_memory_for_long(monkeypatch, capsys):
     assert words.lines()[-1] == "the end"
 
 
+def test_what_comes_while_a_flood_is_read_is_not_thrown_away_with_it(monkeypatch, capsys):
+    monkeypatch.setattr(last_words, "_LARGEST", 10_000)
+    words, read = LastWords(), os.pread
+
+    def write_meanwhile(*arguments):
+        said = read(*arguments)
+        os.write(words.descriptor, b"why it died\n")
+        return said
+
+    write(words, "x" * 10_001 + "\n")
+    monkeypatch.setattr(os, "pread", write_meanwhile)
+    words.show()
+    monkeypatch.setattr(os, "pread", read)
+    words.close()
+    assert capsys.readouterr().err.endswith("x\nwhy it died\n")
+    assert words.lines()[-1] == "why it died"
+
+
+def test_a_flood_without_end_takes_no_memory_for_long_either(monkeypatch, capsys):
+    monkeypatch.setattr(last_words, "_LARGEST", 1_000)
+    words, read = LastWords(), os.pread
+
+    def write_meanwhile(*arguments):
+        said = read(*arguments)
+        os.write(words.descriptor, b"x" * 400)
+        return said
+
+    monkeypatch.setattr(os, "pread", write_meanwhile)
+    write(words, "x")
+    for _ in range(100):
+        words.show()
+        assert os.fstat(words.descriptor).st_size <= 4_400
+    monkeypatch.setattr(os, "pread", read)
+    words.close()
+
+
 def test_a_writer_that_is_never_behind_holds_nobody_up(monkeypatch):
     """Each write to the parent's stderr gives the worker time for more."""
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -94,6 +95,22 @@ def test_a_worker_that_finds_no_descriptors_is_an_error_that_says_so_and_leaves_
         patch.setattr(*place, exhausted)
         SubprocessBackend([toy()] * 2, workers=2)
     assert_nothing_left(before, before)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks at processes in /proc")
+@pytest.mark.parametrize("method", ["fresh", "spawn", "fork"])
+def test_no_signal_goes_to_the_group_of_a_process_that_was_reaped(method, monkeypatch):
+    """Its id may be another's by then."""
+    killed, kill = [], os.killpg
+
+    def noted(pid, number):
+        killed.append((pid, Path(f"/proc/{pid}").exists()))
+        kill(pid, number)
+
+    with SubprocessBackend([toy()] * 2, workers=1, start_method=method) as env:
+        (worker,) = env.health().workers
+        monkeypatch.setattr(os, "killpg", noted)
+    assert set(killed) == {(worker.pid, True)}
 
 
 @pytest.mark.parametrize("bells", range(4))

@@ -577,7 +577,7 @@ def test_a_save_that_one_worker_after_the_other_dies_of_holds_the_layers(backend
         env.step([1, 1])
         state = env.state_dict()
         assert state["sub_envs"] is None
-        assert "(pid" in state["sub_envs_missing"] and "exit code 3" in state["sub_envs_missing"]
+        assert "exit code 3" in state["sub_envs_missing"]
         assert state["layers"][0]["lengths"].tolist() == [1, 1]
         env.reset(seed=2)
         assert env.step([1, 1])[0][:, 1].tolist() == [1, 1]

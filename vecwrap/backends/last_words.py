@@ -39,8 +39,10 @@ class LastWords:
         said = os.pread(self.descriptor, new - left_out, self._shown + left_out)
         self._shown += new
         if self._shown > _LARGEST:  # before it is shown, which may take a while
-            os.ftruncate(self.descriptor, 0)
-            self._shown = 0
+            size = os.fstat(self.descriptor).st_size
+            if size == self._shown or size > 4 * _LARGEST:  # what came meanwhile is kept, unless it comes without end
+                os.ftruncate(self.descriptor, 0)
+                self._shown = 0
         self._tail = (self._tail + said)[-_KEPT:]
         text = said.decode(errors="replace")
         if left_out:

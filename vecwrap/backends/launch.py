@@ -52,7 +52,7 @@ _channels: weakref.WeakSet[Channel] = weakref.WeakSet()
 
 
 class WorkerProcess(ABC):
-    """A worker's process, however it was started; its end is looked at before it is reaped.
+    """A worker's process, however it was started; its end is looked at, and ends what it started, before it is reaped.
 
     Where the program ignores SIGCHLD, or reaps every child itself, nobody can be asked any more how one ended.
     ``subprocess`` then tells exit code 0, and ``multiprocessing`` that it runs for ever.
@@ -73,6 +73,8 @@ class WorkerProcess(ABC):
         if not self._ended:
             ended, code = self._look()
             if ended and not self._ended:  # nor has another thread seen it meanwhile, and reaped it
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self.pid, signal.SIGKILL)  # what it started; once it is reaped, the id may be another's
                 self._code, self._ended = code, True
                 self._reap()
         return not self._ended
@@ -201,12 +203,11 @@ def start_worker(method: str, *, daemon: bool) -> tuple[WorkerProcess, Channel, 
 
 
 def kill(process: WorkerProcess, number: signal.Signals) -> None:
-    """Send a signal to a worker and to whatever its environments started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        if process.running:
-            os.kill(process.pid, number)
+    """Send a signal to a worker that still runs, and to whatever its environments started."""
+    if process.running:
+        for send in (os.killpg, os.kill):  # it may not have made its group yet
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                send(process.pid, number)
 
 
 def exit_in_words(code: int | None) -> str:

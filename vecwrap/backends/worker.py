@@ -359,7 +359,8 @@ class Worker:
                 good.append(row)
             except Exception as error:
                 sub_env = self._sub_envs[row - self._first_row]
-                ended, begun = (_unsendable(infos.get(row, {})) for infos in (self._slots.final_infos, self._slots.infos))
+                ended = _unsendable(self._slots.final_infos.get(row, {}))
+                begun = _unsendable(self._slots.infos.get(row, {}))
                 what = f"infos {ended + begun}" if ended or begun else "its result"
                 reason = TypeError(f"{what} cannot be sent between processes ({error}); leave it out, or use dummy")
                 action = self._slots.actions.get_all([row])[0] if during == "step" else None
