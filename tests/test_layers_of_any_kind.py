@@ -238,3 +238,23 @@ def test_a_layer_that_cannot_travel_is_named(backend):
     lock = threading.Lock()
     with pytest.raises(PlanError, match=r'^wrappers\[0\] "lambda": .*lock'):
         vecwrap.build("CartPole-v1", 2, [lambda env: Scale(env, float(lock.locked()))], backend=backend)
+
+
+class Loose(gymnasium.Wrapper):
+    """Its defaults are not quite of the types that it names."""
+
+    def __init__(self, env, limit: float = 1000, size: tuple[float, float] = (0, 1), name: str = 5000):
+        super().__init__(env)
+        self.given = limit, size, name
+
+
+@pytest.mark.parametrize("arguments", ["", "1000", "1000.0,name=5000"])
+def test_a_layer_whose_defaults_are_not_quite_of_their_types_is_rebuilt_from_its_file(arguments):
+    with vecwrap.build("CartPole-v1", n=1, wrappers=[f"{__name__}:Loose:"], backend="dummy") as env:
+        hashed, given = env.pipeline.hash, env.get_attr("given")
+    with vecwrap.build("CartPole-v1", n=1, wrappers=[f"{__name__}:Loose:{arguments}"], backend="dummy") as env:
+        text = env.pipeline.to_yaml()
+        assert env.pipeline.hash == hashed
+    with vecwrap.build(vecwrap.PipelineSpec.from_yaml(text)) as env:
+        assert env.pipeline.hash == hashed
+        assert repr(env.get_attr("given")) == repr(given)

@@ -188,6 +188,26 @@ def test_a_default_of_another_type_may_be_given() -> None:
     assert bind(layer, None).kwargs == {"a": None}
 
 
+def test_a_default_that_is_not_quite_of_its_type_is_one_default_however_it_is_written() -> None:
+    def layer(
+        env: Any,
+        limit: float = 1000,
+        size: tuple[float, float] = (0, 1),
+        names: str = 5000,  # type: ignore[assignment]
+    ) -> None: ...
+
+    written = {"limit": 1000.0, "size": (0.0, 1.0), "names": 5000}
+    for kwargs in ({}, {"limit": 1000}, {"limit": 1000.0}, {"size": [0.0, 1]}, written):
+        bound = bind(layer, **kwargs)
+        assert "limit" not in bound.kwargs
+        assert {name: repr(value) for name, value in bound.complete.items()} == {
+            name: repr(value) for name, value in written.items()
+        }
+    assert bind(layer, limit=7).kwargs == {"limit": 7.0}
+    with pytest.raises(SpecError, match="expected text, got 5001"):
+        bind(layer, names=5001)
+
+
 def test_any_number_and_any_name() -> None:
     def layer(env: Any, a: int, *rest: Any, **more: Any) -> None: ...
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import numpy as np
 
 from vecwrap.errors import SpecError, did_you_mean
-from vecwrap.values import Settings, as_data, is_scalar, plain, shown
+from vecwrap.values import Settings, as_data, canonical, is_scalar, plain, shown
 
 __all__ = [
     "REQUIRED",
@@ -58,6 +58,23 @@ class Parameter:
     annotation: Any = Any
     default: Any = REQUIRED
     by_position: bool = True
+
+    @property
+    def written_default(self) -> Any:
+        """The default as a file holds it, of the parameter's type where that takes it; else ``REQUIRED``."""
+        try:
+            made = checked(plain(self.default, self.name), self.annotation, self.name)
+        except SpecError:
+            return self.default if _is_data(self.default) else REQUIRED
+        if _is_data(self.default):
+            return made if _is_data(made) else self.default
+        return self.default if made == self.default else REQUIRED
+
+    def is_default_of_another_type(self, value: Any) -> bool:
+        """Whether a value is the default, and that is not quite of the parameter's type: 1000 for a float, say."""
+        if not _is_data(self.default) or _same(self.written_default, self.default):
+            return False
+        return _same(value, self.default) or _same(value, self.written_default)
 
     def __str__(self) -> str:
         text = self.name if self.annotation is Any else f"{self.name}: {in_words(self.annotation)}"
@@ -172,14 +189,18 @@ class Signature:
             if name not in given:
                 if parameter.default is REQUIRED:
                     raise SpecError(f"{where}: the argument {name} is missing. {self._takes()}")
-            elif given[name] is not parameter.default:
+            elif not _same(given[name], parameter.default):
                 given[name] = checked(given[name], parameter.annotation, where_argument(keys[name], name))
+            if name in given and parameter.is_default_of_another_type(given[name]):
+                del given[name]  # however it is written, the callable gets its own default
         left_out = [parameter for parameter in self.parameters if parameter.name not in given]
         defaults = {parameter.name: parameter.default for parameter in left_out}
-        writable = {parameter.name: parameter.default for parameter in left_out if _is_writable(parameter)}
+        written = {parameter.name: parameter.written_default for parameter in left_out}
+        writable = {name: value for name, value in written.items() if value is not REQUIRED}
         if not rest:
             return Bound((), Settings(given), defaults, writable)
-        return Bound((*(given.pop(p.name) for p in by_position), *rest), Settings(given), defaults, writable)
+        first = (given.pop(p.name, p.default) for p in by_position)
+        return Bound((*first, *rest), Settings(given), defaults, writable)
 
     def _takes(self) -> str:
         if not self.parameters:
@@ -324,15 +345,9 @@ def _decode(wanted: type, value: Any) -> Any:
     return wanted(value) if issubclass(wanted, Path) else value
 
 
-def _is_writable(parameter: Parameter) -> bool:
-    """Whether a file can hold the default, and whoever reads the file gets the same: the type makes it of its data."""
-    value = parameter.default
-    if _is_data(value):
-        return True
-    try:
-        return bool(checked(plain(value, parameter.name), parameter.annotation, parameter.name) == value)
-    except SpecError:
-        return False
+def _same(value: Any, default: Any) -> bool:
+    """Whether a value is the default, or the same plain data."""
+    return value is default or (_is_data(default) and canonical(value) == canonical(default))
 
 
 def _is_data(value: Any) -> bool:
