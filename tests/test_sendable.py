@@ -54,6 +54,29 @@ def test_what_cannot_be_pickled_is_named(what: str) -> None:
     assert text.endswith('Make it inside the factory, or use backend="dummy".')
 
 
+def test_a_global_variable_and_a_method_are_named() -> None:
+    """An attribute that has a global's name is none."""
+    script = """
+import threading, gymnasium
+registry, LOCK = threading.Lock(), threading.Lock()
+def make():
+    return gymnasium.registry and LOCK and None
+class Guarded(gymnasium.Wrapper):
+    def step(self, action):
+        with LOCK:
+            return super().step(action)
+"""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(script, names)
+    for what, factory in (
+        ('the global variable "LOCK"', names["make"]),
+        ('its "step" -> the global variable "LOCK"', names["Guarded"]),
+    ):
+        with pytest.raises(PlanError) as error:
+            refuse_unsendable(factory, "env")
+        assert f"because {what} is a lock, which" in str(error.value)
+
+
 def test_what_can_be_pickled_passes() -> None:
     refuse_unsendable(lambda: Counter(), "env")
     refuse_unsendable(find_environment("CartPole-v1").factories[0], "env")

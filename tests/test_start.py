@@ -112,6 +112,50 @@ def test_a_module_beside_the_script(tmp_path):
     assert python(str(tmp_path / "script.py")) == SHOWN.format("shmem")
 
 
+@pytest.mark.parametrize("backend", ["subprocess", "shmem"])
+def test_classes_and_functions_of_the_script_that_use_the_package(tmp_path, backend):
+    (tmp_path / "script.py").write_text(
+        SCRIPT
+        + "class Mine(gymnasium.Wrapper):\n"
+        + "    def step(self, action):\n"
+        + "        assert issubclass(vecwrap.SubEnvError, vecwrap.VecwrapError)\n"
+        + "        return super().step(action)\n"
+        + "def make():\n"
+        + "    assert vecwrap.build is not None\n"
+        + "    return Mine(Count())\n"
+        + f"show(vecwrap.build(make, n=4, wrappers=[Mine], workers=2, backend={backend!r}))\n"
+    )
+    assert python(str(tmp_path / "script.py")) == SHOWN.format(backend)
+
+
+@pytest.mark.parametrize("backend", ["subprocess", "shmem"])
+def test_a_working_directory_with_files_that_are_named_as_the_standard_librarys(tmp_path, backend):
+    """The program itself does not import from there, and neither do its workers."""
+    (tmp_path / "elsewhere").mkdir()
+    for name in ("random", "tempfile", "pickle", "socket"):
+        (tmp_path / "elsewhere" / f"{name}.py").write_text(f"raise ImportError('this is no {name}')")
+    (tmp_path / "script.py").write_text(f"{SCRIPT}show(vecwrap.build('Count-v0', n=4, workers=2, backend={backend!r}))")
+    assert python(str(tmp_path / "script.py"), cwd=tmp_path / "elsewhere") == SHOWN.format(backend)
+
+
+@pytest.mark.parametrize("backend", ["subprocess", "shmem"])
+def test_on_a_terminal_whose_modes_an_environment_sets(tmp_path, backend):
+    """A process of another group than the terminal's is stopped for that, unless it ignores the signal."""
+    (tmp_path / "script.py").write_text(
+        SCRIPT
+        + "import termios\n"
+        + "class Draws(Count):\n"
+        + "    def reset(self, **arguments):\n"
+        + "        with open('/dev/tty', 'wb') as terminal:\n"
+        + "            termios.tcsetattr(terminal, termios.TCSANOW, termios.tcgetattr(terminal))\n"
+        + "        return super().reset(**arguments)\n"
+        + f"show(vecwrap.build(Draws, n=4, workers=2, backend={backend!r}))\n"
+    )
+    on_a_terminal = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) != 0)"
+    printed = python("-c", on_a_terminal, sys.executable, str(tmp_path / "script.py"), stdin="")
+    assert printed.replace("\r\n", "\n") == SHOWN.format(backend)
+
+
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_multiprocessings_start_methods_under_a_guard(tmp_path, method):
     file = tmp_path / "script.py"

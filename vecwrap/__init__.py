@@ -91,5 +91,9 @@ class _Package(ModuleType):
             value = getattr(value, name)
         super().__setattr__(name, value)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel by name, as modules do: cloudpickle knows those of exactly that type alone."""
+        return import_module, (self.__name__,)
+
 
 sys.modules[__name__].__class__ = _Package

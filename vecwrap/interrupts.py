@@ -113,6 +113,8 @@ class _Gate:
         self.handler = handler
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
+        if not _open:  # the last environment was closed in a thread that may set no handler
+            _put_back()
         if not _holding:
             self.call(self.handler, number, frame)
         elif _Gate.shut is None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
+import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -27,7 +29,7 @@ def refuse_unsendable(factory: Any, where: str) -> None:
     error = _pickling_error(factory)
     if error is None:
         return
-    path = list(_culprit(factory, depth=0))
+    path = list(_culprit(factory, ()))
     what = " -> ".join(words for words, _ in path) or "it"
     last = path[-1][1] if path else factory
     raise PlanError(
@@ -46,14 +48,15 @@ def _pickling_error(value: Any) -> Exception | None:
     return None
 
 
-def _culprit(value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+def _culprit(value: Any, outer: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
     """The way to the innermost part that cannot be pickled."""
-    if depth > 8:
+    way = (*outer, value)
+    if len(way) > 8:
         return
     for words, part in _parts(value):
-        if _pickling_error(part) is not None:
+        if not any(part is one for one in way) and _pickling_error(part) is not None:
             yield words, part
-            yield from _culprit(part, depth + 1)
+            yield from _culprit(part, way)
             return
 
 
@@ -67,8 +70,9 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield f"the object of its method {value.__name__}", value.__self__
     elif inspect.isfunction(value):
         captured = inspect.getclosurevars(value)
+        used = set(_names_of_globals(value.__code__))  # inspect takes the names of attributes for globals too
         yield from ((f'the captured variable "{name}"', part) for name, part in captured.nonlocals.items())
-        yield from ((f'the global variable "{name}"', part) for name, part in captured.globals.items())
+        yield from ((f'the global variable "{name}"', part) for name, part in value.__globals__.items() if name in used)
         signature = inspect.signature(value)
         yield from (
             (f'the default of "{p.name}"', p.default) for p in signature.parameters.values() if p.default is not p.empty
@@ -77,5 +81,17 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"its entry {shown(key)}", part) for key, part in value.items())
     elif isinstance(value, (list, tuple, set, frozenset)):
         yield from ((f"its entry {i}", part) for i, part in enumerate(value))
-    elif not isinstance(value, type) and hasattr(value, "__dict__"):
+    elif isinstance(value, type):
+        yield from ((f'its "{name}"', getattr(part, "__func__", part)) for name, part in vars(value).items())
+    elif hasattr(value, "__dict__"):
         yield from ((f'its attribute "{name}"', part) for name, part in vars(value).items())
+
+
+def _names_of_globals(code: types.CodeType) -> Iterator[str]:
+    """The globals that a function uses, and those of the functions within it."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "LOAD_GLOBAL":
+            yield instruction.argval
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names_of_globals(constant)

@@ -2,9 +2,12 @@
 
 import errno
 import os
+import signal
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,6 +114,32 @@ def test_no_signal_goes_to_the_group_of_a_process_that_was_reaped(method, monkey
         (worker,) = env.health().workers
         monkeypatch.setattr(os, "killpg", noted)
     assert set(killed) == {(worker.pid, True)}
+
+
+def interrupts_of_a_worker():
+    return signal.getsignal(signal.SIGINT), signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+class TellsOfInterrupts(CartPoleEnv):
+    def tell(self):
+        return interrupts_of_a_worker()
+
+
+@pytest.mark.parametrize("method", ["fresh", "spawn", "fork"])
+def test_a_worker_hears_no_interrupt_from_its_first_moment_on(method, monkeypatch):
+    """As it was: Ctrl-C while workers started by spawn printed a traceback for each."""
+    blocked = []
+    start = BaseProcess.start
+
+    def noted(process):
+        blocked.append(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+        start(process)
+
+    monkeypatch.setattr(BaseProcess, "start", noted)
+    with SubprocessBackend([TellsOfInterrupts], workers=1, start_method=method) as env:
+        assert blocked == {"fresh": [], "spawn": [True], "fork": [False]}[method]
+        assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        assert env.call("tell") == ((signal.SIG_IGN, set()),)
 
 
 @pytest.mark.parametrize("bells", range(4))

@@ -45,11 +45,27 @@ def test_the_pause_is_bounded():
     assert max(policy.request([0], "why") for _ in range(3000)) == 30.0
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.9, 3.0, 120.0])
+def test_what_always_fails_comes_to_an_end_however_long_each_try_takes(seconds):
+    policy, clock = restarts(most=10, window=60.0, backoff=0.1)
+    granted = 0
+    while (pause := policy.request([0], "why")) is not None:
+        clock.now += pause + seconds
+        granted += 1
+        assert granted <= 10
+    used_up = "within restart_window=60 s" if seconds == 0.0 else "in a row without a step"
+    assert policy.limit_in_words([0, 1]) == f"max_restarts=10 {used_up}"
+    policy.stepped(np.array([0]), np.array([True]))
+    clock.now += 61.0
+    assert policy.request([0], "it has worked meanwhile") == 0.0
+
+
 def test_no_more_than_so_many_within_the_window():
     policy, clock = restarts(most=2, window=10.0)
     assert policy.request([0], "a") is not None
     clock.now = 9.0
     assert policy.request([0], "b") is not None
+    policy.stepped(np.array([0]), np.array([True]))
     clock.now = 10.0
     assert policy.request([0], "c") is None
     assert policy.request([0, 1], "c") is None, "all or none"
@@ -57,7 +73,7 @@ def test_no_more_than_so_many_within_the_window():
     assert policy.reasons == ["b", ""]
     clock.now = 10.1
     assert policy.request([0], "d") is not None
-    assert policy.limit_in_words() == "max_restarts=2 within restart_window=10 s"
+    assert policy.limit_in_words([0]) == "max_restarts=2 within restart_window=10 s"
 
 
 def test_without_a_window_the_whole_run_counts():
@@ -67,19 +83,21 @@ def test_without_a_window_the_whole_run_counts():
         assert policy.request([0], "a") is not None
     clock.now = 1e9
     assert policy.request([0], "a") is None
-    assert policy.limit_in_words() == "max_restarts=2 within the whole run"
+    assert policy.limit_in_words([0]) == "max_restarts=2 within the whole run"
 
 
 def test_what_was_used_up_before_a_save_is_used_up_after_the_load():
-    policy, clock = restarts(most=2, window=10.0)
+    policy, clock = restarts(most=3, window=10.0)
+    policy.request([0], "a")
+    policy.stepped(np.array([0]), np.array([True]))
     policy.request([0], "a")
     clock.now = 4.0
     policy.request([0], "b")
-    state, other = policy.state(0), restarts(most=2, window=10.0)[0]
+    state, other = policy.state(0), restarts(most=3, window=10.0)[0]
     other.clock = clock
     clock.now = 1000.0  # another process's clock
     other.load(0, state)
-    assert other.counts.tolist() == [2, 0]
+    assert other.counts.tolist() == [3, 0]
     assert other.reasons == ["b", ""]
     clock.now = 1006.0
     assert other.request([0], "c") is None
@@ -87,16 +105,20 @@ def test_what_was_used_up_before_a_save_is_used_up_after_the_load():
     assert other.request([0], "c") == 1.0, "no step was taken in between"
 
 
-@given(st.lists(st.floats(0, 20), max_size=30), st.integers(1, 4), st.floats(1, 15))
-def test_it_allows_what_counting_allows(pauses, most, window):
+@given(st.lists(st.tuples(st.floats(0, 20), st.booleans()), max_size=30), st.integers(1, 4), st.floats(1, 15))
+def test_it_allows_what_counting_allows(failures, most, window):
     policy, clock = restarts(most=most, window=window)
-    granted = []
-    for pause in pauses:
+    granted, in_vain = [], 0
+    for pause, has_stepped in failures:
         clock.now += pause
+        if has_stepped:
+            policy.stepped(np.array([0]), np.array([True]))
+            in_vain = 0
         recent = [then for then in granted if clock.now - then <= window]
         allowed = policy.request([0], "why") is not None
-        assert allowed == (len(recent) < most)
+        assert allowed == (len(recent) < most and in_vain < most)
         granted += [clock.now] * allowed
+        in_vain += allowed
 
 
 @pytest.mark.parametrize(

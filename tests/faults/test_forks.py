@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests.waiting import gone
+from tests.waiting import LONG, gone
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.testing.leftovers import Holdings, assert_nothing_left
@@ -111,6 +111,31 @@ def _build_and_play(backend, put):
             put(env.reset(seed=1)[0].tolist())
     except BaseException as error:
         put(f"{type(error).__name__}: {error}")
+
+
+class Outer(gymnasium.Wrapper):
+    """Has sub-environments of its own, whose workers are forked off the worker."""
+
+    def __init__(self, backend):
+        super().__init__(gymnasium.make("CartPole-v1"))
+        self.inner = backend(CARTPOLES[:1], workers=1, start_method="fork")
+
+    def reset(self, *, seed=None, options=None):
+        return self.inner.reset(seed=seed)[0][0], {}
+
+    def close(self):
+        self.inner.close()
+        super().close()
+
+
+def test_a_forked_worker_whose_environment_forks_workers_of_its_own(backend):
+    """The lock that was held while it was forked is its own now, and nobody would release it."""
+    make = partial(Outer, backend)
+    with (
+        backend([make], workers=1, start_method="fork", daemon=False, start_timeout=LONG) as env,
+        backend(CARTPOLES[:1], workers=1) as twin,
+    ):
+        assert env.reset(seed=1)[0].tolist() == twin.reset(seed=1)[0].tolist()
 
 
 def test_inside_a_daemon_process(backend):

@@ -374,6 +374,15 @@ def test_the_programs_own_handler_is_back_when_the_last_environment_is_closed():
     assert signal.getsignal(signal.SIGINT) is handler
 
 
+def test_after_the_last_one_was_closed_in_a_thread_the_first_interrupt_puts_the_programs_own_handler_back():
+    env = make()
+    env.reset()
+    in_a_thread(env.close)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_a_layer_that_raises_leaves_the_gate_open(monkeypatch):
     env = make()
     env.reset()

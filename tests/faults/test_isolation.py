@@ -413,6 +413,25 @@ def test_an_info_that_cannot_be_sent_is_named(backend):
             env.step([0, 0, 0])
 
 
+class TakesEveryDescriptor(Faulty):
+    """Holds as many files open as it may."""
+
+    def __init__(self):
+        super().__init__()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        self.files = []
+        with contextlib.suppress(OSError):
+            while True:
+                self.files.append(os.open("/dev/null", os.O_RDONLY))
+
+
+def test_a_worker_without_a_descriptor_left_says_so():
+    before = Holdings.now()
+    with pytest.raises(BackendError, match=r"may open no more descriptors \(RLIMIT_NOFILE is 64\); raise ulimit -n"):
+        ShmemBackend([TakesEveryDescriptor] * 2, workers=2)
+    assert_nothing_left(before, before)
+
+
 class LockAt(gymnasium.Env):
     """Episodes of two steps; the second episode has a lock in the info of its reset, or of one of its steps."""
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import threading
 import time
 from functools import partial
 from itertools import cycle, product
@@ -14,12 +15,12 @@ from uuid import uuid4
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.error import ResetNeeded
+from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 
 from tests.faults.faulty import DEATHS, IN_STEP_OF_A_WORKER, Faulty, ask, factories, forget
 from tests.faults.trial import Trial
 from tests.toys import Counter
-from tests.waiting import gone
+from tests.waiting import LONG, gone, until
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
@@ -550,6 +551,71 @@ def test_a_save_after_a_death_that_nobody_has_met_yet_is_made(backend, tmp_path)
         env.load(tmp_path / "state.npz")
         env.reset(seed=2)
         assert env.step([1, 1])[0][:, 1].tolist() == [1, 1]
+
+
+class Breaks(Counter):
+    """Raises in every step."""
+
+    def step(self, action):
+        raise RuntimeError("as always")
+
+
+def ask_while_a_restart_is_waited_for(env):
+    env.step([0, 0])  # in next-step mode the loss is told first
+    return env.get_attr("spec")
+
+
+@pytest.mark.usefixtures("quick_workers")
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("mode", "wait"), [("same_step", lambda env: env.step([0, 0])), ("next_step", ask_while_a_restart_is_waited_for)]
+)
+def test_close_by_another_thread_while_a_restart_is_waited_for(backend, mode, wait):
+    told = []
+    env = backend([Breaks] * 2, autoreset=mode, on_failure="restart", restart_backoff=600.0)
+    env.reset(seed=1)
+    asleep = threading.Event()
+    env._rest_until = lambda due: (asleep.set(), type(env)._rest_until(env, due))
+
+    def go_on():
+        try:
+            while True:
+                wait(env)
+        except Exception as error:
+            told.append(type(error))
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    assert backend is not DummyBackend or asleep.wait(LONG)
+    assert until(lambda: env._due)
+    env.close()
+    thread.join(LONG)
+    assert not thread.is_alive()
+    assert told == [ClosedEnvironmentError]
+    if backend is DummyBackend:
+        assert env.local.sub_envs == []
+
+
+def test_what_is_made_in_an_environment_that_was_closed_meanwhile_is_closed_too():
+    made = []
+
+    class Made(Breaks):
+        closed = False
+
+        def __init__(self):
+            super().__init__()
+            made.append(self)
+            if len(made) == 2:
+                env.close()  # as another thread does
+
+        def close(self):
+            self.closed = True
+
+    env = DummyBackend([Made], on_failure="restart")
+    env.reset(seed=1)
+    with pytest.raises(ClosedEnvironmentError):
+        env.step([0])
+    assert [one.closed for one in made] == [True, True]
 
 
 class DiesOfSaves(Drawn):

@@ -46,8 +46,8 @@ class Backend(RowBooks):
         debug: check each action and observation against its space.
         on_failure: ``"raise"``, or ``"restart"``: a sub-environment that raises is made anew, and so are all those of a
             worker that dies or hangs; the episodes that are lost with them end truncated.
-        max_restarts: how often a sub-environment may be made anew within ``restart_window``; None for no limit. The
-            failure after that is raised.
+        max_restarts: how often a sub-environment may be made anew within ``restart_window``, and in a row without a
+            step in between; None for no limit. The failure after that is raised.
         restart_window: seconds; None counts over the whole run.
         restart_backoff: seconds to wait before one that was lost again before it had taken a step is made anew; doubled
             each further time.

@@ -7,6 +7,8 @@ in the middle of a message, or never reads, holds nobody up, and a wait that was
 from __future__ import annotations
 
 import array
+import errno
+import resource
 import socket
 from collections import deque
 from multiprocessing.connection import Connection
@@ -144,6 +146,7 @@ def receive_descriptor(connection: Connection) -> int:
 
     Raises:
         EOFError: the other end is gone.
+        OSError: this process may open no more descriptors.
     """
     with socket.socket(fileno=connection.fileno()) as end:
         end.setblocking(True)  # of the connection itself, which a default timeout would have made non-blocking here
@@ -153,4 +156,11 @@ def receive_descriptor(connection: Connection) -> int:
             end.detach()
     if not data:
         raise EOFError
+    if not descriptors:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        raise OSError(
+            errno.EMFILE,
+            f"the worker may open no more descriptors (RLIMIT_NOFILE is {most}); raise ulimit -n, or let "
+            "its environments hold fewer files",
+        )
     return descriptors[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
@@ -71,7 +70,7 @@ class DummyBackend(Backend):
         if self.local:
             self.local.run(self._arrived, one=deadline is not None or self.batch_size is not None)
         elif due is not None:
-            time.sleep(max(0.0, min(due, math.inf if deadline is None else deadline) - time.monotonic()))
+            self._rest_until(due if deadline is None else min(due, deadline))
             self._progress = True  # so that a deadline is looked at
         elif not lost:
             raise self._never_home()

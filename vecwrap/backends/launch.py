@@ -41,6 +41,8 @@ ONE_THREAD = (
 )
 _BOOTSTRAP = """\
 import sys
+if not sys.flags.safe_path:
+    del sys.path[0]  # the working directory, whose random.py need not be Python's
 from multiprocessing.connection import Connection
 connection = Connection(int(sys.argv[1]))
 sys.path[:] = connection.recv()
@@ -255,7 +257,7 @@ def _spawn(method: str, worker_end: socket.socket, daemon: bool) -> WorkerProces
     connection = Connection(os.dup(worker_end.fileno()))
     spawned = context.Process(target=_serve, args=(connection, os.getpid()), daemon=daemon)
     try:
-        with worker_variables():
+        with worker_variables(), _unheard_by_children() if method == "spawn" else contextlib.nullcontext():
             spawned.start()
     finally:
         connection.close()
@@ -284,7 +286,22 @@ def _set_variables(values: dict[str, str | None]) -> None:
             os.environ[name] = value
 
 
+@contextlib.contextmanager
+def _unheard_by_children() -> Iterator[None]:
+    """Block SIGINT, which children inherit: until they serve, Ctrl-C would end each with a traceback."""
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # its start would unblock it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _serve(connection: Connection, parent: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     stderr = receive_descriptor(connection)
     os.dup2(stderr, 2)
     os.close(stderr)
@@ -300,6 +317,8 @@ def _pickled_path() -> bytes:
 
 def _close_in_child() -> None:
     """Close, in a forked child, its copies of the connections: workers must notice when their own parent goes."""
+    global _environment_lock
+    _environment_lock = threading.Lock()  # it may have been held, by a thread that is not here
     for channel in list(_channels):
         channel.close()
 

@@ -175,9 +175,15 @@ class LocalRows:
         """Make sub-environments anew that were lost; gives what failed."""
         failures = []
         for i, takeover in takeovers.items():
+            if (old := self._sub_envs.get(i)) is None:  # closed meanwhile, by another thread
+                break
             try:
-                close_lost(self._sub_envs[i])
-                self._sub_envs[i] = self._sub_envs[i].made_anew(takeover)
+                close_lost(old)
+                new = old.made_anew(takeover)
+                if self._sub_envs.get(i) is old:
+                    self._sub_envs[i] = new
+                else:
+                    close_lost(new)
             except (Exception, SystemExit) as error:
                 if is_interrupt(error):
                     raise

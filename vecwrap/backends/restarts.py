@@ -96,8 +96,9 @@ def check_policy(
 class Restarts:
     """Counts restarts, and says whether there may be another one and when.
 
-    A sub-environment may be made anew ``max_restarts`` times within any ``window`` seconds. The first time it is made
-    at once; one that is lost again before it has taken a step is made after a pause, which doubles each time.
+    A sub-environment may be restarted ``max_restarts`` times within any ``window`` seconds, and as often in a row
+    without a step in between, however long that takes. The first restart is at once; one that fails again before it has
+    taken a step is restarted after a pause, which doubles each time.
 
     Args:
         num_envs: n.
@@ -171,13 +172,21 @@ class Restarts:
         self._times[i] = deque((now - age for age in state["ages"]), maxlen=self._times[i].maxlen)
         self._any_in_vain = bool(self._in_vain.any())
 
-    def limit_in_words(self) -> str:
-        """``max_restarts=3 within restart_window=60 s``."""
+    def limit_in_words(self, env_ids: Sequence[int]) -> str:
+        """``max_restarts=3 within restart_window=60 s``, or what else keeps one of these from being restarted."""
+        if any(self._all_in_vain(i) for i in env_ids) and all(self._within_window(i, self.clock()) for i in env_ids):
+            return f"max_restarts={self.max_restarts} in a row without a step"
         window = "the whole run" if self.window is None else f"restart_window={self.window:g} s"
         return f"max_restarts={self.max_restarts} within {window}"
 
     def _may(self, i: int, now: float) -> bool:
+        return self._within_window(i, now) and not self._all_in_vain(i)
+
+    def _within_window(self, i: int, now: float) -> bool:
         times = self._times[i]
         if self.max_restarts is None or len(times) < self.max_restarts:
             return True
         return self.window is not None and now - times[0] > self.window
+
+    def _all_in_vain(self, i: int) -> bool:
+        return self.max_restarts is not None and bool(self._in_vain[i] >= self.max_restarts)

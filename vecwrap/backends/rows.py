@@ -14,6 +14,7 @@ from itertools import compress, groupby
 from typing import Any
 
 import numpy as np
+from gymnasium.error import ClosedEnvironmentError
 
 from vecwrap import batch as batches
 from vecwrap.backends.recovery import Recovery, Reset
@@ -26,8 +27,9 @@ from vecwrap.slots import Slots
 from vecwrap.sub_env import Takeover
 from vecwrap.vec_env import FiveTuple, VecEnv
 
-__all__ = ["RowBooks", "errors_of"]
+__all__ = ["LOOK", "RowBooks", "errors_of"]
 
+LOOK = 0.2  # seconds between looks, while waiting: at what workers write to stderr, at whether somebody has closed us
 _NONE: frozenset[int] = frozenset()
 
 
@@ -264,7 +266,7 @@ class RowBooks(VecEnv):
         """Say why a sub-environment was not made anew."""
         if self._recovery is None:
             return failure
-        limit = self._recovery.restarts.limit_in_words()
+        limit = self._recovery.restarts.limit_in_words([failure.index])
         return replace(failure, note=f"\nIt is not made anew, for {limit} are used up.")
 
     def _lose(self, env_ids: Sequence[int], reason: str, *, made: bool = True) -> bool:
@@ -349,6 +351,16 @@ class RowBooks(VecEnv):
         if i in self._out and i not in self._ready:
             self._failed.append(refused)
 
+    def _rest_until(self, due: float) -> None:
+        """Sleep until something is to be restarted, or it is time for a look whether somebody has closed us."""
+        assert self._recovery is not None
+        time.sleep(max(0.0, min(due - self._recovery.restarts.clock(), LOOK)))
+        self._refuse_closed_meanwhile()
+
+    def _refuse_closed_meanwhile(self) -> None:
+        if self.closed:  # by another thread, or a signal's handler
+            raise ClosedEnvironmentError("the environment was closed meanwhile")
+
     def _wait_until_made(self, env_ids: Sequence[int]) -> None:
         """Sleep until these sub-environments are there again.
 
@@ -357,7 +369,7 @@ class RowBooks(VecEnv):
         """
         while pending := [self._due[i] for i in env_ids if i in self._due]:
             assert self._recovery is not None
-            time.sleep(max(0.0, min(pending) - self._recovery.restarts.clock()))
+            self._rest_until(min(pending))
             self._make_due_anew()
         if gone := sorted(self._gone.intersection(env_ids)):
             raise ResetNeededError(

@@ -18,13 +18,14 @@ from itertools import pairwise
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import cloudpickle
-from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
+from gymnasium.error import NoAsyncCallError
 
 from vecwrap.backends.base import Backend, Factory
 from vecwrap.backends.cores import usable_cores
 from vecwrap.backends.description import Description, refuse_unequal
 from vecwrap.backends.filters import named
 from vecwrap.backends.messages import WorkerInit, encode_for_worker
+from vecwrap.backends.rows import LOOK
 from vecwrap.batch import Batch
 from vecwrap.contract import IntArray
 from vecwrap.errors import ArgumentError, BackendError, PlanError, VecwrapError
@@ -32,8 +33,6 @@ from vecwrap.failure import Failure
 from vecwrap.sub_env import Takeover
 
 __all__ = ["LOOK", "AnyWorker", "Expected", "WorkerBackend", "check_limits", "share_out"]
-
-LOOK = 0.2  # seconds between looks, while waiting: at what workers write to stderr, at whether somebody has closed us
 
 
 def share_out(
@@ -470,7 +469,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
         if self._recovery is None:
             remedy = 'with on_failure="restart" that is done for you'
         else:
-            remedy = f"it is not done for you, for {self._recovery.restarts.limit_in_words()} are used up"
+            remedy = f"it is not done for you, for {self._recovery.restarts.limit_in_words(worker.env_ids)} are used up"
         self._broken = error(f"close() still works; build the environment again to go on ({remedy}).")
         raise self._broken
 
@@ -497,10 +496,6 @@ class WorkerBackend(Backend, Generic[_Worker]):
                 f"process alone; build one in this process ({os.getpid()})"
             )
         self._refuse_broken()
-
-    def _refuse_closed_meanwhile(self) -> None:
-        if self.closed:  # by another thread, or a signal's handler
-            raise ClosedEnvironmentError("the environment was closed meanwhile")
 
     def _refuse_broken(self) -> None:
         if self._broken is not None:

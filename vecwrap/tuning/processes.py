@@ -22,6 +22,8 @@ LOOK = 0.1  # seconds between two looks at the clock while it is waited for
 GRACE = 2.0  # seconds for an orderly end
 _BOOTSTRAP = """\
 import sys
+if not sys.flags.safe_path:
+    del sys.path[0]  # the working directory, whose random.py need not be Python's
 from multiprocessing.connection import Connection
 connection = Connection(int(sys.argv[1]))
 sys.path[:] = connection.recv()
