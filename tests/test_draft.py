@@ -68,6 +68,16 @@ def test_a_key_with_dots_replaces_what_stands_there_and_nothing_else(steps: tupl
     assert changed != PipelineSpec.from_dict(BASE)
 
 
+def test_a_layer_that_is_an_import_path_is_found_by_it_though_it_has_dots() -> None:
+    spec = PipelineSpec("CartPole-v1", n=1, wrappers=["gymnasium.wrappers:TimeLimit:9", "my_layers:Outer.In:k=1"])
+    changed = spec.override(
+        **{"wrappers.gymnasium.wrappers:TimeLimit.max_episode_steps": 7, "wrappers.my_layers:Outer.In.k": 2}
+    )
+    assert [str(layer) for layer in changed.wrappers] == ["gymnasium.wrappers:TimeLimit:7", "my_layers:Outer.In:k=2"]
+    whole = spec.override(**{"wrappers.my_layers:Outer.In": {"k": 3}})
+    assert [str(layer) for layer in whole.wrappers] == ["gymnasium.wrappers:TimeLimit:9", "my_layers:Outer.In:k=3"]
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from(PLACES), max_size=5, unique=True), st.randoms(use_true_random=False))
 def test_in_whatever_order_they_are_given_the_whole_comes_before_its_parts(chosen: Any, random: Any) -> None:

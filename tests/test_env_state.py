@@ -161,3 +161,14 @@ def test_an_episode_takes_the_time_before_the_save_and_after_the_load(monkeypatc
     load_env_state(other, state)
     now[0] = 8.0
     assert other.step(0)[4]["episode"]["t"] == 3.0
+
+
+@pytest.mark.parametrize("name", ["_max_episode_steps", "step", "unwrapped", "env"])
+def test_a_state_sets_nothing_that_a_wrapper_does_not_remember(name):
+    env = wrappers.TimeLimit(Walk(), 5)
+    env.reset(seed=3)
+    states = env_state(env)
+    states[0]["state"]["attributes"][name] = 10**6
+    with pytest.raises(ValueError, match=f"what TimeLimit remembers, got its attribute {name}, which it is made with"):
+        load_env_state(env, states)
+    assert [env.step(0)[3] for _ in range(5)] == [False] * 4 + [True]

@@ -127,6 +127,14 @@ def naive(env, policy, episodes, seed):
     return np.array(returns[:episodes])
 
 
+@pytest.mark.parametrize("mode", ["disabled", "episodic"])
+def test_nothing_is_reset_after_the_last_episode(mode):
+    """Where the caller asks for resets, one costs time, and nobody has use for it."""
+    with vecwrap.build(ToyEnv, n=3, backend="dummy", autoreset=mode) as env:
+        evaluate(env, lambda observations: [0, 0, 0], 3, seed=1)
+        assert env.get_attr("episode") == (0, 0, 0)
+
+
 def test_short_episodes_are_not_favoured():
     env = vecwrap.build(Lottery, n=16, backend="dummy")
     first_to_end = np.mean([naive(env, always_0, 16, seed=1000 * k).mean() for k in range(20)])

@@ -4,6 +4,7 @@ import contextlib
 import enum
 import functools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -393,6 +394,27 @@ def test_layers_differ_in_the_hash_where_the_data_that_they_hold_does() -> None:
     assert one == same != other
 
 
+CLASSES = {
+    "method": "class Layer(gymnasium.RewardWrapper):\n    def reward(self, reward): return reward * {}",
+    "attribute": "class Layer(gymnasium.RewardWrapper):\n    factor = {}\n    def reward(self, r): return self.factor",
+    "property": "class Layer(gymnasium.RewardWrapper):\n    factor = property(lambda self: {})",
+    "base": "class Base(gymnasium.RewardWrapper):\n    factor = {}\nclass Layer(Base): pass",
+    "call": "class Kind:\n    def __call__(self, env): return gymnasium.wrappers.TimeLimit(env, {})\nLayer = Kind()",
+    "slots": "class Kind:\n    __slots__ = 'factor'\n    def __call__(self, env): return env\n"
+    "Layer = Kind()\nLayer.factor = {}",
+}
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_classes_of_a_script_differ_in_the_hash_where_their_code_or_data_does(kind: str) -> None:
+    def hashed(number: int) -> str:
+        names: dict[str, Any] = {"gymnasium": gymnasium, "__name__": "__main__"}
+        exec(CLASSES[kind].format(number), names)
+        return planned("PlanBlank-v0 n=1", wrappers=[names["Layer"]]).pipeline.hash
+
+    assert hashed(2) == hashed(2) != hashed(3)
+
+
 def test_the_hash_is_of_what_a_callable_held_when_it_was_planned() -> None:
     maker = Maker(0.1)
     resolved = plan(PipelineSpec(maker, n=1, backend="dummy")).pipeline
@@ -748,3 +770,25 @@ def test_the_emulators_banner_is_not_printed(capfd: pytest.CaptureFixture[str]) 
     pytest.importorskip("ale_py")
     plan(PipelineSpec("PongNoFrameskip-v4", n=2)).with_spaces()
     assert "Arcade" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("backend", "message"),
+    [
+        ({"name": "shmem", "step_timeout": -1}, "step_timeout: expected seconds above 0, got -1.0; leave it out to"),
+        ({"name": "subprocess", "reset_timeout": math.nan}, "reset_timeout: expected seconds above 0, got nan"),
+        ({"name": "shmem", "start_timeout": 0}, "start_timeout: expected seconds above 0, got 0.0"),
+        ({"name": "dummy", "max_restarts": 0}, "max_restarts: expected at least 1, or null for no limit, got 0"),
+        ({"name": "shmem", "restart_window": -1}, "restart_window: expected seconds above 0, or null for the whole"),
+        ({"name": "shmem", "restart_backoff": math.inf}, "restart_backoff: expected seconds from 0, got inf"),
+    ],
+)
+def test_numbers_of_a_backend_that_make_no_sense_are_refused_before_anything_starts(
+    backend: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(PlanError) as raised:
+        plan(PipelineSpec("PlanBlank-v0", n=2, backend=backend))
+    assert str(raised.value).startswith(message)
+    text = "env: PlanBlank-v0\nn: 2\nbackend:\n  name: shmem\n  on_failure: restart\n  max_restarts: -1\n"
+    with pytest.raises(PlanError, match=r"^p.yaml:6: backend.max_restarts: expected at least 1"):
+        plan(PipelineSpec.from_yaml(text, "p.yaml"))

@@ -122,6 +122,8 @@ def test_explain_and_list_show_that_it_is_one_and_of_what():
         ([endless], PlanError, "expected layers, got a preset that holds itself."),
         (["monitor", "short"], PlanError, 'wrappers[1].short[0] "time_limit": it wraps each sub-environment'),
         ([Preset(lambda: 3)], PlanError, "expected a list of layers, got 3"),
+        ([Preset(lambda: None)], PlanError, "expected a list of layers from the preset's function, got null; let it"),
+        ([Preset(lambda: {"monitor": {}})], PlanError, "the preset's function, got {monitor: {}}; let it return ["),
         ([Preset(lambda: 1 / 0)], PlanError, "ZeroDivisionError"),
         ([Preset(lambda: ["framestak"])], SpecError, '"framestak": unknown layer. Did you mean "framestack"?'),
     ],

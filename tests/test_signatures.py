@@ -208,6 +208,12 @@ def test_a_default_that_is_not_quite_of_its_type_is_one_default_however_it_is_wr
         bind(layer, names=5001)
 
 
+def test_the_word_none_is_said_in_a_line_as_everywhere() -> None:
+    def layer(env: Any, pooling: Literal["none", "max"] = "max", other: Literal["none"] | None = None) -> None: ...
+
+    assert bind(layer, pooling=None, other=None).kwargs == {"pooling": "none", "other": None}
+
+
 def test_any_number_and_any_name() -> None:
     def layer(env: Any, a: int, *rest: Any, **more: Any) -> None: ...
 

@@ -497,7 +497,8 @@ def test_an_environment_may_be_called_as_a_key_of_a_line() -> None:
         ("", 'layer: expected the name of a layer, got "".'),
         ("frame|stack", 'layer: expected the name of a layer, got "frame|stack".'),
         *((text, f'layer: expected the name of a layer, got "{text}". Arguments follow a colon: "framestack:{said}".')
-          for text, said in (("framestack=4", "4"), ("framestack 4", "4"), ("framestack(4)", "4"),
+          for text, said in (("framestack=4", "4"), ("framestack 4", "4"), ("framestack : 4", "4"),
+                             ("framestack(4)", "4"),
                              ("framestack(k=4, axis=new)", "k=4, axis=new"), ("framestack k=4", "k=4"))),
         ("framestack:", 'layer "framestack": nothing follows the colon; leave it out or give an argument.'),
         ("framestack:4,,5", 'layer "framestack": an argument is missing in "4,,5".'),

@@ -19,7 +19,7 @@ import vecwrap
 from tests.display import Screen, screen, wait_until
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.cli import main
-from vecwrap.errors import PlanError
+from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.parts import tiles
 from vecwrap.parts.window import Window
 from vecwrap.plan import plan
@@ -105,6 +105,12 @@ def human(factories, **options):
     env = vecwrap.build(factories, backend="dummy", render_mode="human", **options)
     env.fps = FAST
     return env
+
+
+@pytest.mark.parametrize("fps", [0, -1, float("nan")])
+def test_a_speed_that_is_none_is_refused(shown, fps):
+    with human([Colour] * 2) as env, pytest.raises(ArgumentError, match="fps: expected steps a second above 0, got"):
+        env.fps = fps
 
 
 def test_the_window_shows_every_sub_environment_in_its_place(shown):

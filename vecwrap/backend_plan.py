@@ -69,7 +69,9 @@ def plan_backend(
         try:
             backend.check_options(options)
         except PlanError as error:
-            raise PlanError(f"{where}: {error}") from None
+            option, _, message = str(error).partition(": ")
+            place, message = (_where(spec, option), message) if option in options else (where, str(error))
+            raise PlanError(f"{place}: {message.removesuffix('.')}.") from None
     if options.get("parent_share"):
         _refuse_isolation(spec, options)
     name = registry.backends.name_of(backend) or import_path(backend) or backend

@@ -51,7 +51,7 @@ class Draft:
         Raises:
             SpecError: an unknown key, a layer that is not there, or a value of the wrong kind.
         """
-        first, *steps = key.split(".")
+        first, *steps = self._steps_of(key)
         place = place or Place()
         source = Source({(first, *steps): place}, (), place)
         refuse_unknown(first, list(KEYS), source)
@@ -62,6 +62,15 @@ class Draft:
         for step in reversed(steps):
             written = {step: written}
         self._take(first, written, source.at(first))
+
+    def _steps_of(self, key: str) -> list[str]:
+        """Split a key at its dots, but for those of a layer's import path."""
+        first, _, rest = key.partition(".")
+        paths = [layer.name for layer in self.settings.get("wrappers") or () if ":" in layer.name]
+        for path in sorted(paths, key=len, reverse=True):
+            if first == "wrappers" and f"{rest}.".startswith(f"{path}."):
+                return [first, path, *filter(None, rest[len(path) + 1 :].split("."))]
+        return key.split(".")
 
     def _take(self, key: str, written: Any, source: Source) -> None:
         known = KEYS[key]

@@ -155,7 +155,14 @@ def _attributes(layer: Env) -> dict[str, Any]:
 
 
 def _load_attributes(layer: Env, state: dict[str, Any]) -> None:
+    given = inspect.signature(type(layer).__init__).parameters
     for name, value in state.items():
+        on_class = getattr(type(layer), name, None)
+        if name in _NO_STATE or name.lstrip("_") in given or callable(on_class) or inspect.isdatadescriptor(on_class):
+            raise ValueError(
+                f"expected what {_name(layer)} remembers, got its attribute {name}, which it is made with; no state of "
+                "vecwrap's holds that"
+            )
         if name == _CLOCK:
             setattr(layer, name, time.perf_counter() - value)
         elif isinstance(statistics := getattr(layer, name, None), RunningMeanStd):

@@ -116,12 +116,14 @@ def evaluate(
     act = _acting(policy, deterministic)
     with _standing_still(env), _keeping_builds_seed(env, seed), _bar(episodes, progress) as show:
         observations, _ = counting.reset(seed=seed)
-        while not counting.met.all():
+        while True:
             observations, _, terminations, truncations, _ = counting.step(act(observations, counting.first))
+            show(counting.number)
+            if counting.met.all():
+                break
             again = _to_reset(counting, terminations | truncations)
             if again.any():
                 observations, _ = counting.reset(options={"reset_mask": again})
-            show(counting.number)
     return counting.result()
 
 

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -125,7 +125,12 @@ def _plan_preset(
         raise PlanError(f"{word.where}: expected layers, got a preset that holds itself.")
     bound = Signature.of(preset, skip=0).bind(word.args, word.kwargs, word.where, word.where_argument)
     with placed(word.where):
-        parts = read_layers(preset(*bound.args, **bound.kwargs), word.source.at(word.name))
+        given: Any = preset(*bound.args, **bound.kwargs)
+        if given is None or isinstance(given, Mapping):
+            raise PlanError(
+                f"expected a list of layers from the preset's function, got {shown(given)}; let it return [layer, ...]"
+            )
+        parts = read_layers(given, word.source.at(word.name))
     planned = [_plan_word(part, (*within, preset)) for part in parts]
     name = registry.wrappers.name_of(preset) or import_path(preset) or preset
     resolved = dataclasses.replace(

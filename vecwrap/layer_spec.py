@@ -179,7 +179,7 @@ def read_layer_text(text: str, source: Source) -> _Parts:
     if "." not in first and len(rest) < 2:
         if not _NAME.fullmatch(first):
             meant = _WITHOUT_COLON.fullmatch(text.strip())
-            remedy = f'. Arguments follow a colon: "{meant["name"]}:{meant["arguments"]}"' if meant else ""
+            remedy = f'. Arguments follow a colon: "{meant["name"]}:{meant["arguments"].lstrip(": ")}"' if meant else ""
             fail(source, f"expected the name of a layer, got {shown(text)}{remedy}")
         if not rest:
             return first, (), {}

@@ -236,6 +236,8 @@ def checked(value: Any, annotation: Any, where: str) -> Any:
     if isinstance(annotation, str) or annotation is Any:
         return value
     members = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+    if value is None and type(None) not in members and any("none" in get_args(member) for member in members):
+        return "none"  # of a Literal; in a line the word is null
     if is_scalar(value) and (type(value) in members or _is_number_for(value, members)):
         return value
     if callable(value) and any((get_origin(member) or member) is Callable for member in members):

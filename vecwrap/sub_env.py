@@ -194,7 +194,7 @@ class SubEnv:
         return _yours(attribute(*own_copy(args), **own_copy(kwargs)) if callable(attribute) else attribute)
 
     def get_attr(self, name: str) -> Any:
-        """Give an attribute of the outermost layer that has it; of an array a copy, as from other processes."""
+        """Give an attribute of the outermost layer that has it; of plain data a copy, as from other processes."""
         return _yours(self.env.get_wrapper_attr(name))
 
     def set_attr(self, name: str, value: Any) -> None:
@@ -506,8 +506,10 @@ def _told(info: dict[str, Any], seed: int | None) -> dict[str, Any]:
 
 
 def _yours(value: Any) -> Any:
-    """What is handed out: of an array a copy, which the environment does not go on writing into."""
-    return value.copy() if isinstance(value, np.ndarray) else value
+    """What is handed out: of arrays, lists and dicts a copy, as from other processes; other objects are themselves."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    return own_copy(value) if is_plain(value) else value
 
 
 def _lives_on(layer: Env, name: str) -> bool:

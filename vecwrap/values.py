@@ -237,7 +237,8 @@ def plain(value: Any, where: str) -> Any:
 def identity(value: Any) -> Any:
     """Give plain data that stands for a value in a hash.
 
-    A callable is its import path; one without is its name, its code, and what it holds of plain data.
+    A callable is its import path; one without is its name, its code (of a class that of its methods, and of an object
+    that of its class), and the plain data that it holds.
     """
     value = as_data(value)
     if isinstance(value, functools.partial):
@@ -256,10 +257,29 @@ def identity(value: Any) -> Any:
 
 
 def _identity_of_callable(value: Callable[..., Any]) -> list[Any]:
+    if isinstance(value, type):
+        return _identity_of_class(value)
     code = getattr(value, "__code__", None)
-    named = [callable_name(value), "" if code is None else _fingerprint(code)]
+    if code is not None:
+        what: Any = _fingerprint(code)
+    else:
+        what = import_path(type(value)) or _identity_of_class(type(value))
     held = {name: _identity_of_held(part) for name, part in _held(value) if _is_data(part)}
-    return [*named, held] if held else named
+    return [callable_name(value), what, *([held] if held else [])]
+
+
+def _identity_of_class(kind: type) -> list[Any]:
+    """That of a class which only lives in a script: its bases, its methods, and its attributes of plain data."""
+    parts: dict[str, Any] = {}
+    for name, part in sorted(vars(kind).items()):
+        accessors = (part.fget, part.fset, part.fdel) if isinstance(part, property) else ()
+        functions = [f for f in (*accessors, getattr(part, "__func__", part)) if isinstance(f, types.FunctionType)]
+        if functions:
+            parts[name] = [_identity_of_callable(function) for function in functions]
+        elif not name.startswith("__") and _is_data(part):
+            parts[name] = _identity_of_held(part)
+    bases = [import_path(base) or _identity_of_class(base) for base in kind.__bases__]
+    return [callable_name(kind), bases, parts]
 
 
 def _held(value: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
@@ -273,7 +293,15 @@ def _held(value: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
                 yield f"captured {name}", cell.cell_contents
     holder = getattr(value, "__self__", value)
     if not isinstance(holder, (type, types.ModuleType, types.FunctionType)):
-        yield from ((f"attribute {name}", part) for name, part in getattr(holder, "__dict__", {}).items())
+        slots = {name: getattr(holder, name) for name in _slots_of(type(holder)) if hasattr(holder, name)}
+        yield from ((f"attribute {name}", part) for name, part in {**slots, **getattr(holder, "__dict__", {})}.items())
+
+
+def _slots_of(kind: type) -> list[str]:
+    """The names of attributes that a class and its bases keep room for, without a ``__dict__``."""
+    named = [vars(base).get("__slots__", ()) for base in kind.__mro__]
+    names = [name for slots in named for name in ([slots] if isinstance(slots, str) else slots)]
+    return [name for name in names if not name.startswith("__")]
 
 
 def _is_data(value: Any) -> bool:

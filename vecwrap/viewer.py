@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from vecwrap.contract import StepResult
 from vecwrap.environments import no_frames
-from vecwrap.errors import PlanError, text_of
+from vecwrap.errors import ArgumentError, PlanError, text_of
 from vecwrap.parts.labels import READABLE, Labels
 from vecwrap.parts.opencv import load_cv2
 from vecwrap.parts.tiles import grid
@@ -72,6 +72,17 @@ class Viewer(VecEnvWrapper):
         self._due = 0.0  # when the next picture may be shown, by time.monotonic
         self._watched = True
         self.request_frames(range(env.num_envs))  # refused here where an engine cannot do it
+
+    @property
+    def fps(self) -> float:
+        """Steps of all sub-environments a second."""
+        return self._fps
+
+    @fps.setter
+    def fps(self, fps: float) -> None:
+        if not fps > 0:
+            raise ArgumentError(f"fps: expected steps a second above 0, got {fps}")
+        self._fps = float(fps)
 
     @property
     def layers(self) -> tuple[VecEnv, ...]:

@@ -125,8 +125,8 @@ def test_it_allows_what_counting_allows(failures, most, window):
     ("arguments", "message"),
     [
         ({"on_failure": "retry"}, "on_failure: expected raise or restart, got 'retry'"),
-        ({"max_restarts": 0}, "max_restarts: expected at least 1, or None for no limit, got 0"),
-        ({"restart_window": 0}, "restart_window: expected seconds above 0, or None for the whole run, got 0"),
+        ({"max_restarts": 0}, "max_restarts: expected at least 1, or null for no limit, got 0"),
+        ({"restart_window": 0}, "restart_window: expected seconds above 0, or null for the whole run, got 0"),
         ({"restart_backoff": -1}, "restart_backoff: expected seconds from 0, got -1"),
         ({"restart_backoff": float("nan")}, "restart_backoff: expected seconds from 0, got nan"),
     ],

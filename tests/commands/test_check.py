@@ -51,6 +51,13 @@ def test_errors_warnings_and_what_is_good_are_told_apart(here, capsys):
     assert len(list(here.iterdir())) == 3  # no file is written
 
 
+def test_what_set_makes_wrong_is_told_of_each_file(here, capsys):
+    assert main(["check", "good.yaml", "warned.yaml", "--set", "wrappers.framestack.k=four"]) == 1
+    said = capsys.readouterr().out
+    assert 'error  refused  good.yaml: --set: wrappers[0] "framestack"\n' in said
+    assert 'error  refused  warned.yaml: --set: wrappers[0] "framestack"\n' in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "status"),
     [

@@ -396,6 +396,27 @@ def test_a_copy_that_an_environment_forks_off_answers_nothing_and_writes_nothing
     assert_nothing_left(before, before)
 
 
+class Flat(Faulty):
+    observation_space = spaces.Box(0, 255, (3,), np.uint8)
+
+    def observation(self):
+        return np.zeros(3, np.uint8)
+
+
+class Bytes(Flat):
+    def step(self, action):
+        return b"abc", *super().step(action)[1:]
+
+
+@pytest.mark.usefixtures("quick_workers")
+@pytest.mark.parametrize("backend", ALL)
+def test_bytes_are_no_observation_though_they_would_fit_into_its_memory(backend):
+    with backend([Flat, Bytes]) as env:
+        env.reset(seed=1)
+        with pytest.raises(SubEnvError, match=r"expected shape \(3,\), got shape \(\)"):
+            env.step([0, 0])
+
+
 class Lock(Faulty):
     def step(self, action):
         result = super().step(action)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, ClassVar, Literal
 
@@ -31,6 +31,9 @@ from vecwrap.interrupts import is_interrupt
 from vecwrap.sub_env import Factory
 
 __all__ = ["Backend", "Factory"]
+
+
+_POLICY = ("on_failure", "max_restarts", "restart_window", "restart_backoff")
 
 
 class Backend(RowBooks):
@@ -124,6 +127,18 @@ class Backend(RowBooks):
                 self.close(terminate=True)
             raise
         at_exit(self)
+
+    @staticmethod
+    def check_options(options: Mapping[str, Any]) -> None:
+        """Refuse options that make no sense, before anything is started.
+
+        Args:
+            options: those that were given, by name; their types fit.
+
+        Raises:
+            PlanError: says which, and what was expected.
+        """
+        check_policy(**{name: options[name] for name in _POLICY if name in options})
 
     # -- what a backend adds -------------------------------------------------------------------------------------------
 

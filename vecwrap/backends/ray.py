@@ -156,10 +156,10 @@ class RayBackend(WorkerBackend[ActorLink]):
             PlanError: says which, and what was expected; also where ray is not installed.
         """
         refuse_without_ray()
+        WorkerBackend.check_options(options)
         check_address(options.get("address"))
         local_cpus(options.get("init") or {})
-        limits = ("step_timeout", "reset_timeout", "start_timeout", "connect_timeout")
-        check_limits({name: options.get(name) for name in limits})
+        check_limits({"connect_timeout": options.get("connect_timeout")})
         Request.of(options)
 
     @classmethod

@@ -72,7 +72,10 @@ def _number_of(number: int, what: str) -> str:
 
 
 def check_policy(
-    on_failure: str, max_restarts: int | None, restart_window: float | None, restart_backoff: float
+    on_failure: str = "raise",
+    max_restarts: int | None = 10,
+    restart_window: float | None = 60.0,
+    restart_backoff: float = 0.1,
 ) -> None:
     """Refuse what makes no sense.
 
@@ -84,11 +87,11 @@ def check_policy(
         raise PlanError(f"on_failure: expected raise or restart, got {on_failure!r}.{near}")
     if max_restarts is not None and max_restarts < 1:
         raise PlanError(
-            f'max_restarts: expected at least 1, or None for no limit, got {max_restarts}; on_failure="raise" never '
+            f'max_restarts: expected at least 1, or null for no limit, got {max_restarts}; on_failure="raise" never '
             "restarts"
         )
     if restart_window is not None and not restart_window > 0:
-        raise PlanError(f"restart_window: expected seconds above 0, or None for the whole run, got {restart_window}")
+        raise PlanError(f"restart_window: expected seconds above 0, or null for the whole run, got {restart_window}")
     if not 0 <= restart_backoff < float("inf"):
         raise PlanError(f"restart_backoff: expected seconds from 0, got {restart_backoff}")
 

@@ -72,7 +72,7 @@ def check_limits(limits: Mapping[str, float | None]) -> None:
     """
     for name, seconds in limits.items():
         if seconds is not None and not seconds > 0:
-            raise PlanError(f"{name}: expected seconds above 0, or None to wait for ever, got {seconds}")
+            raise PlanError(f"{name}: expected seconds above 0, got {seconds}; leave it out to wait without a limit")
 
 
 class Expected(NamedTuple):
@@ -144,6 +144,19 @@ class WorkerBackend(Backend, Generic[_Worker]):
         self._value_failures: list[Failure] = []
         self._unanswered: VecwrapError | None = None  # a call that a worker died in
         super().__init__(factories, **settings)
+
+    @staticmethod
+    def check_options(options: Mapping[str, Any]) -> None:
+        """Refuse options that make no sense, before anything is started.
+
+        Args:
+            options: those that were given, by name; their types fit.
+
+        Raises:
+            PlanError: says which, and what was expected.
+        """
+        Backend.check_options(options)
+        check_limits({name: options.get(name) for name in ("step_timeout", "reset_timeout", "start_timeout")})
 
     # -- what a backend adds -------------------------------------------------------------------------------------------
 

@@ -118,7 +118,8 @@ def _sum(findings: Sequence[Finding]) -> Text:
 
 
 def _show_finding(finding: Finding, pipeline: str, console: Console) -> None:
-    where = finding.where if finding.file else ": ".join(filter(None, (pipeline, finding.place)))
+    of_pipeline = finding.file not in ("", "--set")
+    where = finding.where if of_pipeline else ": ".join(filter(None, (pipeline, finding.where)))
     severity = (finding.severity, _STYLES[finding.severity])
     console.print(Text.assemble(severity, "  ", (finding.id, "bold"), "  ", (printable_lines(where), "cyan")))
     lines = [Text(printable_lines(finding.reason))]

@@ -251,6 +251,9 @@ def attributes_are_seen_by_the_environment(make_backend: MakeBackend) -> None:
         assert_same((2000.0, 5.0), both("get_attr", "bonus", indices=[1, 2]), "get_attr of two")
         both("set_attr", "nobody_knows", {"a": [1]})
         assert_same(({"a": [1]},) * 3, both("get_attr", "nobody_knows"), "a new attribute")
+        for env in both.envs:
+            env.get_attr("nobody_knows")[0]["a"].append(2)  # what is handed out is the caller's
+        assert_same(({"a": [1]},) * 3, both("get_attr", "nobody_knows"), "an attribute that the caller has changed")
         both("call", "greet", "you", loud=True)
         both("call", "greet", "you", indices=1)
         both("call", "greet", "you", indices=[2, 1])
