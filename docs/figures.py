@@ -21,7 +21,7 @@ ROWS = (  # the section, the quantity, and what the README calls it
     ("CartPole-v1, n=8", RATE, "8 CartPoles"),
     ("CartPole-v1, n=64", RATE, "64 CartPoles"),
     ("a step that computes for 1 ms, n=8", RATE, "8 envs, 1 ms per step"),
-    ("a step that computes for 100 µs, with a 3×256×256 uint8 observation, n=8", RATE, "8 envs, 100 µs, 3×256×256 pixels"),
+    ("a step that computes for 100 µs, with a 3×256×256 uint8 observation, n=8", RATE, "8 envs, 100 µs, 3×256×256 px"),
     ("Pong, skip 4, 84×84 grey, a stack of 4, n=8", RATE, "8 Pongs"),
     ("Pong, skip 4, 84×84 grey, a stack of 4, n=16", RATE, "16 Pongs"),
     (START, "s", "64 Pongs ready, in seconds"),
