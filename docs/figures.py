@@ -11,8 +11,8 @@ PAGE = Path(__file__).with_name("performance.md")
 README = Path(__file__).resolve().parents[1] / "README.md"
 BEGIN, END = "<!-- figures: written by `make docs` from docs/performance.md -->", "<!-- end of figures -->"
 NOT_YET = (
-    "Not measured yet. `make bench BENCH_ARGS=--publish` measures, on the machine at hand, what stands in\n"
-    "[docs/performance.md](docs/performance.md), and `make docs` writes the short table here."
+    "Not measured yet. `make bench BENCH_ARGS=--publish` measures the figures of\n"
+    "[docs/performance.md](docs/performance.md) on your machine, and `make docs` writes the short table here."
 )
 
 RATE = "env steps/s"
@@ -20,8 +20,8 @@ START = "64 Pongs from build to the first seeded observation, without fork"
 ROWS = (  # the section, the quantity, and what the README calls it
     ("CartPole-v1, n=8", RATE, "8 CartPoles"),
     ("CartPole-v1, n=64", RATE, "64 CartPoles"),
-    ("a step that computes for 1 ms, n=8", RATE, "8 of 1 ms a step"),
-    ("a step that computes for 100 µs, with a 3×256×256 uint8 observation, n=8", RATE, "8 of 100 µs, 3×256×256 pixels"),
+    ("a step that computes for 1 ms, n=8", RATE, "8 envs, 1 ms per step"),
+    ("a step that computes for 100 µs, with a 3×256×256 uint8 observation, n=8", RATE, "8 envs, 100 µs, 3×256×256 px"),
     ("Pong, skip 4, 84×84 grey, a stack of 4, n=8", RATE, "8 Pongs"),
     ("Pong, skip 4, 84×84 grey, a stack of 4, n=16", RATE, "16 Pongs"),
     (START, "s", "64 Pongs ready, in seconds"),
@@ -67,8 +67,8 @@ def block(page: str) -> str:
     measured = re.search(r"^Measured on: ([^;]*);.*?(\d{4}-\d\d-\d\d)", page, re.MULTILINE)
     where = f" on {measured[1]}, {measured[2]}" if measured else ""
     below = (
-        "In brackets: how many times as good vecwrap is. Medians of rounds in which all took turns at the same "
-        f"work{where}. EnvPool and ALE's engine play in C++; the ideal is one process times the cores. "
+        "In brackets: vecwrap's advantage (throughput, start-up time or memory). Values are medians over interleaved "
+        f"rounds{where}. EnvPool and ALE's engine are written in C++; the ideal is one process's rate times the cores. "
         "[All figures](docs/performance.md#figures)."
     )
     return "\n".join([f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 1), *lines, "", below])

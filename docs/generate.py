@@ -9,120 +9,123 @@ from vecwrap.commands.catalogue import Row, RuleRow, backend_rows, layer_rows, r
 
 LAYERS = """# Layers
 
-Made from the name table and the signatures by `make docs`; edit the docstrings, not this page.
+Generated from the name table and the signatures by `make docs`; edit the docstrings, not this page.
 
-A pipeline lists layers **from the inside out**. Layers that run in a *worker* wrap each sub-environment by itself;
-layers that run in the *parent* wrap the vector, and come after them. A *preset* stands for several layers. `vecwrap
-list` prints the table in the terminal, `vecwrap list NAME` a section.
+A pipeline lists layers **from the inside out**. Layers that run in a *worker* wrap each sub-environment separately;
+layers that run in the *parent* wrap the vector, and come after them. A *preset* stands for several layers.
+`vecwrap list` prints the table in the terminal, `vecwrap list NAME` a section.
 
 """
 BACKENDS = """# Backends
 
-Made from the name table and the signatures by `make docs`; edit the docstrings, not this page.
+Generated from the name table and the signatures by `make docs`; edit the docstrings, not this page.
 
-A backend says how the sub-environments run. For one seed all of them give the same stream, so choosing is a matter of
-speed and of debugging alone. `auto`, the default, takes `dummy` for one sub-environment and `shmem` for more; the repr
-and `vecwrap explain` say which, and why.
+A backend determines how the sub-environments run. For a given seed all of them give the same stream, so the choice
+affects only speed and debugging. `auto`, the default, uses `dummy` for one sub-environment and `shmem` for more; the
+repr and `vecwrap explain` say which, and why.
 
-| take | when |
+| use | when |
 |---|---|
-| `dummy` | you debug (`breakpoint()` works), or a step costs less than handing it to another process |
+| `dummy` | you are debugging (`breakpoint()` works), or a step costs less than handing it to another process |
 | `subprocess` | a space has no fixed size, or memory cannot be shared |
-| `ray` | the cores of one machine are not enough ([scaling.md](scaling.md)) |
+| `ray` | one machine's cores are not enough ([scaling.md](scaling.md)) |
 | `shmem` | otherwise |
 
-[How shmem talks](#how-shmem-talks) and [the parent's share](#the-parents-share) stand below the parameters; which
-backend is quickest for a pipeline on a machine, `vecwrap tune` measures.
+[How shmem talks](#how-shmem-talks) and [the parent's share](#the-parents-share) are described below the parameters.
+`vecwrap tune` measures which backend is fastest for a pipeline on your machine.
 
 """
 ENGINE = """
 ## How shmem talks
 
-One block of memory, which the parent and its workers see, holds the actions, observations, terminal observations,
-rewards and flags, and infos as far as they are numbers. An ordinary step makes no message and pickles nothing:
+One block of memory, shared by the parent and its workers, holds the actions, observations, terminal observations,
+rewards and flags, and the numeric infos. An ordinary step sends no message and pickles nothing:
 
-1. The parent writes the actions into the block. Each worker has a *lane* there, a few words: into it the parent puts an
-   entry for what is to be stepped, advances its count of entries, and rings the worker's bell.
-2. The worker steps what the entries say, in their order, and each result goes straight into its row. Then it advances a
-   count of its own, of the entries that are done, and rings back.
-3. When all have answered, the parent copies the rows once. These arrays are the ones you get, and keep.
+1. The parent writes the actions into the block. Each worker has a *lane* there, a few words: the parent adds an entry
+   for what is to be stepped, advances its count of entries, and rings the worker's bell.
+2. The worker steps the entries in order, writing each result straight into its row. It then advances its own count of
+   finished entries, and rings back.
+3. When all have answered, the parent copies the rows once. These copies are the arrays that you get, and keep.
 
-An entry stands for all sub-environments of a worker, or for one of them where only some are sent. With `batch_size`
-each row is answered by itself; otherwise a worker answers at once for all that it was asked for.
+An entry stands for all sub-environments of a worker, or for one of them if only some are sent. With `batch_size` each
+row is answered separately; otherwise a worker sends one answer for everything it was asked for.
 
 - **In the block**: Box, Discrete, MultiBinary, MultiDiscrete, Text, and Dict and Tuple of them; infos of at most 16
-  numbers (`int`, `float`, `bool`, and NumPy's bool, float32, float64, int32 and int64). Which keys an info has, with
-  which types, is learnt from the first of its kind, which itself is sent; from then on there are cells for it.
+  numbers (`int`, `float`, `bool`, and NumPy's bool, float32, float64, int32 and int64). The keys and types of an info
+  are learnt from the first of its kind, which is itself sent by message; from then on it has cells in the block.
 - **By message, through the pipe**: leaves of other spaces (Graph, Sequence, OneOf, your own); other infos (text,
   arrays, dicts, an integer of more than 64 bits); frames for a recorder; exceptions. In such a step a worker answers by
-  message for all its rows. Where actions have such a leaf, steps are asked for by message, too.
-- **By message as well, in order with the entries**: resets, `call`, `get_attr`, `set_attr`, which frames are wanted,
-  what is to be made anew.
+  message for all its rows. If actions have such a leaf, steps are also requested by message.
+- **Also by message, in order with the entries**: resets, `call`, `get_attr`, `set_attr`, which frames are wanted, what
+  to recreate.
 
-None of it shows: an info has the same values of the same types as on `dummy`, and its columns the same bits. A worker
-learns 32 kinds of infos at most; those of further kinds are sent.
+None of this is visible: an info has the same values of the same types as on `dummy`, and its columns the same bits. A
+worker learns at most 32 kinds of infos; those of further kinds are sent.
 
 ### Spinning and sleeping
 
-To be woken takes tens of microseconds, to look at a count less than one. So who waits looks again and again at first:
-for four times as long as waits took of late and 50 µs more, 500 µs at most. After that it sleeps until a bell, a
-message or the other's death wakes it. Where waits took more than 500 µs of late, it sleeps at once.
+Waking up takes tens of microseconds; looking at a count takes less than one. So a waiting process first spins, looking
+repeatedly: for four times as long as recent waits took plus 50 µs, at most 500 µs. Then it sleeps until a bell, a
+message or the other side's death wakes it. If recent waits took more than 500 µs, it sleeps at once.
 
-Nobody keeps a core that another may need: a worker spins only if there is one beside the parent's and those of the
-workers before it, and no more workers than usable cores. A parent with as many workers as usable cores, or more, offers
-its core to them between two looks (`sched_yield`): so it goes on when they are done and need not be woken for each.
+No process keeps a core that another may need: a worker spins only if there is a core for it beside those of the parent
+and the workers before it, and if there are no more workers than usable cores. A parent with at least as many workers as
+usable cores offers its core to them between two looks (`sched_yield`), so it continues when they are done and need not
+be woken for each.
 
-Who is woken where the parent runs takes its core at once, and a worker that is not woken yet would wait until those
-rows are done. So each worker writes down on which core it answered, and those that share the parent's are asked last.
+A worker woken on the parent's core preempts the parent, and a worker that has not been woken yet would wait until those
+rows are done. So each worker records the core on which it answered, and those that share the parent's core are asked
+last.
 
-A worker that dies is noticed at once by a parent that sleeps. One that does not sleep, because answers keep coming
-through memory, looks every 20 ms.
+A sleeping parent notices a worker's death at once. A parent that does not sleep, because answers keep arriving through
+memory, checks every 20 ms.
 
 ### Why nothing is read too early
 
-- Each count has one writer, who advances it after writing what it speaks of.
-- Who hears a bell sees all that was written before it was rung, on every processor: ringing and hearing pass through a
-  lock of the kernel (an eventfd; a pipe where there is none).
-- Who spins reads a count without having heard the bell. That is right only where a processor keeps its stores in order
-  and its loads in order, as x86-64 does. Elsewhere, arm64 among them, nobody spins or looks at a count: even beside a
-  bell that was heard it may be ahead of what that was rung for, so the bell itself says how many entries.
-- A bell keeps its count. One that is rung just before somebody falls asleep wakes them all the same, so nobody has to
-  say beforehand that they are about to sleep.
+- Each count has one writer, which advances it after writing the data that the count covers.
+- A process that hears a bell sees everything written before it was rung, on every processor: ringing and hearing pass
+  through a kernel lock (an eventfd; a pipe where there is none).
+- A spinning process reads a count without having heard the bell. That is safe only on processors that keep stores in
+  order and loads in order, as x86-64 does. Elsewhere, including arm64, no process spins or reads a count: even after a
+  bell was heard, the count may be ahead of what the bell was rung for, so the bell itself carries the number of
+  entries.
+- A bell keeps its count. A bell rung just before a process falls asleep still wakes it, so a process need not announce
+  beforehand that it is about to sleep.
 
 ## The parent's share
 
 While the workers step, this process only waits. With `parent_share` it steps the last share itself. On two cores there
 are then two processes, this one and a worker, instead of three.
 
-- **By itself** it does so with `shmem`, given or chosen by `auto`, on more than one usable core, where the environment
+- **By default** this happens with `shmem`, given or chosen by `auto`, on more than one usable core, if the environment
   is one that Gymnasium or ale-py ships, every layer around the sub-environments is Gymnasium's or vecwrap's, and
   nothing asks for isolation: no `workers`, `envs_per_worker`, time limit, `on_failure="restart"` or `batch_size`.
-- **`parent_share=True`** does it with environments of your own, too; `workers` are then those beside the parent. It is
-  refused beside a time limit, `on_failure="restart"` and `batch_size`, because nothing isolates rows in this process.
-- **`parent_share=False`** never does it.
+- **`parent_share=True`** also enables it for environments of your own; `workers` then does not include the parent. It
+  is refused with a time limit, `on_failure="restart"` or `batch_size`, because nothing isolates rows in this process.
+- **`parent_share=False`** disables it.
 
-`vecwrap explain` says which it is:
+`vecwrap explain` shows which applies:
 
 ```
 backend shmem: 1 worker, 3 sub-environments each, started as fresh interpreters, and 2 in this process, which
     would only wait (parent_share)
 ```
 
-Its rows run **in `step_wait`**, not in `step_async`. So what a loop does between the two overlaps with the workers'
-rows alone; a loop that thinks for long there is better off with `parent_share=False`. `step_wait(timeout=...)` looks at
-the clock after each row.
+The parent's rows run **in `step_wait`**, not in `step_async`. So whatever a loop does between the two overlaps only
+with the workers' rows; a loop that computes for long there is better off with `parent_share=False`.
+`step_wait(timeout=...)` checks the clock after each row.
 
-What it costs is isolation, for these rows: an environment that crashes there ends this process, one that hangs there
-hangs it, its memory is this process's memory, and what it does to global state is done here. An exception is told as a
-worker's is, and costs the other rows nothing; Ctrl-C amid a row comes when that row is done. The stream is the same,
-bit for bit.
+The cost is isolation of these rows: an environment that crashes there ends this process, one that hangs there hangs it,
+its memory is this process's memory, and its changes to global state happen here. An exception is reported like a
+worker's, and costs the other rows nothing; Ctrl-C during a row takes effect when that row is done. The stream is the
+same, bit for bit.
 """
 CHECKS = """# Checks
 
-Made from the rules' docstrings by `make docs`; edit these, not this page.
+Generated from the rules' docstrings by `make docs`; edit these, not this page.
 
-`vecwrap check` looks for mistakes of order and use before anything is stepped. It makes one sub-environment where the
-backend would make it, looks at the spaces before and after each layer, and closes it again. Nothing is written.
+`vecwrap check` finds mistakes of order and use before anything is stepped. It makes one sub-environment where the
+backend would make it, inspects the spaces before and after each layer, and closes it again. Nothing is written.
 
 ```
 $ vecwrap check cartpole.yaml
@@ -132,13 +135,13 @@ warning  zero_padding  cartpole.yaml:4: wrappers[0] "framestack"
     see: vecwrap list zero_padding
 ```
 
-An **error** is what `build` would refuse. A **warning** can be built, and is probably not what is meant. The exit
-status is 1 where there is an error, and 2 where the call itself cannot be used. For continuous integration, `--strict`
-makes it 1 for warnings too, and asks for a seed. `--ignore ID` leaves out what is meant so, `--json` prints a list of
-findings, `--eval` looks at the evaluation that belongs to the pipeline, and `vecwrap list ID` prints a section of this
+An **error** is something that `build` would refuse. A **warning** can be built, but is probably unintended. The exit
+status is 1 if there is an error, and 2 if the command line itself cannot be used. For continuous integration,
+`--strict` makes it 1 for warnings too, and requires a seed. `--ignore ID` suppresses an intended finding, `--json`
+prints a list of findings, `--eval` checks the pipeline's evaluation, and `vecwrap list ID` prints a section of this
 page.
 
-In Python, `vecwrap.check` takes whatever `build` takes, and an engine as `vecwrap.wrap` takes it:
+In Python, `vecwrap.check` takes whatever `build` takes, and an engine in the same way as `vecwrap.wrap`:
 
 ```python
 import vecwrap
@@ -149,8 +152,9 @@ print(findings[0])  # where, what is wrong, and what to do
 assert vecwrap.check("CartPole-v1", n=2, wrappers=["framestack:4,padding=first"], backend="dummy") == ()
 ```
 
-`vecwrap.build` says nothing of warnings: a pipeline is checked once, when it is written, and built a thousand times, in
-tests that make errors of warnings too. [A rule of your own](adding-a-wrapper.md#a-rule-of-your-own) is one function.
+`vecwrap.build` does not report warnings: a pipeline is checked once, when it is written, but built a thousand times,
+including in tests that turn warnings into errors. [A rule of your own](adding-a-wrapper.md#a-rule-of-your-own) is one
+function.
 
 """
 
@@ -168,7 +172,7 @@ def backends_page() -> str:
 def checks_page() -> str:
     """The text of checks.md."""
     rows = rule_rows()
-    lines = ["| finding | | what it finds |", "|---|---|---|"]
+    lines = ["| finding | severity | what it finds |", "|---|---|---|"]
     lines += [f"| [`{row.name}`](#{row.name}) | {row.kind} | {row.summary} |" for row in rows]
     return CHECKS + "\n".join(lines) + "\n" + "".join(map(_check, rows))
 
