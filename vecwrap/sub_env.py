@@ -403,7 +403,7 @@ class SubEnv:
 
     def _reset_on_schedule(self, schedule: Schedule, seed: int | None, options: dict[str, Any] | None) -> Any:
         if seed is None and self._game_goes_on():
-            observation, info = self._reset_env(None, options)
+            observation, info = self._reset_env(None, own_copy(options))  # an environment may write into them
             if self._tap is None or not self._tap.first:
                 return observation, _told(info, None)
             # the game ended within its reset; what follows is a new one, and so the schedule's

@@ -553,6 +553,40 @@ def test_a_save_after_a_death_that_nobody_has_met_yet_is_made(backend, tmp_path)
         assert env.step([1, 1])[0][:, 1].tolist() == [1, 1]
 
 
+class FailsOnce(gymnasium.Env):
+    """Shows the level that a reset asks for; the first reset with one raises, in the first sub-environment made."""
+
+    observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, folder):
+        self.failed = folder / "failed"
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if options and not self.failed.exists():
+            self.failed.touch()
+            raise RuntimeError("once")
+        return np.full(1, options["levels"][0] if options else 0, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+@pytest.mark.usefixtures("quick_workers")
+@pytest.mark.parametrize("mask", [{}, {"reset_mask": np.array([True])}])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_reset_that_is_asked_for_again_has_the_options_that_it_was_given(backend, mask, tmp_path):
+    with backend([partial(FailsOnce, tmp_path)], on_failure="restart", restart_backoff=0.0) as env:
+        env.reset()
+        options = {"levels": [3], **mask}
+        env.reset_async(options=options)
+        options["levels"][0] = 7
+        options["levels"] = [8]
+        assert env.reset_wait()[0].tolist() == [[3.0]]
+        assert (tmp_path / "failed").exists()
+
+
 class Breaks(Counter):
     """Raises in every step."""
 

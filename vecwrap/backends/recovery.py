@@ -99,6 +99,7 @@ class Recovery:
 
     def asked_to_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         """Rows go out for a reset; others may be out for one already, with options of their own."""
+        options = own_copy(options)  # the caller's own may change before they are needed again
         for i, seed in zip(env_ids.tolist(), seeds, strict=True):
             self._resets[i] = Reset(seed, options, seed)
             if seed is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from copy import deepcopy
 from typing import Any, ClassVar, Literal
 
 import gymnasium
@@ -195,12 +196,13 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
 
     def _new_game(self, seed: int | None, options: dict[str, Any] | None) -> dict[str, Any]:
         """Start a game and let 1 to ``noop_max`` frames pass."""
-        info = self._player.reset(seed, options)
+        info = self._player.reset(seed, deepcopy(options))  # what lies inside may write into its options
         noop_max = self._settings.noop_max
         noops = int(self.env.unwrapped.np_random.integers(1, noop_max + 1)) if noop_max else 0
         for _ in range(noops):
             _, terminated, truncated, step_info = self._player.play(NOOP, ticks=1)
-            info = self._player.reset(seed, options) if terminated or truncated else {**info, **step_info}
+            over = terminated or truncated
+            info = self._player.reset(seed, deepcopy(options)) if over else {**info, **step_info}
         self._lives = lives_of(self.env)
         self.game_goes_on = False
         return info
