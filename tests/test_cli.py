@@ -406,3 +406,24 @@ def test_ctrl_c_while_python_still_imports_is_no_traceback(here):
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="SDL says so on Linux alone")
+def test_where_there_is_no_display_nothing_complains_of_that(here):
+    left_out = ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR", "SDL_VIDEODRIVER")
+    environment = {key: value for key, value in os.environ.items() if key not in left_out}
+    command = [
+        sys.executable,
+        "-m",
+        "vecwrap",
+        "run",
+        "cartpole.yaml",
+        "--steps",
+        "6",
+        "--set",
+        "render_mode=rgb_array",
+    ]
+    command += ["--snapshot", "tiles.png"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert Path("tiles.png").exists()

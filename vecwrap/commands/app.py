@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import functools
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -430,6 +431,8 @@ def _console() -> Terminal:
 def run_app(arguments: list[str]) -> int:
     """Run a command; give the exit status."""
     debug = "--debug" in arguments
+    if sys.platform == "linux" and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR"))):
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else pygame's SDL prints an error that is none
     escape_what_cannot_be_shown()
     try:
         here = str(Path.cwd())
