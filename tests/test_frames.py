@@ -177,13 +177,25 @@ class Exits(Counted):
         sys.exit("no display")
 
 
+class Panic(BaseException):
+    """As libraries in Rust raise it."""
+
+
+class Panics(Counted):
+    def render(self):
+        raise Panic("no display")
+
+
 class Unseen(Counted):
     def render(self):
         return None
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("kind", "words"), [(Exits, "SystemExit: no display"), (Unseen, r"render\(\) gave None")])
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [(Exits, "SystemExit: no display"), (Panics, "Panic: no display"), (Unseen, r"render\(\) gave None")],
+)
 def test_rendering_that_exits_or_gives_none_is_told_in_the_frames_place(backend, kind, words):
     with Asks(backend([kind])) as env:
         env.request_frames([0])

@@ -116,6 +116,8 @@ class StepResult:
         frames: a tuple of m frames (or None each), beside ``observations``; None where no recorder asked. Where
             rendering raised, an exception stands in the frame's place.
         final_frames: the same, beside ``final_obs``.
+        raw_of_step: ``raw_rewards`` and ``raw_dones`` as they were before the reset that followed an end, where a game
+            ended within that reset (in its no-ops, say); None where none did.
         failures: sub-environments that raised in this call; their rows are not among these.
         added: the names of columns that layers put into ``infos``; these are about the step, also where the row's other
             infos are those of the reset that followed it.
@@ -149,6 +151,7 @@ class StepResult:
     final_infos: Infos | None = None
     frames: tuple[Any, ...] | None = None
     final_frames: tuple[Any, ...] | None = None
+    raw_of_step: tuple[FloatArray, BoolArray] | None = None
     failures: tuple[SubEnvError, ...] = ()
     added: tuple[str, ...] = ()
 

@@ -34,6 +34,7 @@ class Slots:
         lost: (num_rows,) bool. Written by the parent alone.
         infos, final_infos: the dicts of those rows that have one, as far as they are not numbers in shared memory.
         frames, final_frames: the frames of those rows that have one.
+        raw_of_step: of rows in whose reset a game ended, ``raw_rewards`` and ``raw_dones`` before that reset.
     """
 
     def __init__(
@@ -64,11 +65,17 @@ class Slots:
         self.final_infos: dict[int, dict[str, Any]] = {}
         self.frames: dict[int, Any] = {}
         self.final_frames: dict[int, Any] = {}
+        self.raw_of_step: dict[int, tuple[float, bool]] = {}
         base = MOST_LAYOUTS * first_row
         self._cells = InfoCells(num_rows, allocate, base) if shared else None
         self._final_cells = InfoCells(num_rows, allocate, base) if shared else None
         self._told = 0, 0
         self.rides_the_pipe = self.observations.rides_the_pipe
+
+    @property
+    def _beside(self) -> tuple[dict[int, Any], ...]:
+        """What rows may have that has no place in shared memory."""
+        return self.infos, self.final_infos, self.frames, self.final_frames, self.raw_of_step
 
     def recycle(self) -> None:
         """Have the memory of what is made at every step recycled: an environment's observation, a batch of them."""
@@ -105,6 +112,7 @@ class Slots:
     def forget_final_info(self, row: int) -> None:
         """The same of the episode that ended in it."""
         self._forget(row, self.final_infos, self.final_frames, self._final_cells)
+        self.raw_of_step.pop(row, None)
 
     def leave_cells(self, row: int) -> None:
         """Take the infos of a row out of shared memory, whose next writer means other keys by the same numbers."""
@@ -138,12 +146,13 @@ class Slots:
         """
         if self.rides_the_pipe or not self.shared:
             return ()
-        if not (self.infos or self.final_infos or self.frames or self.final_frames or self._cells or self._final_cells):
+        if not (any(self._beside) or self._cells or self._final_cells):
             return rows
         shared = []
         for row in rows:
             ended = bool(self.first[row] and (self.terminations[row] or self.truncations[row]))
-            if self._put_into_cells(row, ended) and row not in self.frames and not (ended and row in self.final_frames):
+            fits = self._put_into_cells(row, ended) and row not in self.frames
+            if fits and not (ended and (row in self.final_frames or row in self.raw_of_step)):
                 shared.append(row)
         return shared
 
@@ -172,6 +181,7 @@ class Slots:
                 self.final_observations.export(ended),
                 _pick(self.final_infos, ended),
                 _pick(self.final_frames, ended),
+                _pick(self.raw_of_step, ended),
             )
             if ended
             else None,
@@ -194,10 +204,11 @@ class Slots:
         if observations is not None:
             self.observations.load(index, observations)
         if final is not None:
-            ended, final_observations, final_infos, final_frames = final
+            ended, final_observations, final_infos, final_frames, raw_of_step = final
             self.final_observations.load([offset + row for row in ended], final_observations)
             _spread(self.final_infos, ended, offset, final_infos, self._final_cells)
             _spread(self.final_frames, ended, offset, final_frames, None)
+            _spread(self.raw_of_step, ended, offset, raw_of_step, None)
         _spread(self.infos, rows, offset, infos, self._cells)
         _spread(self.frames, rows, offset, frames, None)
         if learnt is not None and self._cells is not None and self._final_cells is not None:
@@ -206,7 +217,7 @@ class Slots:
 
     def load_shared(self, rows: Sequence[int]) -> None:
         """Take note that all of these rows lies in shared memory."""
-        for kept in (self.infos, self.final_infos, self.frames, self.final_frames):
+        for kept in self._beside:
             if kept:
                 for row in rows:
                     kept.pop(row, None)
@@ -254,7 +265,7 @@ class Slots:
             observations = copy_batch(observations)
         acted, terminations, truncations, first, raw_dones, raw_first, lost = flags
         indices: Sequence[int] = range(self.num_rows) if whole else env_ids.tolist()
-        final_obs = final_infos = frames = final_frames = None
+        final_obs = final_infos = frames = final_frames = raw_of_step = None
         ended = (first & (terminations | truncations)).nonzero()[0]
         if len(ended):
             ended_ids = ended if whole else env_ids[ended]
@@ -264,6 +275,10 @@ class Slots:
             final_infos = self._final_infos(indices, ended_set)
             if self.final_frames and any(i in self.final_frames for i in ended_set):
                 final_frames = tuple(self.final_frames.get(i) if i in ended_set else None for i in indices)
+            if self.raw_of_step and any(i in self.raw_of_step for i in ended_set):
+                raw_of_step = numbers[1].copy(), raw_dones.copy()
+                for k, i in zip(ended.tolist(), ended_ids.tolist(), strict=True):
+                    raw_of_step[0][k], raw_of_step[1][k] = self.raw_of_step.get(i, (numbers[1][k], raw_dones[k]))
         if self.frames and any(i in self.frames for i in indices):
             frames = tuple(self.frames.get(i) for i in indices)
         return StepResult(
@@ -284,6 +299,7 @@ class Slots:
             final_infos=final_infos,
             frames=frames,
             final_frames=final_frames,
+            raw_of_step=raw_of_step,
         )
 
     def _infos(self, rows: Any, indices: Sequence[int]) -> dict[str, Any]:

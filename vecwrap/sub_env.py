@@ -24,7 +24,7 @@ from vecwrap.env_state import env_state, load_env_state
 from vecwrap.errors import ArgumentError, RemoteTraceback, kind_of, text_of, traceback_of
 from vecwrap.failure import Failure
 from vecwrap.infos import own_copy
-from vecwrap.interrupts import close_lost
+from vecwrap.interrupts import close_lost, is_interrupt
 from vecwrap.plain import is_plain
 from vecwrap.schedule import Schedule
 from vecwrap.slots import Slots
@@ -445,6 +445,10 @@ class SubEnv:
         self._autoresetting = False
         slots = self._slots
         paid, ended, slots.raw_first[row] = self._raw_of_reset()
+        if ended:
+            slots.raw_of_step[row] = float(slots.raw_rewards[row]), bool(slots.raw_dones[row])
+        elif slots.raw_of_step:
+            slots.raw_of_step.pop(row, None)
         slots.raw_rewards[row] += paid
         slots.raw_dones[row] |= ended
 
@@ -456,7 +460,9 @@ class SubEnv:
         """Render for a recorder, whose troubles are not the training's: what is raised stands in the frame's place."""
         try:
             frame = self.render()
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # not all are Exceptions: those of libraries in Rust, say
+            if is_interrupt(error):
+                raise
             return RemoteTraceback(traceback_of(error))
         return RemoteTraceback("render() gave None, expected a frame") if frame is None else frame
 

@@ -10,11 +10,17 @@ from hypothesis import strategies as st
 import vecwrap
 from tests.streams import Driver, ToyEnv, assert_same, replay
 from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.shmem import ShmemBackend
+from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.checkpoint import read_state, write_state
 from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.parts.tiles import tile
+from vecwrap.sub_env import SubEnvFactory
 from vecwrap.wrappers.clip_reward import ClipReward
+from vecwrap.wrappers.episodic_life import EpisodicLife
 from vecwrap.wrappers.framestack import FrameStack
+from vecwrap.wrappers.monitor import Monitor
+from vecwrap.wrappers.record_trajectories import RecordTrajectories
 from vecwrap.wrappers.terminal_obs import TerminalObs
 
 MODES = ["same_step", "next_step", "disabled", "episodic"]
@@ -369,3 +375,48 @@ def test_a_key_that_means_something_else_is_refused(key):
         pytest.raises(PlanError, match=f'terminal_obs: key: expected .* got "{key}"'),
     ):
         TerminalObs(env, key=key)
+
+
+class LastLife(gymnasium.Env):
+    """A game of two steps: the first loses a life and pays 1; the second, maybe a reset's, ends the game and pays 5."""
+
+    observation_space = spaces.Box(0, 9, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self):
+        self.ale, self.steps = self, 0
+
+    def lives(self):
+        return 2 if self.steps == 0 else 1
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.full(1, self.steps, np.float32), (1.0, 5.0)[self.steps - 1], self.steps == 2, False, {}
+
+
+@pytest.mark.usefixtures("quick_workers")
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", [DummyBackend, SubprocessBackend, ShmemBackend])
+def test_what_a_game_pays_that_ends_in_the_reset_after_a_life_is_not_the_lifes(backend, mode, tmp_path):
+    inner = Monitor(backend([SubEnvFactory(LastLife, (EpisodicLife,))] * 2, autoreset=mode))
+    with RecordTrajectories(TerminalObs(inner, record=9), str(tmp_path)) as env:
+        env.reset(seed=1)
+        for _ in range(2):
+            env.step([0, 0])
+            if mode == "next_step":
+                env.step([0, 0])
+            elif mode != "same_step":
+                env.reset(options={"reset_mask": np.array([True, True])})
+        endings = env.find(TerminalObs).endings
+        assert [(ending.score, ending.length) for of_one in endings for ending in of_one] == [(1.0, 1)] * 4
+        assert [(game.score, game.length) for game in inner.recent] == [(6.0, 1)] * 4
+    files = sorted(tmp_path.glob("*.npz"))
+    assert len(files) == 4
+    for file in files:
+        with np.load(file) as kept:
+            assert (kept["raw_rewards"].tolist(), kept["raw_dones"].tolist()) == ([1.0], [False])

@@ -224,8 +224,10 @@ class RecordTrajectories(VecEnvWrapper):
     def _add(self, step: StepResult, which: BoolArray, places: IntArray) -> None:
         env_ids = step.env_ids[which]
         transitions: dict[str, Array] = {name: values[env_ids] for name, values in self._actions.items()}
-        for name in ("rewards", "raw_rewards", "terminations", "truncations", "raw_dones"):
+        for name in ("rewards", "terminations", "truncations"):
             transitions[name] = getattr(step, name)[which]
+        paid, over = step.raw_of_step or (step.raw_rewards, step.raw_dones)
+        transitions["raw_rewards"], transitions["raw_dones"] = paid[which], over[which]
         observations = flat("observations", take(step.terminal_observations, which))
         self._trajectories.add(places, transitions, observations)
 

@@ -133,7 +133,8 @@ class TerminalObs(VecEnvWrapper):
 
     def _note(self, step: StepResult, ended: BoolArray, terminal: Batch) -> None:
         """Add up, and keep what ended."""
-        scores = self._scores[step.rows] + step.raw_rewards
+        paid, _ = step.raw_of_step or (step.raw_rewards, step.raw_dones)
+        scores = self._scores[step.rows] + paid
         lengths = self._lengths[step.rows] + step.acted
         cut_off = step.cut_off
         for i in np.flatnonzero(ended).tolist():
