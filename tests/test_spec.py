@@ -385,7 +385,8 @@ def test_places_lead_to_the_line() -> None:
         ("env: A-v0\nrapper: []\n", 'p.yaml:2: rapper: unknown key. Did you mean "wrappers"?'),
         ("env: A-v0\nN: 2\n", 'p.yaml:2: N: unknown key. Did you mean "n"?'),
         ("env: A-v0\nworkers: 2\n",
-         "p.yaml:2: workers: unknown key. It is the backend's: backend: {name: shmem, workers: 2}."),
+         "p.yaml:2: workers: unknown key. It is an option of the backend: backend.workers=... in a line, backend: "
+         "{workers: ...} in a file."),
         ("n: 3\n", "p.yaml:1: pipeline: the key env is missing: which environment?"),
         ("- a\n", 'p.yaml:1: pipeline: expected the keys of a pipeline, such as "env: CartPole-v1", got ["a"].'),
         ("", 'p.yaml:1: pipeline: expected the keys of a pipeline, such as "env: CartPole-v1", got an empty file.'),

@@ -282,7 +282,10 @@ _OTHER_WORDS = {
     **dict.fromkeys(("num_envs", "n_envs", "env_num", "nenvs"), "The number of sub-environments is called n"),
     **dict.fromkeys(("id", "env_id", "environment", "env_name"), "The environment is called env"),
     **dict.fromkeys(("layers", "pipeline", "chain"), "The layers are called wrappers"),
-    **dict.fromkeys(BACKEND_OPTIONS, "It is the backend's: backend: {name: shmem, workers: 2}"),
+    **{
+        option: f"It is an option of the backend: backend.{option}=... in a line, backend: {{{option}: ...}} in a file"
+        for option in BACKEND_OPTIONS
+    },
     **dict.fromkeys(("base", "extend", "defaults", "include"), "The file that this one builds upon is called extends"),
     "extends": "A pipeline file builds upon another one, and says so at its top",
     **dict.fromkeys(("evaluation", "test"), "What differs in an evaluation is called eval"),

@@ -18,7 +18,7 @@ from vecwrap.layer_plan import PlannedLayer, plan_layers
 from vecwrap.layer_spec import LayerSpec
 from vecwrap.plan import Plan, plan, plan_around
 from vecwrap.rules.finding import DOCS, Fault, Finding, Rule
-from vecwrap.rules.refusals import REFUSALS, not_read, refused, unmakeable
+from vecwrap.rules.refusals import REFUSALS, not_read, refused, unmakeable, unreadable
 from vecwrap.spec import PipelineSpec
 from vecwrap.vec_env import VecEnv
 
@@ -106,6 +106,8 @@ def refuse_unknown(ignore: Collection[str], known: Collection[str]) -> None:
     for name in ignore:
         if name not in ids:
             raise SpecError(f'ignore: there is no finding "{name}".{did_you_mean(name, ids)}')
+        if name in (unreadable.__name__, refused.__name__):
+            raise SpecError(f'ignore: "{name}" is of a pipeline that cannot be built, which nobody can mean to have')
 
 
 def _pipeline_of(env: VecEnv) -> PipelineSpec:
