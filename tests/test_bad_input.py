@@ -276,8 +276,8 @@ def test_a_reset_mask_of_the_wrong_form(backend: str) -> None:
         env.reset(seed=1)
         for mask, got in (
             (np.array([True] * 3), "shape (3,)"),
-            (np.array([1, 0]), "dtype int64; mask.astype(bool) makes one"),
-            ([True, False], "list; np.array(mask, dtype=bool) makes one"),
+            (np.array([1, 0]), "dtype int64; convert it with mask.astype(bool)"),
+            ([True, False], "list; convert it with np.array(mask, dtype=bool)"),
         ):
             with pytest.raises(VecwrapError) as error:
                 env.reset(options={"reset_mask": mask})
@@ -308,7 +308,7 @@ class Doubled(vecwrap.VecEnvWrapper):
 @pytest.mark.parametrize("name", ["reset", "step", "step_wait", "recv"])
 def test_a_layer_that_overrides_what_the_outermost_alone_is_asked_is_refused(name: str) -> None:
     """As one written for other libraries: it would do nothing as soon as another layer stands around it."""
-    message = rf"^Mine\.{name}: expected a layer to override on_actions and on_step, which serve .* alone$"
+    message = rf"^Mine\.{name}: expected a layer to override on_actions and on_step, which see .* only$"
     with pytest.raises(TypeError, match=message):
         type("Mine", (vecwrap.VecEnvWrapper,), {name: lambda self, *arguments, **keywords: None})
 
@@ -321,7 +321,7 @@ def test_a_change_of_observations_without_its_function_is_refused() -> None:
         def observations(self, observations: Any) -> Any:  # as Gymnasium calls it
             return observations
 
-    message = "Observation: expected a method map(observations), the change of a batch, got none"
+    message = "Observation: expected a method map(observations) that changes a batch, got none"
     assert message in message_of(PlanError, "CartPole-v1", 2, [Observation], backend="dummy")
 
 

@@ -554,9 +554,7 @@ def test_where_sub_environments_offer_no_state_the_layers_go_on_and_a_reset_is_n
         assert state["sub_envs"] is None
         assert "CartPoleEnv offers no state_dict() and load_state_dict()" in state["sub_envs_missing"]
         env.load_state_dict(state)
-        with pytest.raises(
-            ResetNeededError, match=r"\[0, 1\] have ended or failed, or a load brought no state of them,"
-        ):
+        with pytest.raises(ResetNeededError, match=r"\[0, 1\] have ended or failed, or were loaded without a state,"):
             env.step([0, 1])
         env.reset()
         env.step([0, 1])

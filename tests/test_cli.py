@@ -135,7 +135,7 @@ def test_ctrl_c_and_sigterm_leave_whole_files_and_a_summary(here, number, presse
             os.killpg(process.pid, number)  # as a terminal does it: to the workers too
         said, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + number, errors
-    assert f"by {'Ctrl-C' if number == signal.SIGINT else 'SIGTERM'}; the files are whole" in said
+    assert f"by {'Ctrl-C' if number == signal.SIGINT else 'SIGTERM'}; the files are complete" in said
     assert re.search(r"episodes +\d", said)
     assert "Traceback" not in errors
     assert {row["r"] for row in rows_of(monitor)} == {"10.0"}
@@ -370,7 +370,7 @@ def test_a_full_disk_under_the_output_is_one_message(here, arguments):
         command = [sys.executable, "-m", "vecwrap", *arguments]
         result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
     assert result.returncode == 1
-    assert result.stderr == "error: writing failed: No space left on device; free some, or write elsewhere\n"
+    assert result.stderr == "error: writing failed: No space left on device; free some space, or write elsewhere\n"
 
 
 def test_characters_that_the_output_lacks_are_written_as_escapes(here):

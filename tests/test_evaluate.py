@@ -397,7 +397,7 @@ def test_nothing_is_printed_where_it_is_none(capfd):
         (
             {"env": gymnasium.vector.SyncVectorEnv([Lottery])},
             TypeError,
-            "vecwrap.wrap one of any gymnasium.vector.V",
+            "vecwrap.wrap turns any gymnasium.vector.V",
         ),
         ({"episodes": 0}, ArgumentError, "episodes: expected an int of 1 or more, got 0"),
         ({"episodes": 1e1}, ArgumentError, r"episodes: expected an int of 1 or more, got 10\.0"),
@@ -423,6 +423,6 @@ def test_what_is_no_whole_number_of_episodes_is_refused_before_any_is_played():
 def test_what_to_sb3_gives_is_told_where_the_environment_is():
     pytest.importorskip("stable_baselines3")
     venv = vecwrap.to_sb3(vecwrap.build(Lottery, n=1, backend="dummy"))
-    with pytest.raises(TypeError, match="has the environment itself as its vecwrap_env"):
+    with pytest.raises(TypeError, match="inside to_sb3.s result is its vecwrap_env"):
         evaluate(venv, always_0)
     venv.close()

@@ -755,7 +755,7 @@ def test_any_pipeline_that_can_be_read_has_a_plan_or_an_error_of_ours(layers: An
 @pytest.mark.parametrize(
     ("layers", "words"),
     [
-        (["atari"], "Speaks to the emulator directly"),
+        (["atari"], "Accesses the emulator directly"),
         (["gymnasium.wrappers:ClipReward:-1,1", "atari"], "Goes through env.step: ClipReward lies between atari"),
         (["atari:direct=false"], "Goes through env.step: direct=False"),
     ],

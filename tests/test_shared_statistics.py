@@ -132,7 +132,7 @@ def test_statistics_that_do_not_fit_are_refused(training, env, layers, words):
 def test_a_file_that_holds_no_state_is_refused_before_anything_is_made(tmp_path):
     (tmp_path / "mine.yaml").write_text("env: Pendulum-v1\nn: 1\nstats: none.npz\nwrappers: [normalize]\n")
     file, made = tmp_path / "none.npz", []
-    telling = f"{re.escape(str(file))}: no such file\\. Is the path right, seen from .*\\?$"
+    telling = f"{re.escape(str(file))}: no such file\\. Is the path right, relative to .*\\?$"
     with pytest.raises(CheckpointError, match=f"^stats: {telling}"):
         vecwrap.build(lambda: made.append(1), n=1, wrappers=["normalize"], stats=file)
     assert not made
@@ -184,9 +184,9 @@ def test_a_load_that_a_layer_refuses_leaves_shared_what_was(training, tmp_path):
 
 def test_what_has_no_statistics_to_share_is_refused_with_what_has(training):
     pytest.importorskip("stable_baselines3")
-    with pytest.raises(ArgumentError, match=r"stats: .* NormalizedVecEnv; what to_sb3 gives has .* its vecwrap_env"):
+    with pytest.raises(ArgumentError, match=r"stats: .* NormalizedVecEnv; .* inside .* is its vecwrap_env"):
         vecwrap.build("Pendulum-v1", n=1, wrappers=LAYERS, backend="dummy", stats=vecwrap.to_sb3(training))
-    with pytest.raises(ArgumentError, match="stats: expected an environment of vecwrap's, or a file .* got int"):
+    with pytest.raises(ArgumentError, match="stats: expected a vecwrap environment or a file .* got int"):
         training.share_statistics(3)
     wrapped = RecordEpisodeStatistics(RecordEpisodeStatistics(training))
     with pytest.raises(ArgumentError, match=r"got RecordEpisodeStatistics, .* the environment itself, its \.env\.env$"):

@@ -182,7 +182,7 @@ def test_recv_brings_batch_size_rows_and_the_rest_as_they_come():
     assert [len(env.recv()[1]) for _ in range(3)] == [2, 2, 1]
     env.send([0, 0], env_ids=[1, 4])
     env.send([0], env_ids=[0])
-    with pytest.raises(ArgumentError, match=r"\[4\] are out already"):
+    with pytest.raises(ArgumentError, match=r"\[4\] are pending already"):
         env.send([0], env_ids=[4])
     with pytest.raises(AlreadyPendingCallError):
         env.step([0] * 5)

@@ -109,8 +109,8 @@ def test_the_seed_of_an_environment_of_our_own_is_used():
 
 def test_what_an_environment_of_our_own_would_ignore_is_refused():
     with vecwrap.build("CartPole-v1", n=2, backend="dummy", autoreset="episodic") as env:
-        with pytest.raises(PlanError, match="declares episodic, and autoreset='disabled' was asked for; leave it out"):
+        with pytest.raises(PlanError, match="declares episodic, but got autoreset='disabled'; leave it out"):
             vecwrap.wrap(env, autoreset="disabled")
-        with pytest.raises(PlanError, match="masked_resets=True was given; leave it out"):
+        with pytest.raises(PlanError, match="got masked_resets=True; leave it out"):
             vecwrap.wrap(env, masked_resets=True)
         assert vecwrap.wrap(env, autoreset="episodic").unwrapped is env

@@ -1,7 +1,7 @@
 """Vectorised reinforcement-learning environments: pluggable backends under a chain of composable wrappers.
 
-Every worker process imports this module, so it stays light: names are looked up when they are first used, and nothing
-heavier than the name table below is imported before.
+Every worker process imports this module, so it stays light: names are imported on first use, and nothing heavier than
+the name table below is loaded up front.
 
 Example:
     >>> import vecwrap
@@ -75,7 +75,7 @@ def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'vecwrap' has no attribute {name!r}")
     value = getattr(import_module(_PUBLIC[name]), name)
-    globals()[name] = value  # the next use costs nothing
+    globals()[name] = value  # later lookups are free
     return value
 
 
@@ -84,7 +84,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """Keeps `vecwrap.build` and the like functions: importing a module of that name would put it in their place."""
+    """Keeps `vecwrap.build` and the like functions: importing the module of the same name would replace them."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in _PUBLIC and isinstance(value, ModuleType):

@@ -1,4 +1,4 @@
-"""Carries a plan out: starts the backend, puts the layers around it, and closes everything where that fails."""
+"""Carries out a plan: starts the backend, puts the layers around it, and closes everything if that fails."""
 
 from __future__ import annotations
 
@@ -62,46 +62,46 @@ def build(
 ) -> VecEnv:
     """Build a vector environment from a pipeline.
 
-    Everything that can be checked without starting a process is checked first. Where ``env`` is a whole pipeline, the
-    other arguments override it as far as they are not their defaults (``load`` overrides with any value).
+    Everything that can be checked without starting a process is checked first. If ``env`` is a whole pipeline, the
+    other arguments override it unless they have their default values (``load`` overrides with any value).
 
     Args:
         env: an environment id (``"CartPole-v1"``, ``"module:Id-v0"``), a callable that makes one ``gymnasium.Env``, a
             sequence of such callables, or a whole pipeline: a YAML or JSON file, a line
             (``"CartPole-v1 n=4 | framestack:4"``), a dict, or a ``PipelineSpec``.
-        n: how many sub-environments; None: as many as there are callables or, for one, usable cores.
+        n: how many sub-environments; None: one per callable in a sequence, otherwise one per usable core.
         wrappers: the layers, inner first: names with arguments (``"framestack:4"``), mappings
             (``{"framestack": {"k": 4}}``), import paths (``"module:attr"``), classes, partials, callables.
         backend: ``"dummy"``, ``"subprocess"``, ``"shmem"``, ``"auto"`` (dummy for n=1, else shmem), another backend's
             name or class, or a mapping of its name and options.
-        workers: how many worker processes; None: as many as there are usable cores.
-        envs_per_worker: how many sub-environments a worker, instead of ``workers``; n need not divide evenly.
+        workers: how many worker processes; None: one per usable core.
+        envs_per_worker: how many sub-environments per worker, instead of ``workers``; n need not divide evenly.
         start_method: None: a worker is a fresh interpreter, which needs no ``__main__`` guard; or multiprocessing's
             ``"spawn"``, ``"forkserver"`` or ``"fork"``, with its rules.
-        daemon: False: at the interpreter's exit, wait for workers that still close.
-        parent_share: whether this process steps a share itself while it would only wait, in ``step_wait``; None: with
-            shmem, where nothing asks for isolation (``workers``, ``on_failure``, a time limit, ``batch_size``) and the
-            environment and its inner layers are Gymnasium's, ale-py's or vecwrap's. An environment that crashes or
-            hangs there takes this process along.
-        on_failure: ``"restart"``: a sub-environment that raises is made anew, and so are those of a worker that dies or
+        daemon: False: at interpreter exit, wait for workers that are still closing.
+        parent_share: whether this process steps a share of the sub-environments during ``step_wait`` instead of only
+            waiting. None: yes with shmem, if nothing requests isolation (``workers``, ``on_failure``, a time limit,
+            ``batch_size``) and the environment and its inner layers are Gymnasium's, ale-py's or vecwrap's. An
+            environment that crashes or hangs there takes this process down with it.
+        on_failure: ``"restart"``: a sub-environment that raises is recreated, as are those of a worker that dies or
             hangs; the episodes lost with them end truncated (docs/reliability.md).
-        max_restarts: how often each may be made anew within ``restart_window``; None: no limit.
+        max_restarts: how often each may be recreated within ``restart_window``; None: no limit.
         restart_window: seconds; None: the whole run.
-        restart_backoff: seconds before one that was lost again at once is made anew; doubled each further time.
-        step_timeout: seconds that a worker may take for its share of a step before it is killed; None: any time.
+        restart_backoff: delay in seconds before recreating one that failed again at once; doubles on each repeat.
+        step_timeout: seconds a worker may take for its share of a step before it is killed; None: no limit.
         reset_timeout: the same for a reset.
-        start_timeout: the same for making its environments.
-        copy: whether arrays handed out are the caller's own; False hands out views that the next step overwrites.
-        batch_size: how many rows ``recv`` waits for; None: all that are out.
-        seed: used by the first reset, where that is given none; sub-environment i gets ``seed + start_index + i``.
-        start_index: the index of the first sub-environment, where this is a part of a larger vector.
+        start_timeout: the same for creating its environments.
+        copy: whether returned arrays are the caller's own; False returns views that the next step overwrites.
+        batch_size: how many rows ``recv`` waits for; None: all that are pending.
+        seed: used by the first reset if it is given none; sub-environment i gets ``seed + start_index + i``.
+        start_index: the index of the first sub-environment, if this is part of a larger vector.
         autoreset: ``"same_step"``, ``"next_step"``, ``"disabled"`` or ``"episodic"``.
         render_mode: as ``gymnasium.make``; ``"human"`` shows all sub-environments in one window.
         env_kwargs: further arguments for ``gymnasium.make``, or for the callables.
         debug: check every action and observation against its space.
-        stats: an environment, or a file that its ``save`` wrote, whose running statistics this one uses: the evaluation
-            copy of a training environment. They are frozen, unless the pipeline says ``training: true``.
-        unknown: nothing; other libraries' words for these are told what they are called here.
+        stats: an environment, or a file written by its ``save``, whose running statistics this one uses, for example to
+            evaluate with those of training. They are frozen, unless the pipeline sets ``training: true``.
+        unknown: rejected; the error suggests the vecwrap name for other libraries' arguments.
 
     Returns:
         The environment: a ``gymnasium.vector.VectorEnv``. Its ``pipeline`` is the spec with all defaults filled in.
@@ -109,7 +109,7 @@ def build(
     Raises:
         SpecError: the pipeline cannot be read, or names something unknown.
         PlanError: it can be read, but not built.
-        SubEnvError: an environment raised while it was made.
+        SubEnvError: an environment raised while it was being created.
         BackendError: a worker could not be started.
 
     >>> env = build("CartPole-v1", n=2, wrappers=["time_limit:50", "framestack:4"], backend="dummy")
@@ -158,20 +158,20 @@ def load(
     stats: VecEnv | str | Path | None = None,
     **overrides: Any,
 ) -> VecEnv:
-    """Build the pipeline of a YAML or JSON file, or of a run folder with the statistics that lie there.
+    """Build the pipeline of a YAML or JSON file, or of a run folder, including its saved statistics.
 
-    A folder is one that ``vecwrap run --out`` filled. Its pipeline is compared with what ``monitor.csv`` and the
-    statistics say that they are of. What the environment writes leaves the run's own files alone: it goes into the
-    folder ``loaded`` within the run's, and that of an evaluation into ``eval``.
+    A run folder is one written by ``vecwrap run --out``. Its pipeline is checked against the one recorded in
+    ``monitor.csv`` and in the statistics. Files that the environment writes do not touch the run's own: they go into
+    the run's subfolder ``loaded``, or ``eval`` for an evaluation.
 
     Args:
-        path: the file, and paths in it are relative to it; or the folder.
-        mode: ``"eval"`` for the evaluation that belongs to it: what its section ``eval`` says, whole games and raw
-            rewards for ``atari``, and statistics that stand still. ``"train"``: those of a folder go on from there.
-        stats: as ``build``; for an evaluation the training environment, or a file that its ``save`` wrote. None: a
+        path: the file, to which the paths in it are relative; or the folder.
+        mode: ``"eval"`` for the matching evaluation: with the settings of its section ``eval``, whole games and raw
+            rewards for ``atari``, and frozen statistics. ``"train"``: a folder's statistics keep updating.
+        stats: as ``build``; for an evaluation, the training environment or a file written by its ``save``. None: the
             folder's own, else those that the pipeline names.
-        overrides: a pipeline's keys, and the backend's that ``build`` has (``workers``, ``on_failure``, ...); they
-            replace what the file says, ``wrappers`` and ``env_kwargs`` as a whole. A key with dots reaches inside:
+        overrides: a pipeline's keys, and the backend options that ``build`` takes (``workers``, ``on_failure``, ...);
+            they replace those of the file, ``wrappers`` and ``env_kwargs`` as a whole. A dotted key reaches inside:
             ``**{"wrappers.framestack.k": 2}``.
 
     Returns:
@@ -196,23 +196,23 @@ def load(
 
 
 def _refuse_unknown_argument(key: str, known: Sequence[str]) -> None:
-    """Refuse an argument in the words of a pipeline's file."""
+    """Refuse an argument with the error that a pipeline file would give."""
     if key in KEYS:
         fail_where(f"build: {key}", f"expected in the pipeline itself, or in vecwrap.load(FILE, {key}=...)")
     refuse_unknown(key, known, Source(otherwise=Place("build")))
 
 
 def _refuse_what_is_no_path(path: Any) -> None:
-    """Refuse an environment's id, a pipeline in one line, and what ``build`` takes besides."""
+    """Refuse an environment id, a one-line pipeline, and the other forms that only ``build`` takes."""
     if not isinstance(path, (str, os.PathLike)):
         raise SpecError(
-            f"load: expected the path of a pipeline file or of a run folder, got {shown(path)}. A pipeline that is "
-            "none, as a dict or a PipelineSpec, is for vecwrap.build."
+            f"load: expected the path of a pipeline file or of a run folder, got {shown(path)}. For a pipeline that is "
+            "not a path, such as a dict or a PipelineSpec, use vecwrap.build."
         )
     if isinstance(path, str) and not (names_file(path) or is_file(Path(path)) or is_folder(Path(path))):
         raise SpecError(
-            f"load: expected a pipeline file or a run folder, got {shown(path)}, and there is none of this name, seen "
-            f"from {Path.cwd()}. Is the path right? An id, or a pipeline in one line, is for vecwrap.build."
+            f"load: expected a pipeline file or a run folder, got {shown(path)}, which does not exist relative to "
+            f"{Path.cwd()}. Is the path right? For an id or a one-line pipeline, use vecwrap.build."
         )
 
 
@@ -221,8 +221,8 @@ def rebuild(run: Run, pipeline: PipelineSpec, stats: VecEnv | str | Path | None 
 
     Args:
         run: the folder.
-        pipeline: what ``run.pipeline`` gave.
-        stats: others than the folder's, as ``build``.
+        pipeline: the result of ``run.pipeline``.
+        stats: replaces the folder's statistics, as ``build``.
 
     Raises:
         VecwrapError: as ``build``.
@@ -240,24 +240,24 @@ def wrap(
     masked_resets: bool | None = None,
     seed: int | None = None,
 ) -> VecEnv:
-    """Put layers around a vector environment that was not built here.
+    """Put layers around an existing vector environment.
 
     Args:
         vector_env: any ``gymnasium.vector.VectorEnv`` (CartPole's own, ale-py's ``AtariVectorEnv``, EnvPool's Gymnasium
-            interface, Gymnasium's Sync and Async), which is closed with the result; or an environment of vecwrap's.
+            interface, Gymnasium's Sync and Async), which is closed with the result; or a vecwrap environment.
         wrappers: layers of the vector, inner first, in any form that ``build`` takes.
-        autoreset: what it does after an episode's end, where its metadata does not say it.
-        masked_resets: whether it honours ``options["reset_mask"]``; None: refuse them where that is not known.
-            Not for an environment of vecwrap's, which knows.
-        seed: used by the next reset, where that is given none.
+        autoreset: its autoreset mode, if its metadata does not declare it.
+        masked_resets: whether it honours ``options["reset_mask"]``; None: refuse masked resets if that is unknown.
+            Not for a vecwrap environment, which declares it.
+        seed: used by the next reset if it is given none.
 
     Returns:
-        The environment: a ``gymnasium.vector.VectorEnv``, in the mode that the engine declares.
+        The environment: a ``gymnasium.vector.VectorEnv``, in the autoreset mode that the engine declares.
 
     Raises:
         SpecError: a layer is unknown or its arguments do not fit.
-        PlanError: it is no vector environment, its mode is not known or another one, or a layer belongs into the
-            sub-environments.
+        PlanError: it is not a vector environment, its autoreset mode is unknown or differs from ``autoreset``, or a
+            layer belongs inside the sub-environments.
 
     >>> import gymnasium
     >>> cartpoles = gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="vector_entry_point")
@@ -269,10 +269,10 @@ def wrap(
     _, layers = plan_layers(read_layers(wrappers, Source(steps=("wrappers",))))
     refuse_layers_of_sub_envs(layers)
     env = vector_env
-    if hasattr(env, "env_is_wrapped"):  # SB3's word alone
+    if hasattr(env, "env_is_wrapped"):  # a name that only SB3 uses
         raise PlanError(
-            f"wrap: expected a gymnasium.vector.VectorEnv, got {type(env).__name__} of Stable-Baselines3's kind; "
-            "vecwrap.wrap(vecwrap.from_sb3(venv), [...]) puts layers around it"
+            f"wrap: expected a gymnasium.vector.VectorEnv, got a Stable-Baselines3 {type(env).__name__}; use "
+            "vecwrap.wrap(vecwrap.from_sb3(venv), [...])"
         )
     if isinstance(env, VecEnv):
         _take_settings(env, autoreset, masked_resets, seed)
@@ -281,8 +281,8 @@ def wrap(
     else:
         got = f'"{env}"' if isinstance(env, str) else type(env).__name__
         raise PlanError(
-            f"wrap: expected a gymnasium.vector.VectorEnv, got {got}; vecwrap.build makes a vector environment of an "
-            "id, or of a callable that makes single environments"
+            f"wrap: expected a gymnasium.vector.VectorEnv, got {got}; vecwrap.build makes a vector environment from an "
+            "id, or from a callable that makes single environments"
         )
     for layer in layers:
         env = layer.around_vector(env)
@@ -293,23 +293,23 @@ def wrap(
 def _take_settings(
     env: VecEnv, autoreset: Autoreset | AutoresetMode | str | None, masked_resets: bool | None, seed: int | None
 ) -> None:
-    """Take in what ``wrap`` was told of an environment of vecwrap's; refuse what would be ignored."""
+    """Apply ``wrap``'s settings to a vecwrap environment; refuse those that would be ignored."""
     refuse_other_mode(repr(env), env._root.autoreset, autoreset)
     if masked_resets is not None:
-        raise PlanError(f"wrap: {env!r} knows masked resets, and masked_resets={masked_resets} was given; leave it out")
+        raise PlanError(f"wrap: {env!r} supports masked resets, got masked_resets={masked_resets}; leave it out")
     if seed is not None:
         env._root._build_seed = seed
 
 
 def build_plan(checked: Plan, stats: VecEnv | str | Path | None = None) -> VecEnv:
-    """Carry a plan out.
+    """Carry out a plan.
 
     Args:
         checked: the plan.
         stats: as ``build``; None: those that the pipeline names, if any.
 
     Raises:
-        VecwrapError: as ``build``; what was opened is closed.
+        VecwrapError: as ``build``; everything that was opened is closed.
     """
     named = checked.pipeline.stats
     refuse_unread(named if stats is None else stats, checked.pipeline.where("stats") if stats is None else "stats")
@@ -334,29 +334,29 @@ def build_plan(checked: Plan, stats: VecEnv | str | Path | None = None) -> VecEn
             _refuse_nothing_learnt(env, checked.pipeline)
             env.eval()
     except BaseException:
-        with contextlib.suppress(Exception, SystemExit):  # the reason is what is raised, not how closing went
+        with contextlib.suppress(Exception, SystemExit):  # an error while closing must not hide the cause
             env.close(terminate=True)
         raise
     return env
 
 
 def _refuse_nothing_learnt(env: VecEnv, pipeline: PipelineSpec) -> None:
-    """Statistics that stand still before they saw anything would show an agent what it never learnt from."""
+    """Refuse frozen statistics that never saw data: the agent would get inputs unlike those it learnt from."""
     for layer in env.layers:
         if isinstance(layer, VecEnvWrapper) and layer.layer_statistics():
             raise PlanError(
-                f"{pipeline.where('stats')}: expected the statistics that {type(layer).__name__} shall use, since they "
-                "stand still here: stats= with the training environment or a file that its save wrote, or stats: FILE "
-                "in the pipeline. Without any, leave the layer out (eval: {drop: [...]}), or let it learn "
+                f"{pipeline.where('stats')}: expected statistics for {type(layer).__name__}, which are frozen here: "
+                "pass stats= with the training environment or a file written by its save, or set stats: FILE in the "
+                "pipeline. If there are none, leave the layer out (eval: {drop: [...]}), or let it learn "
                 "(training: true)."
             )
 
 
 def read(env: Any) -> PipelineSpec:
-    """Read whatever says what to build.
+    """Read a pipeline in any form that ``build`` takes.
 
     Raises:
-        SpecError: where it cannot be read.
+        SpecError: it cannot be read.
     """
     if isinstance(env, PipelineSpec):
         return env

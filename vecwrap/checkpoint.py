@@ -278,7 +278,7 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
             arrays = {name: file[name] for name in file.files if name != _STRUCTURE}
             state = _join(structure, arrays)
     except FileNotFoundError:
-        asked = f"Is the path right, seen from {Path.cwd()}?"
+        asked = f"Is the path right, relative to {Path.cwd()}?"
         raise CheckpointError(f"{os.fspath(path)}: no such file. {asked}") from None
     except IsADirectoryError:
         raise CheckpointError(f"{os.fspath(path)}: this is a folder; {remedy}") from None

@@ -1,4 +1,4 @@
-"""The command ``vecwrap``: a thin door, so that a missing terminal library is one sentence and not a traceback."""
+"""The ``vecwrap`` command: a thin entry point, so that a missing terminal library is one message, not a traceback."""
 
 import sys
 from collections.abc import Sequence
@@ -10,17 +10,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Args:
-        arguments: what follows the command's name; None takes the process's own.
+        arguments: the command-line arguments after the program name; None means the process's own.
 
     Returns:
-        The exit status: 0 good, 1 findings or a failure while running, 2 a call or pipeline that cannot be used, 130
-        after Ctrl-C.
+        The exit status: 0 success, 1 findings or a failure while running, 2 an invalid call or pipeline, 130 after
+        Ctrl-C.
     """
     try:
         from vecwrap.commands.app import run_app
 
         return run_app(list(sys.argv[1:] if arguments is None else arguments))
-    except KeyboardInterrupt:  # while something is being imported; who holds anything has closed it by now
+    except KeyboardInterrupt:  # during an import; everything that was open has been closed by now
         return 130
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("typer", "rich"):

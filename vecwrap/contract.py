@@ -1,8 +1,8 @@
-"""What passes between layers: the autoreset modes and the one record that every layer receives.
+"""The contract between layers: the autoreset modes and the one record that every layer receives.
 
 A batch is m <= n rows and every row carries the index of its sub-environment. Inside the chain a batch of observations
 is an array with leading axis m, or a dict or tuple of such; values that have no array form (Text, Graph, Sequence,
-OneOf and custom spaces) are one-dimensional object arrays. Only the face turns those into Gymnasium's tuples.
+OneOf and custom spaces) are one-dimensional object arrays. Only the outermost environment makes Gymnasium's tuples.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Infos: TypeAlias = dict[str, Any]
 
 
 class Autoreset(Enum):
-    """When an ended sub-environment begins its next episode.
+    """When an ended sub-environment starts its next episode.
 
-    ``SAME_STEP``: within the step that ended it. ``NEXT_STEP``: in the step after, whose action is ignored.
-    ``DISABLED``: when asked; stepping an ended row is an error. ``EPISODIC``: when asked; an ended row rests meanwhile
+    ``SAME_STEP``: within the step that ended it. ``NEXT_STEP``: in the following step, whose action is ignored.
+    ``DISABLED``: on request; stepping an ended row is an error. ``EPISODIC``: on request; until then an ended row rests
     (not stepped, reward 0, its done flag stays True).
     """
 
@@ -65,7 +65,7 @@ class Autoreset(Enum):
 
     @property
     def gymnasium(self) -> AutoresetMode:
-        """What ``metadata["autoreset_mode"]`` says; Gymnasium has no word for episodic, whose resets are asked for."""
+        """The value of ``metadata["autoreset_mode"]``; Gymnasium lacks episodic, which counts as DISABLED."""
         return _GYMNASIUM_MODES[self]
 
 
@@ -78,7 +78,7 @@ _GYMNASIUM_MODES = {
 
 
 class Frames(Enum):
-    """Which results of a sub-environment bring a frame along: none, those that open an episode, or all."""
+    """Which results of a sub-environment include a frame: none, those that open an episode, or all."""
 
     NONE = "none"
     OPENING = "opening"
@@ -87,39 +87,39 @@ class Frames(Enum):
 
 @dataclass(slots=True)
 class StepResult:
-    """m rows that come up through the chain, after a step, a reset, a masked reset or a ``recv``.
+    """m rows that pass up through the chain after a step, a reset, a masked reset or a ``recv``.
 
-    Layers *assign* fields and never write into the arrays, which may be shared with what the user was given. A reset is
-    a StepResult too: ``first`` True, ``acted`` False, rewards 0; so no layer asks which mode it is in.
+    Layers *assign* fields and never write into the arrays, which may be shared with arrays that the user holds. A reset
+    is a StepResult too: ``first`` True, ``acted`` False, rewards 0; so layers need not know the autoreset mode.
 
     Attributes:
-        env_ids: (m,) int64. Which sub-environment each row is; ascending, each at most once.
-        rows: the index of these rows into per-sub-environment state: ``slice(None)`` where all n rows are present, else
+        env_ids: (m,) int64. The sub-environment of each row; ascending, each at most once.
+        rows: the index of these rows into per-sub-environment state: ``slice(None)`` if all n rows are present, else
             ``env_ids``; ``state[step.rows]`` is right in both cases.
         observations: m rows. What the agent acts on next.
-        rewards: (m,) float64. What the agent is given.
+        rewards: (m,) float64. What the agent receives.
         terminations: (m,) bool. As Gymnasium.
         truncations: (m,) bool. As Gymnasium.
         first: (m,) bool. This observation opens an episode.
-        acted: (m,) bool. An action really happened in this row: not on a reset, not on the reset step of next-step
-            mode, not while a row rests, not on a lost row.
-        lost: (m,) bool. The sub-environment was lost since its last row, and with it whatever episode or game it had
-            running. Where the agent's episode was running it ends here: truncated, reward 0, ``acted`` False, and its
-            last observation is the last one that was delivered. Elsewhere the row opens the next episode.
-        raw_rewards: (m,) float64. What the environment itself paid, before any layer clipped or scaled it.
-        raw_dones: (m,) bool. The environment's own episode ended in this row (a lost life is no end).
+        acted: (m,) bool. An action was taken in this row: False on a reset, on the reset step of next-step mode, while
+            a row rests, and on a lost row.
+        lost: (m,) bool. The sub-environment was lost since its last row, with any episode or game it was running. If
+            the agent's episode was running, it ends here: truncated, reward 0, ``acted`` False, and its last
+            observation is the last one delivered. Otherwise the row opens the next episode.
+        raw_rewards: (m,) float64. The environment's own rewards, before any layer clipped or scaled them.
+        raw_dones: (m,) bool. The environment's own episode ended in this row (a lost life is not an end).
         raw_first: (m,) bool. This observation opens an episode of the environment itself: a new game.
         infos: columns, each with its ``_key`` mask, m rows.
-        final_obs: m rows or None. Where ``first & dones``: the ended episode's last observation. Other rows hold the
-            same as ``observations``.
+        final_obs: m rows or None. Where ``first & dones``: the ended episode's last observation. Other rows equal
+            ``observations``.
         final_infos: columns or None, m rows. Where ``first & dones``: the ended episode's last info.
-        frames: a tuple of m frames (or None each), beside ``observations``; None where no recorder asked. Where
-            rendering raised, an exception stands in the frame's place.
-        final_frames: the same, beside ``final_obs``.
-        raw_of_step: ``raw_rewards`` and ``raw_dones`` as they were before the reset that followed an end, where a game
-            ended within that reset (in its no-ops, say); None where none did.
-        failures: sub-environments that raised in this call; their rows are not among these.
-        added: the names of columns that layers put into ``infos``; these are about the step, also where the row's other
+        frames: a tuple of m frames (or None each), matching ``observations``; None if no recorder requested any. If
+            rendering raised, the exception takes the frame's place.
+        final_frames: the same, matching ``final_obs``.
+        raw_of_step: ``raw_rewards`` and ``raw_dones`` as they were before the reset that followed an end, if a game
+            ended within that reset (during its no-ops, say); None if none did.
+        failures: errors of sub-environments that raised in this call; their rows are not included.
+        added: the names of columns that layers added to ``infos``; these are about the step, even if the row's other
             infos are those of the reset that followed it.
 
     >>> import vecwrap
@@ -162,7 +162,7 @@ class StepResult:
 
     @property
     def ended(self) -> BoolArray:
-        """(m,) bool: an episode ended in this very row; False for a row that rests after its end."""
+        """(m,) bool: an episode ended in this row; False for a row that rests after its end."""
         return (self.terminations | self.truncations) & (self.acted | self.lost)
 
     @property
@@ -172,18 +172,18 @@ class StepResult:
 
     @property
     def live(self) -> BoolArray:
-        """(m,) bool: the row carries a new observation; False where it rests, or was lost without a reset."""
+        """(m,) bool: the row has a new observation; False if it rests, or was lost without a reset."""
         return self.acted | self.first
 
     @property
     def terminal_observations(self) -> Batch:
-        """M rows: where an episode ended its last observation, elsewhere the present one."""
+        """M rows: the last observation of an ended episode, otherwise the current one."""
         if self.final_obs is None:
             return self.observations
         return where(self.first & self.dones, self.final_obs, self.observations)
 
     def add_info(self, key: str, values: Any, mask: BoolArray) -> None:
-        """Put a column into ``infos`` beside the others, with its mask, without touching the dict that came.
+        """Add a column and its mask to ``infos``, in a new dict that leaves the present one unchanged.
 
         Args:
             key: the column's name; a column of that name is replaced.
@@ -194,10 +194,10 @@ class StepResult:
         self.added = (*self.added, key)
 
     def replace(self, **changes: Any) -> StepResult:
-        """Give a copy that shares its arrays with this one.
+        """Return a copy that shares its arrays with this one.
 
         Args:
-            **changes: fields with what they are in the copy.
+            **changes: fields and their values in the copy.
         """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return StepResult(**{**values, **changes})

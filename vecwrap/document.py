@@ -48,7 +48,7 @@ def read_text(path: Path) -> str:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         why = getattr(error, "strerror", None) or error
-        raise SpecError(f"{path}: cannot be read ({why}). Is the path right, seen from {Path.cwd()}?") from None
+        raise SpecError(f"{path}: cannot be read ({why}). Is the path right, relative to {Path.cwd()}?") from None
     if len(data) > MAX_BYTES:
         raise SpecError(f"{path}: expected a pipeline file of at most 1 MB, got a larger one. Is it the right file?")
     try:

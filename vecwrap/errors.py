@@ -1,4 +1,4 @@
-"""The errors vecwrap raises: each says where, what was expected, what came, and what to do."""
+"""The errors vecwrap raises: each says where, what was expected, what it got, and what to do."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class VecwrapError(Exception):
-    """The root of every error that vecwrap raises by itself.
+    """The base class of vecwrap's own errors.
 
     >>> import vecwrap
     >>> try:
@@ -57,7 +57,7 @@ class SpecError(VecwrapError, ValueError):
 
 
 class PlanError(VecwrapError, ValueError):
-    """A pipeline that can be read but not built: a wrong order, an argument that the backend has no use for.
+    """A pipeline that can be read but not built: a wrong order, an argument that the backend does not support.
 
     >>> import vecwrap
     >>> try:
@@ -69,34 +69,34 @@ class PlanError(VecwrapError, ValueError):
 
 
 class ArgumentError(VecwrapError, ValueError):
-    """An argument of a call that does not fit: actions, seeds, a reset mask, indices."""
+    """An invalid argument of a call: actions, seeds, a reset mask, indices."""
 
 
 class ResetNeededError(VecwrapError, gymnasium.error.ResetNeeded):
-    """A row was stepped that has no running episode."""
+    """A row without a running episode was stepped."""
 
 
 class CheckpointError(VecwrapError, ValueError):
-    """A saved state that does not fit, or a file that holds none."""
+    """A saved state that does not fit, or a file that does not contain one."""
 
 
 class ClipError(VecwrapError, ValueError):
-    """A video cannot be made into an animated picture: no such file, another kind, nothing left of it."""
+    """A video cannot be made into an animated image: no such file, another kind, or no frames left."""
 
 
 class PlotError(VecwrapError, ValueError):
-    """Learning curves that cannot be drawn: monitor files that cannot be read or hold nothing, what does not fit."""
+    """Learning curves that cannot be drawn: unreadable or empty monitor files, or arguments that do not fit."""
 
 
 class BackendError(VecwrapError, RuntimeError):
-    """A worker that could not be started, died, or cannot be talked to.
+    """A worker could not be started, died, or cannot be reached.
 
     Args:
-        message: what is said.
+        message: the error text.
 
     Attributes:
-        worker: the worker's number, or None where no single worker is meant.
-        env_ids: the sub-environments that it held.
+        worker: the worker's number, or None if the error is not about a single worker.
+        env_ids: the sub-environments it ran.
         exitcode: as ``subprocess.Popen.returncode``: negative for a signal; None while unknown.
 
     >>> import os
@@ -125,7 +125,7 @@ class BackendError(VecwrapError, RuntimeError):
 
 
 class RemoteTraceback(Exception):
-    """The traceback of another process, as text, to stand as the cause of an error in this one."""
+    """The traceback of another process, as text: the cause of an error in this one."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -136,25 +136,25 @@ class RemoteTraceback(Exception):
 
 
 class SubEnvError(VecwrapError, RuntimeError):
-    """A sub-environment raised; the others are unharmed.
+    """A sub-environment raised; the other sub-environments are unharmed.
 
-    The row needs a reset (a masked one will do); every other row goes on from where it is. ``__cause__`` holds the
+    The row needs a reset (a masked one is enough); all other rows can continue. ``__cause__`` holds the
     sub-environment's own exception (dummy) or its traceback as text (the other backends).
 
     Args:
-        message: what is said.
+        message: the error text.
 
     Attributes:
         index: which sub-environment.
         seed: the seed of its last seeded reset, or None.
-        episode: how many episodes it had begun, the present one included.
-        step: how many agent steps of the present episode it had done.
+        episode: how many episodes it had started, including the current one.
+        step: how many agent steps of the current episode it had completed.
         action: the action that led there, or None.
-        during: what was asked of it: ``"step"``, ``"reset"``, ``"render"``, ``"call"``, ``"set_attr"`` or ``"make"``.
-        kind: the name of the exception's class, ``"ValueError"`` for instance.
-        others: what the healthy rows gave in the same call, the five-tuple of ``recv`` (with ``infos["env_id"]``) or
-            None where there is nothing: the call raises, but their transitions are not lost.
-        failures: every sub-environment that failed in this call, this one first.
+        during: what it was doing: ``"step"``, ``"reset"``, ``"render"``, ``"call"``, ``"set_attr"`` or ``"make"``.
+        kind: the name of the exception's class, for example ``"ValueError"``.
+        others: the results of the healthy rows in the same call, as the five-tuple of ``recv`` (with
+            ``infos["env_id"]``), or None if there are none: the call raises, but their transitions are not lost.
+        failures: the errors of all sub-environments that failed in this call, this one first.
 
     >>> import vecwrap
     >>> from vecwrap.testing import ToyEnv
@@ -196,7 +196,7 @@ class SubEnvError(VecwrapError, RuntimeError):
         self.failures: tuple[SubEnvError, ...] = (self,)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let it leave a process, a pool's for instance; of what the environment raised, the traceback as text."""
+        """Make it picklable, for example for process pools; the environment's exception becomes traceback text."""
         cause = self.__cause__
         if cause is not None and not isinstance(cause, RemoteTraceback):
             cause = RemoteTraceback(traceback_of(cause))
@@ -204,11 +204,11 @@ class SubEnvError(VecwrapError, RuntimeError):
 
 
 class NotFiniteError(VecwrapError, ValueError):
-    """A NaN or an infinity, where a layer was asked to look for it or cannot go on with it.
+    """A NaN or an infinity, found by a layer that checks for it or cannot continue with it.
 
     Attributes:
-        index: the sub-environment, or None where no single one is meant.
-        step: how many agent steps of its episode it had done, or None where that is not known.
+        index: the sub-environment, or None if the error is not about a single one.
+        step: how many agent steps of its episode it had completed, or None if unknown.
         action: the action that led there, or None.
     """
 
@@ -220,23 +220,23 @@ class NotFiniteError(VecwrapError, ValueError):
 
 
 class CastWarning(UserWarning):
-    """An environment's observations have another dtype than its space says, of the same kind; they are cast."""
+    """Observations whose dtype differs from their space's but is of the same kind; they are cast."""
 
 
 @contextlib.contextmanager
 def paths_looked_at(kind: type[VecwrapError]) -> Iterator[None]:
-    """Say what the system says of a path that somebody gave, as that it may not be read, in an error of ours.
+    """Turn an OSError about a path that the user gave, such as missing permission, into a vecwrap error.
 
     Args:
-        kind: of which kind.
+        kind: the class to raise.
 
     Raises:
-        VecwrapError: of that kind.
+        VecwrapError: of that class.
 
     >>> with paths_looked_at(PlotError):  # doctest: +ELLIPSIS
     ...     Path("x" * 300).is_file()
     Traceback (most recent call last):
-    vecwrap.errors.PlotError: xxx...: cannot be read (File name too long). Is the path right, seen from ...?
+    vecwrap.errors.PlotError: xxx...: cannot be read (File name too long). Is the path right, relative to ...?
     """
     try:
         yield
@@ -244,38 +244,38 @@ def paths_looked_at(kind: type[VecwrapError]) -> Iterator[None]:
         if error.filename is None:
             raise
         why = f"{error.filename}: cannot be read ({error.strerror})"
-        raise kind(f"{why}. Is the path right, seen from {Path.cwd()}?") from error
+        raise kind(f"{why}. Is the path right, relative to {Path.cwd()}?") from error
 
 
 def text_of(error: BaseException) -> str:
-    r"""Give what an exception says, as text that can be printed and written everywhere.
+    r"""Return an exception's message, as text that can be printed and written anywhere.
 
     >>> text_of(ValueError("no such shape")), text_of(ValueError("lvl \udc80"))
     ('no such shape', 'lvl \\udc80')
     """
     try:
         return str(error).encode(errors="backslashreplace").decode()
-    except (Exception, SystemExit):  # an exception of the user's own may fail even here
+    except (Exception, SystemExit):  # the __str__ of a user's exception may fail
         return "(its message cannot be shown)"
 
 
 def kind_of(error: BaseException) -> str:
-    """Give the name of an exception's class, whatever a class of that class makes of names."""
+    """Return the name of an exception's class, even if its metaclass overrides ``__name__``."""
     name: str = type.__dict__["__name__"].__get__(type(error))
     return name
 
 
 def traceback_of(error: BaseException) -> str:
-    """Format an exception with its traceback; where the exception's own attributes prevent that, what is left of it."""
+    """Format an exception with its traceback, as far as the exception's own attributes allow."""
     try:
         return "".join(traceback.format_exception(error))
-    except (Exception, SystemExit):  # it may fail where its notes, its causes or its members are looked up
+    except (Exception, SystemExit):  # looking up its notes, causes or members may fail
         frames = traceback.format_tb(BaseException.__dict__["__traceback__"].__get__(error))
         return "".join(["Traceback (most recent call last):\n", *frames, f"{kind_of(error)}: {text_of(error)}\n"])
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """Give ``' Did you mean "framestack"?'`` where a candidate is near to ``name``, else ``""``.
+    """Return ``' Did you mean "framestack"?'`` if a candidate is close to ``name``, else ``""``.
 
     >>> did_you_mean("framestak", ["framestack", "monitor"])
     ' Did you mean "framestack"?'

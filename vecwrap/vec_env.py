@@ -1,7 +1,7 @@
-"""The face that users see, and the private row protocol below it.
+"""The public interface, and the private row protocol below it.
 
-Layers talk by rows: ``_send`` takes actions down, ``_send_reset`` takes resets down, ``_receive`` brings a StepResult
-up. Only the outermost environment, the one that the user calls, makes Gymnasium's five-tuple of it.
+Layers communicate in rows: ``_send`` passes actions down, ``_send_reset`` passes resets down, ``_receive`` returns a
+StepResult. Only the outermost environment, the one that the user calls, converts it to Gymnasium's five-tuple.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ Layer = TypeVar("Layer")
 class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     """n sub-environments stepped together: a ``gymnasium.vector.VectorEnv`` with everything that vecwrap adds.
 
-    What is shared by all backends and layers is here; a backend derives from ``vecwrap.backends.base.Backend``, a layer
-    from ``vecwrap.VecEnvWrapper``.
+    The common base of backends and layers: a backend derives from ``vecwrap.backends.base.Backend``, a layer from
+    ``vecwrap.VecEnvWrapper``.
 
     Attributes:
         num_envs: n.
@@ -55,8 +55,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         metadata: the environment's, with ``autoreset_mode`` (episodic mode declares DISABLED).
         render_mode: the sub-environments'.
         spec: Gymnasium's EnvSpec of the environment, or None.
-        pipeline: what it was built from (a ``PipelineSpec``), or None where it was put together by hand.
-        training: whether the statistics of the layers follow the stream; ``train()`` and ``eval()`` set it.
+        pipeline: the ``PipelineSpec`` it was built from, or None if it was assembled by hand.
+        training: whether the layers update their statistics; set by ``train()`` and ``eval()``.
 
     >>> import vecwrap
     >>> from vecwrap.testing import ToyEnv  # an environment for trying things
@@ -67,7 +67,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     >>> observations.shape, observations.dtype, rewards.shape, rewards.dtype
     ((3, 3), dtype('float32'), (3,), dtype('float64'))
 
-    In two halves, with something else to do in between; and some of the rows, where ``recv`` says which came:
+    Asynchronously, in two halves; and for some of the rows, where ``infos["env_id"]`` identifies those received:
 
     >>> env.step_async([0, 1, 2])
     >>> observations, rewards, terminations, truncations, infos = env.step_wait(timeout=60)
@@ -89,7 +89,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     >>> env.get_attr("bonus", indices=[0, 2])
     (1.0, 3.0)
 
-    Pictures, (height, width, 3) uint8; ``request_frames`` is for layers that record:
+    Images, (height, width, 3) uint8; ``request_frames`` is for layers that record:
 
     >>> len(env.render()), env.get_images(indices=0)[0].shape, env.picture().shape, env.viewer_open
     (3, (4, 6, 3), (8, 12, 3), False)
@@ -108,7 +108,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     >>> print(env.health())
     0 restarts, 0 lost episodes
 
-    Saving, and an evaluation with what was learnt:
+    Saving, and evaluating with the learnt statistics:
 
     >>> from tempfile import mkdtemp
     >>> file = Path(mkdtemp()) / "state.npz"
@@ -125,28 +125,28 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     """
 
     pipeline: Any = None
-    _plan: Any = None  # that it was built from, for notebooks
-    _saved_to: Mapping[str, bool] = MappingProxyType({})  # folders, and whether the last file there was written
+    _plan: Any = None  # the plan it was built from, for notebooks
+    _saved_to: Mapping[str, bool] = MappingProxyType({})  # by folder: whether the last write succeeded
     training: bool = True
 
     _root: Backend
-    _shown: Batch = None  # what the user was last shown, where the backend cannot give it again
-    _shown_unchanged: bool = False  # whether what the backend gave was shown, before there was anything to keep
+    _shown: Batch = None  # what the user was last shown, if the backend cannot provide it again
+    _shown_unchanged: bool = False  # whether the backend's own observations were shown while `_shown` was still None
     _object_leaves: bool
     _scalar_boxes: bool
 
     # -- the private row protocol --------------------------------------------------------------------------------------
 
     def _send(self, actions: Batch, env_ids: IntArray) -> None:
-        """Take actions, in the space's form, for these rows down; returns at once where the backend can."""
+        """Pass the actions of these rows, in the space's form, down; returns at once if the backend can."""
         raise NotImplementedError
 
     def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        """Ask for resets of these rows."""
+        """Request resets of these rows."""
         raise NotImplementedError
 
     def _receive(self, count: int, timeout: float | None) -> StepResult:
-        """Bring ``count`` rows up, as soon as they are there."""
+        """Return ``count`` rows as soon as they are ready."""
         raise NotImplementedError
 
     # -- reset ---------------------------------------------------------------------------------------------------------
@@ -154,19 +154,19 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode in every sub-environment, or in those of a mask.
+        """Start an episode in every sub-environment, or in those selected by a mask.
 
         Args:
             seed: sub-environment i gets ``seed + start_index + i``; or a sequence of n seeds or Nones.
             options: passed to each sub-environment, without ``options["reset_mask"]``: (n,) bool, which rows to reset;
-                seeds of other rows are ignored. Neither is changed.
+                seeds of other rows are ignored. Neither argument is modified.
 
         Returns:
-            The batched observations, n rows (where a mask left a row alone: what it last showed), and the infos.
+            The batched observations, n rows (the last ones shown for rows that the mask excludes), and the infos.
 
         Raises:
             ArgumentError: a mask or seeds of the wrong form.
-            AlreadyPendingCallError: rows are still out.
+            AlreadyPendingCallError: rows are still pending.
             SubEnvError: a sub-environment raised.
         """
         self.reset_async(seed=seed, options=options)
@@ -175,7 +175,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def reset_async(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> None:
-        """Ask for what ``reset`` does; ``reset_wait`` brings it.
+        """Start a ``reset`` without waiting; ``reset_wait`` returns its result.
 
         Args:
             seed: as ``reset``.
@@ -183,7 +183,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Raises:
             ArgumentError: a mask or seeds of the wrong form.
-            AlreadyPendingCallError: rows are still out.
+            AlreadyPendingCallError: rows are still pending.
         """
         root = self._root
         root._refuse_pending("reset_async")
@@ -191,17 +191,17 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         self._dispatch_resets(seed, [(env_ids, options)])
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
-        """Wait for what ``reset_async`` asked for.
+        """Wait for the result of ``reset_async``.
 
         Args:
-            timeout: seconds; None waits for ever.
+            timeout: seconds; None waits forever.
 
         Returns:
             As ``reset``.
 
         Raises:
-            NoAsyncCallError: nothing was asked for.
-            TimeoutError: not there yet; the call stays pending and can be made again.
+            NoAsyncCallError: no ``reset_async`` is pending.
+            TimeoutError: not ready yet; the call stays pending, so wait again.
         """
         step, (observations, *_, infos) = self._wait("reset", "reset_wait", timeout)
         if len(step.env_ids) == self.num_envs:
@@ -218,43 +218,43 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Returns:
             ``(observations, rewards, terminations, truncations, infos)``: n rows of the observation space, (n,)
-            float64, (n,) bool, (n,) bool, and a dict of columns. All arrays are yours to keep, unless built with
-            ``copy=False``.
+            float64, (n,) bool, (n,) bool, and a dict of columns. All arrays are yours to keep, unless the environment
+            was built with ``copy=False``.
 
         Raises:
-            ArgumentError: actions of a wrong number, shape or kind.
-            ResetNeededError: a row has no running episode, and the autoreset mode begins none.
+            ArgumentError: actions of the wrong number, shape or kind.
+            ResetNeededError: a row has no running episode, and the autoreset mode starts none.
             SubEnvError: a sub-environment raised.
         """
         self.step_async(actions)
         return self.step_wait()
 
     def step_async(self, actions: Any) -> None:
-        """Send the actions off; ``step_wait`` brings the results.
+        """Send the actions without waiting; ``step_wait`` returns the results.
 
         Args:
             actions: as ``step``.
 
         Raises:
-            ArgumentError: actions of a wrong number, shape or kind.
-            AlreadyPendingCallError: rows are still out.
+            ArgumentError: actions of the wrong number, shape or kind.
+            AlreadyPendingCallError: rows are still pending.
         """
         root = self._root
         root._refuse_pending("step_async")
         self._dispatch("step", actions, root.all_ids)
 
     def step_wait(self, timeout: float | None = None) -> FiveTuple:
-        """Wait for what ``step_async`` sent off.
+        """Wait for the result of ``step_async``.
 
         Args:
-            timeout: seconds; None waits for ever.
+            timeout: seconds; None waits forever.
 
         Returns:
             As ``step``.
 
         Raises:
-            NoAsyncCallError: nothing was sent.
-            TimeoutError: not there yet; the call stays pending, nothing is lost, and it can be made again.
+            NoAsyncCallError: no ``step_async`` is pending.
+            TimeoutError: not ready yet; the call stays pending and nothing is lost, so wait again.
         """
         return self._wait("step", "step_wait", timeout)[1]
 
@@ -262,11 +262,11 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Send actions to some sub-environments, without waiting.
 
         Args:
-            actions: m actions, one for each of ``env_ids`` in their order, in any form that ``step`` takes.
-            env_ids: (m,) int64 or a list, which sub-environments; None means all that are not out, in ascending order.
+            actions: m actions, one for each of ``env_ids``, in the same order and in any form that ``step`` accepts.
+            env_ids: (m,) int64 or a list, which sub-environments; None means all that are not pending, ascending.
 
         Raises:
-            ArgumentError: an index twice, out of range, or out already.
+            ArgumentError: an index is repeated, out of range, or already pending.
         """
         root = self._root
         root._refuse_pending("send", allow=None if root._through else "send")
@@ -275,23 +275,23 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         self._dispatch("send", actions, ids[order], order)
 
     def recv(self, timeout: float | None = None) -> FiveTuple:
-        """Receive the first ``batch_size`` rows that are ready (all that are out, without a ``batch_size``).
+        """Receive the first ``batch_size`` rows that are ready, or all pending rows if there is no ``batch_size``.
 
         Args:
-            timeout: seconds; None waits for ever.
+            timeout: seconds; None waits forever.
 
         Returns:
-            The five-tuple of ``step`` with m rows; ``infos["env_id"]``: (m,) int64, ascending, says which.
+            The five-tuple of ``step`` with m rows; ``infos["env_id"]``, (m,) int64, ascending, identifies them.
 
         Raises:
-            NoAsyncCallError: no row is out.
-            TimeoutError: too few are ready; nothing is lost, and it can be called again.
+            NoAsyncCallError: no row is pending.
+            TimeoutError: too few are ready; nothing is lost, so call it again.
         """
         step, result = self._wait("send", "recv", timeout)
         return self._with_env_ids(result, step)
 
     def _dispatch_resets(self, seed: Any, requests: Sequence[tuple[IntArray, dict[str, Any] | None]]) -> None:
-        """Ask for resets of these rows, with these options each, and the seeds that ``reset`` was given."""
+        """Request resets of groups of rows, each with its own options, and with the seeds given to ``reset``."""
         root = self._root
         seeds = [root._seeds(seed, env_ids) for env_ids, _ in requests]
         with root._interrupts:
@@ -305,13 +305,13 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 root._pending = "reset" if root._num_out else None
                 raise
             finally:
-                if root._num_out:  # what has reached nobody has used no seed up
+                if root._num_out:  # a request that was not sent has not consumed the seed
                     root._build_seed = None
 
     def _dispatch(self, kind: str, actions: Any, env_ids: IntArray, order: IntArray | None = None) -> None:
         root = self._root
         rows = conform_actions(self.single_action_space, actions, len(env_ids))
-        if root.debug:  # in the order in which they were given
+        if root.debug:  # checked in the caller's order
             refuse_outside(self.single_action_space, rows, env_ids if order is None else env_ids[np.argsort(order)])
         if order is not None:
             rows = batches.take(rows, order)
@@ -326,10 +326,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 raise
 
     def _wait(self, kind: str, name: str, timeout: float | None) -> tuple[StepResult, FiveTuple]:
-        """Wait for rows, and take them through the layers.
+        """Wait for rows, and pass them through the layers.
 
-        An interrupt ends the wait for rows; while some are taken in, and go through the layers, it is held back. Then
-        what has become of them is kept, and the next wait hands it out.
+        An interrupt ends the wait for rows, but is held back while rows are received and pass through the layers. The
+        result is then kept, and the next wait returns it.
         """
         root = self._root
         root._refuse_closed(name)
@@ -345,20 +345,20 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                     step = self._receive(count, timeout)
                     root._through = step, self._five_tuple(step)
                 except BaseException as error:
-                    if root.closed and isinstance(error, Exception):  # by another thread, or by a signal's handler
+                    if root.closed and isinstance(error, Exception):  # by another thread or a signal handler
                         raise ClosedEnvironmentError(f"{name}: the environment was closed meanwhile") from error
-                    if not root._num_out:  # a layer raised; the rows themselves are home
+                    if not root._num_out:  # a layer raised; all rows have arrived
                         root._pending = None
                     raise
         return self._hand_out(kind)
 
     def _hand_out(self, kind: str) -> tuple[StepResult, FiveTuple]:
-        """Give what came through the layers, or raise what failed beside it."""
+        """Return the result that passed through the layers, or raise the first failure along with it."""
         root = self._root
-        if root._through is None:  # the program's handler of SIGINT has taken it, amid this very wait
-            raise NoAsyncCallError("What this call waits for was taken by another wait.", kind)
+        if root._through is None:  # the program's SIGINT handler took it during this wait
+            raise NoAsyncCallError("Another wait has already taken the result that this call waits for.", kind)
         pending = "send" if root._num_out and (kind == "send" or root._through[0].failures) else None
-        (step, result), root._through, root._pending = root._through, None, pending  # at once: an interrupt may come
+        (step, result), root._through, root._pending = root._through, None, pending  # one line: an interrupt may come
         if step.failures:
             error = step.failures[0]
             error.failures = step.failures
@@ -369,7 +369,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     # -- what the user is shown ----------------------------------------------------------------------------------------
 
     def _five_tuple(self, step: StepResult) -> FiveTuple:
-        """Gymnasium's five-tuple of m rows; the only place that makes it."""
+        """Gymnasium's five-tuple of m rows; built only here."""
         self._remember(step)
         infos = step.infos
         if step.final_obs is not None:
@@ -393,7 +393,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         )
 
     def _element(self, row: Any) -> Any:
-        """One row as an element of the space, as a sub-environment gives it."""
+        """One row as an element of the space, as a sub-environment returns it."""
         return gymnasium_form.element(self.single_observation_space, row) if self._scalar_boxes else row
 
     @staticmethod
@@ -401,14 +401,14 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return (*result[:4], {**result[4], "env_id": step.env_ids.copy()})
 
     def _remember(self, step: StepResult) -> None:
-        """Keep what is shown, so that a masked reset can show the other rows again; free where no layer changed it."""
+        """Keep what is shown, so that a masked reset can repeat the other rows; free if no layer changed it."""
         if not len(step.env_ids):
             return
         if self._shown is None:
             if step.observations is self._root._latest:
                 self._shown_unchanged = True
                 return
-            if self._shown_unchanged:  # a layer that changes observations at times
+            if self._shown_unchanged:  # a layer changes observations only sometimes
                 self._shown = self._all_observations()
             else:
                 self._shown = batches.empty_like(step.observations, self.num_envs)
@@ -419,7 +419,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return batches.copy(self._root.slots.observations.batch() if self._shown is None else self._shown)
 
     def _show_again(self, observations: Batch) -> None:
-        """Say what was last shown, after a load."""
+        """Set what was last shown, after a load."""
         self._shown = batches.copy(observations)
 
     def _gymnasium_form(self, observations: Batch) -> Any:
@@ -430,19 +430,19 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def call(
         self, name: str, /, *args: Any, indices: Sequence[int] | int | None = None, **kwargs: Any
     ) -> tuple[Any, ...]:
-        """Call a method of each sub-environment (its outermost layer that has it); an attribute is simply given.
+        """Call a method of each sub-environment, on its outermost layer that has it; an attribute is returned as is.
 
         Args:
             name: the method.
             *args: its arguments.
             indices: which sub-environments, in that order; None means all.
-            **kwargs: its keyword arguments, also one that is called ``name``.
+            **kwargs: its keyword arguments; one may be called ``name``.
 
         Returns:
-            One value for each.
+            One value per sub-environment.
 
         Raises:
-            ValueError: for ``reset``, ``step`` and ``close``, which the vector environment must know of.
+            ValueError: for ``reset``, ``step`` and ``close``, which must go through the vector environment.
             SubEnvError: a sub-environment raised.
         """
         self.call_async(name, *args, indices=indices, **kwargs)
@@ -451,7 +451,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     env_method = call
 
     def call_async(self, name: str, /, *args: Any, indices: Sequence[int] | int | None = None, **kwargs: Any) -> None:
-        """Ask for what ``call`` does; ``call_wait`` brings it.
+        """Start a ``call`` without waiting; ``call_wait`` returns its result.
 
         Args:
             name: the method.
@@ -465,30 +465,30 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         self._root._call_async(name, args, kwargs, indices)
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """Wait for what ``call_async`` asked for.
+        """Wait for the result of ``call_async``.
 
         Args:
-            timeout: seconds; None waits for ever.
+            timeout: seconds; None waits forever.
 
         Returns:
-            One value for each.
+            One value per sub-environment.
 
         Raises:
-            NoAsyncCallError: nothing was asked for.
-            TimeoutError: not there yet; the call stays pending and can be made again.
+            NoAsyncCallError: no ``call_async`` is pending.
+            TimeoutError: not ready yet; the call stays pending, so wait again.
             SubEnvError: a sub-environment raised.
         """
         return self._root._call_wait(timeout)
 
     def get_attr(self, name: str, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
-        """Give an attribute of each sub-environment, from its outermost layer that has it.
+        """Return an attribute of each sub-environment, from its outermost layer that has it.
 
         Args:
             name: the attribute.
             indices: which sub-environments, in that order; None means all.
 
         Returns:
-            One value for each.
+            One value per sub-environment.
 
         Raises:
             SubEnvError: a sub-environment has no such attribute.
@@ -496,20 +496,20 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return self._root._get_attr(name, indices)
 
     def set_attr(self, name: str, values: Any, indices: Sequence[int] | int | None = None) -> None:
-        """Set an attribute of each sub-environment, where it lives; a new one on the environment itself.
+        """Set an attribute of each sub-environment, on the layer that has it; a new one on the environment itself.
 
         Args:
             name: the attribute.
-            values: a list or tuple gives one value for each sub-environment; anything else is set on all.
+            values: a list or tuple gives one value per sub-environment; anything else is set on all.
             indices: which sub-environments; None means all.
 
         Raises:
-            ArgumentError: a list of another length.
+            ArgumentError: a list of the wrong length.
         """
         self._root._set_attr(name, values, indices)
 
     def render(self) -> tuple[Any, ...]:
-        """Give what each sub-environment renders, as its ``render_mode`` says.
+        """Return what each sub-environment renders, according to its ``render_mode``.
 
         Raises:
             ArgumentError: it was built without a render mode.
@@ -521,7 +521,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return self.call("render")
 
     def get_images(self, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
-        """Give an (height, width, 3) uint8 image of each sub-environment.
+        """Return a (height, width, 3) uint8 image of each sub-environment.
 
         Args:
             indices: which sub-environments, in that order; None means all.
@@ -536,18 +536,18 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return self.call("render", indices=indices)
 
     def picture(self) -> NDArray[np.uint8]:
-        """Give one image of all sub-environments, (height, width, 3) uint8: with the labels of ``tile`` where it is.
+        """Return one (height, width, 3) uint8 image of all sub-environments, with ``tile``'s labels if it is present.
 
         Raises:
-            ArgumentError: it was built without a render mode that gives frames.
+            ArgumentError: it was built without a render mode that returns frames.
         """
         return tiles.fit(tiles.tile(self.get_images()), tiles.SIZE)
 
     def show(self) -> None:
-        """Show ``picture()`` below the cell of a notebook.
+        """Show ``picture()`` below a notebook cell.
 
         Raises:
-            ArgumentError: this is no notebook; says what to use instead. Or as ``picture``.
+            ArgumentError: this is not a notebook; the message suggests an alternative. Or as ``picture``.
 
         >>> import vecwrap
         >>> from vecwrap.testing import ToyEnv
@@ -568,19 +568,19 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return False
 
     def _repr_html_(self) -> str | None:
-        """The plan as a table, for notebooks; None where it was put together by hand."""
+        """The plan as a table, for notebooks; None if the environment was assembled by hand."""
         return None if self._plan is None else str(self._plan._repr_html_())
 
     def request_frames(self, env_ids: Sequence[int] | IntArray, opening: Sequence[int] | IntArray = ()) -> None:
-        """Ask for frames of sub-environments from the next actions or resets on, until this layer asks otherwise.
+        """Request frames from the next actions or resets on, until this layer calls it again.
 
-        They are rendered where the sub-environment lives, before the autoreset, and travel with the result:
-        ``StepResult.frames`` and ``final_frames``. For recorders; what several layers ask for is merged. It may be
-        called at any time, costs nothing where it asks for the same as before, and no answer is waited for.
+        Frames are rendered in the sub-environment's process, before the autoreset, and arrive with the result in
+        ``StepResult.frames`` and ``final_frames``. For recorders; requests of several layers are merged. May be called
+        at any time; does not wait, and costs nothing if the request is unchanged.
 
         Args:
-            env_ids: (k,) int64 or a list, whose frames are wanted with every result.
-            opening: the same, whose frames are wanted with results that open an episode.
+            env_ids: (k,) int64 or a list, sub-environments whose frames are needed with every result.
+            opening: sub-environments whose frames are needed only for the first observation of an episode.
         """
         root = self._root
         root._request_frames(self, root._indices(env_ids), root._indices(opening))
@@ -589,18 +589,18 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     @property
     def layers(self) -> tuple[VecEnv, ...]:
-        """The vector layers from the outermost in, the backend last."""
+        """The vector layers, outermost first, the backend last."""
         return (self,)
 
     def find(self, kind: type[Layer]) -> Layer:
-        """Give the outermost layer of a class.
+        """Return the outermost layer of a class.
 
         Args:
-            kind: the class; a base class finds what derives from it.
+            kind: the class; a base class also finds its subclasses.
 
         Raises:
             LookupError: there is none.
-            ArgumentError: it is no class.
+            ArgumentError: ``kind`` is not a class.
         """
         if not isinstance(kind, type):
             raise ArgumentError(
@@ -613,7 +613,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         raise LookupError(f"{self!r} has no layer {kind.__name__}")
 
     def train(self, mode: bool = True) -> Self:
-        """Let every statistic in the chain follow the stream, or freeze all of them; gives the environment back.
+        """Let every statistic in the chain keep updating, or freeze all of them; returns the environment.
 
         Args:
             mode: False freezes them.
@@ -623,76 +623,76 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return self
 
     def eval(self) -> Self:
-        """Freeze every statistic in the chain, for evaluation; gives the environment back."""
+        """Freeze every statistic in the chain, for evaluation; returns the environment."""
         return self.train(False)
 
     def state_dict(self) -> dict[str, Any]:
-        """Give the state of the chain: of its layers and, where they offer it, of the sub-environments.
+        """Return the state of the chain: of its layers and, if they support it, of the sub-environments.
 
-        A sub-environment offers its state where it and each of its wrappers either has ``state_dict`` and
-        ``load_state_dict``, or is ALE's, or is a wrapper of Gymnasium's or vecwrap's. Where one does not, the entry
-        ``"sub_envs_missing"`` says why; after a load such an environment needs a reset, while the layers go on.
+        A sub-environment supports it if it and each of its wrappers either has ``state_dict`` and ``load_state_dict``,
+        or is ALE's, or is one of Gymnasium's or vecwrap's wrappers. Otherwise the entry ``"sub_envs_missing"`` gives
+        the reason; after a load such an environment needs a reset, while the layers continue.
 
         Returns:
             Arrays, numbers, text, lists and dicts.
 
         Raises:
-            AlreadyPendingCallError: rows are out.
+            AlreadyPendingCallError: rows are pending.
         """
         return checkpoint.state_dict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where ``state_dict`` was called, bit for bit where the sub-environments could be saved.
+        """Continue from where ``state_dict`` was called, bit for bit if the sub-environments could be saved.
 
         Args:
-            state: what it gave; nothing in it is shared with the environment afterwards.
+            state: what it returned; not shared with the environment afterwards.
 
         Raises:
-            CheckpointError: the state is of another chain or format; says the first difference.
-            SubEnvError: a sub-environment cannot take its state in. After that, as after an interrupt, nothing can be
-                stepped before it was reset or loaded again.
+            CheckpointError: the state is of a different chain or format; the message gives the first difference.
+            SubEnvError: a sub-environment cannot load its state. After that, as after an interrupt, the environment
+                must be reset or loaded again before it can be stepped.
         """
         checkpoint.load_state_dict(self, state)
 
     def share_statistics(self, source: VecEnv | str | PathLike[str]) -> Self:
         """Use the running statistics of another chain, for evaluation; ``build(..., stats=source)`` calls this.
 
-        The statistics of a live environment are shared, not copied: what it learns later holds here too. This
-        environment is put into ``eval()``, so that it reads them and leaves them alone.
+        The statistics of a live environment are shared, not copied: its later updates apply here too. This environment
+        is put into ``eval()``, so it only reads them.
 
         Args:
-            source: an environment with the same normalising layers, or a file that ``save`` wrote. n and the other
-                layers may differ.
+            source: a vecwrap environment with the same normalising layers, or a file written by ``save``. n and the
+                other layers may differ.
 
         Raises:
-            CheckpointError: the source lacks a layer, or has one of other observations.
-            ArgumentError: it is neither an environment of vecwrap's nor a path.
+            CheckpointError: the source lacks a layer, or its layer is for different observations.
+            ArgumentError: it is neither a vecwrap environment nor a path.
         """
         if not isinstance(source, (VecEnv, str, PathLike)):
             raise ArgumentError(
-                f"stats: expected an environment of vecwrap's, or a file that its save wrote, got {what_came(source)}"
+                f"stats: expected a vecwrap environment or a file written by its save, got {what_came(source)}"
             )
         checkpoint.share_statistics(self, source)
         return self.eval()
 
     def save(self, path: str | PathLike[str]) -> bool:
-        """Write ``state_dict()`` to a ``.npz`` file, atomically: a crash or a full disk leaves the old file.
+        """Write ``state_dict()`` to a ``.npz`` file atomically: after a crash or on a full disk, the old file remains.
 
-        A disk that fills or vanishes hours later must not end the run: where a file of this environment has been
-        written into the same folder before, a failure is a warning, given once until it works again.
+        A disk that fills up or disappears hours later must not end the run: once this environment has written a file
+        into the same folder, a failure is only a warning, given once until writing works again.
 
         Args:
-            path: the file; its folder is made where it is missing.
+            path: the file; a missing folder is created.
 
         Returns:
             Whether it was written.
 
         Raises:
-            OSError: the file cannot be written, and none was written there before.
+            OSError: the file cannot be written, and none was written to this folder before.
         """
         folder = str(Path(path).absolute().parent)
         try:
-            if folder not in self._saved_to:  # one that has vanished since is not made anew, on another disk maybe
+            if folder not in self._saved_to:  # one that has disappeared is not recreated, maybe on another disk
                 Path(folder).mkdir(parents=True, exist_ok=True)
             checkpoint.write_state(path, self.state_dict())
         except OSError as error:
@@ -700,7 +700,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 raise
             if self._saved_to[folder]:
                 warnings.warn(
-                    f"save: {path} cannot be written any more ({error}); the run goes on, the last file stays",
+                    f"save: {path} can no longer be written ({error}); the run continues, and the last file is kept",
                     RuntimeWarning,
                     stacklevel=2,
                 )
@@ -710,21 +710,21 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return True
 
     def load(self, path: str | PathLike[str]) -> None:
-        """Read what ``save`` wrote and go on from there; nothing in the file is run.
+        """Load a file written by ``save`` and continue from there; nothing in the file is executed.
 
         Args:
             path: the file.
 
         Raises:
-            CheckpointError: no such file, not one of these, or one of another chain.
+            CheckpointError: no such file, not one that ``save`` wrote, or one of a different chain.
         """
         self.load_state_dict(checkpoint.read_state(path))
 
     def get_original_obs(self) -> Any:
-        """Give the observations that were last shown as they were before any layer normalised them.
+        """Return the observations last shown, as they were before any layer normalised them.
 
         Returns:
-            n rows, fresh arrays, in the form that they had at the innermost normalising layer.
+            n rows, fresh arrays, as they reached the innermost normalising layer.
 
         Raises:
             LookupError: no layer normalises observations.
@@ -736,7 +736,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         raise LookupError(f"{self!r} has no layer that normalises observations: normalize or normalize_obs")
 
     def get_original_reward(self) -> FloatArray:
-        """Give the rewards that were last shown as they were before any layer normalised them.
+        """Return the rewards last shown, as they were before any layer normalised them.
 
         Returns:
             (n,) float64, fresh; 0 for a row that was reset.
@@ -751,15 +751,15 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         raise LookupError(f"{self!r} has no layer that normalises rewards: normalize or normalize_reward")
 
     def _original_observations(self) -> Batch | None:
-        """What came to this layer last, n rows, where it normalises observations."""
+        """The last observations that reached this layer, n rows, if it normalises them."""
         return None
 
     def _original_rewards(self) -> FloatArray | None:
-        """What came to this layer last, where it normalises rewards."""
+        """The last rewards that reached this layer, if it normalises them."""
         return None
 
     def health(self) -> Health:
-        """Say what was lost and made anew: restarts and lost episodes of each sub-environment, and the workers."""
+        """Report the restarts and lost episodes of each sub-environment, and the workers."""
         return self._root.health()
 
     @property
@@ -769,13 +769,13 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     @property
     def autoreset_mode(self) -> AutoresetMode:
-        """What ``metadata["autoreset_mode"]`` says; Gymnasium's own vector environments have it as an attribute too."""
+        """The value of ``metadata["autoreset_mode"]``; an attribute in Gymnasium's own vector environments too."""
         mode: AutoresetMode = self.metadata["autoreset_mode"]
         return mode
 
     @property
     def num_workers(self) -> int:
-        """How many worker processes there are; 0 where everything runs in this process."""
+        """How many worker processes there are; 0 if everything runs in this process."""
         return self._root.workers
 
     def close(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
@@ -783,19 +783,19 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Args:
             timeout: seconds to wait for the workers before they are killed; None means 5.
-            terminate: do not ask, kill.
+            terminate: kill the workers at once instead.
         """
         raise NotImplementedError
 
     def __del__(self) -> None:
-        """Do nothing: a layer that is forgotten leaves what it wraps alone (Gymnasium 1.1 would close it here)."""
+        """Do nothing: deleting a layer does not close what it wraps (Gymnasium 1.1 would close it here)."""
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        """Refuse copies and pickles: they would share the sub-environments, or have none."""
+        """Refuse to be copied or pickled: a copy would share the sub-environments, or have none."""
         raise TypeError(
-            f"{self!r} cannot be copied or sent to another process: its sub-environments cannot. Build another one "
-            "where it is needed, with vecwrap.build(env.pipeline); load_state_dict(env.state_dict()) lets that one go "
-            "on from where this one is, and stats= gives it the running statistics"
+            f"{self!r} cannot be copied or sent to another process, because its sub-environments cannot. Build another "
+            "one where it is needed, with vecwrap.build(env.pipeline); load_state_dict(env.state_dict()) makes it "
+            "continue from this one's state, and stats= gives it the running statistics"
         )
 
     def __enter__(self) -> Self:
@@ -829,33 +829,33 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
 
 def what_came(env: Any) -> str:
-    """Say, in an error, what came in the place of an environment of vecwrap's, and what to do."""
+    """Describe, for an error, what was given instead of a vecwrap environment, and the remedy."""
     name = type(env).__name__
     if hasattr(env, "vecwrap_env"):
-        return f"{name}; what to_sb3 gives has the environment itself as its vecwrap_env"
+        return f"{name}; the vecwrap environment inside to_sb3's result is its vecwrap_env"
     inner, steps = env, ""
     while isinstance(inner, VectorWrapper):
         inner, steps = inner.env, f"{steps}.env"
     if isinstance(inner, VecEnv):
-        return f"{name}, a wrapper of Gymnasium's around one; give the environment itself, its {steps}"
-    return f"{name}; vecwrap.build makes one, and vecwrap.wrap one of any gymnasium.vector.VectorEnv"
+        return f"{name}, a Gymnasium wrapper around one; pass the environment itself, its {steps}"
+    return f"{name}; vecwrap.build makes one, and vecwrap.wrap turns any gymnasium.vector.VectorEnv into one"
 
 
 def _split_mask(options: dict[str, Any] | None, root: Backend) -> tuple[IntArray, dict[str, Any] | None]:
-    """Give the rows of ``reset_mask``, and a copy of the options without it."""
+    """Return the rows of ``reset_mask``, and a copy of the options without it."""
     if options is None or "reset_mask" not in options:
         return root.all_ids, options
     mask = options["reset_mask"]
     num_envs = root.num_envs
     expected = f'options["reset_mask"]: expected a NumPy array of shape ({num_envs},) and dtype bool'
     if not isinstance(mask, np.ndarray):
-        raise ArgumentError(f"{expected}, got {type(mask).__name__}; np.array(mask, dtype=bool) makes one")
+        raise ArgumentError(f"{expected}, got {type(mask).__name__}; convert it with np.array(mask, dtype=bool)")
     if mask.shape != (num_envs,):
         raise ArgumentError(f"{expected}, got shape {mask.shape}")
     if mask.dtype != np.bool_:
-        raise ArgumentError(f"{expected}, got dtype {mask.dtype}; mask.astype(bool) makes one")
+        raise ArgumentError(f"{expected}, got dtype {mask.dtype}; convert it with mask.astype(bool)")
     if not mask.any():
-        raise ArgumentError(f"{expected} with at least one True, got none; leave the call out instead")
+        raise ArgumentError(f"{expected} with at least one True, got none; skip the call instead")
     never = root._never_reset & ~mask
     if never.any():
         raise ResetNeededError(

@@ -1,7 +1,7 @@
 """Vector layers: two hooks, and everything else is forwarded by name.
 
 A layer overrides ``on_actions`` and/or ``on_step``. One hook serves reset, masked reset, step and recv in every
-autoreset mode, because each of them brings a StepResult; per-sub-environment state is indexed by ``step.rows``.
+autoreset mode, because each of them yields a StepResult; per-sub-environment state is indexed by ``step.rows``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from vecwrap.vec_env import VecEnv
 
 __all__ = ["MapObservations", "VecEnvWrapper"]
 
-# What is asked of the outermost layer alone; those within it are asked by rows.
+# Called on the outermost layer only; inner layers are driven through the row protocol.
 _FACE = ("reset", "reset_async", "reset_wait", "step", "step_async", "step_wait", "send", "recv")
 
 
@@ -36,9 +36,9 @@ class VecEnvWrapper(VecEnv):
         env: what it wraps.
 
     Raises:
-        TypeError: it is no environment of vecwrap's.
+        TypeError: ``env`` is not a vecwrap environment.
 
-    A counter of the actions that really happened, in full:
+    A complete layer that counts the actions taken:
 
     >>> class CountSteps(VecEnvWrapper):
     ...     def __init__(self, env):
@@ -48,7 +48,7 @@ class VecEnvWrapper(VecEnv):
     ...     def on_step(self, step):
     ...         self.steps[step.rows] += step.acted
 
-    One with all the other hooks: actions the other way round, a state that is saved, something that is opened:
+    One with all the other hooks: it inverts actions, saves state, holds statistics, and reports when it is closed:
 
     >>> class Contrary(VecEnvWrapper):
     ...     def __init__(self, env):
@@ -83,16 +83,16 @@ class VecEnvWrapper(VecEnv):
     closed after 2 actions
     """
 
-    _on_close_called = True  # until there is something to close
+    _on_close_called = True  # so that `close` does nothing if `__init__` failed
 
     def __init_subclass__(cls, **keywords: Any) -> None:
-        """Refuse a layer that would change something only where no other one stands around it."""
+        """Refuse a layer whose override would take effect only if it is the outermost."""
         super().__init_subclass__(**keywords)
         for name in _FACE:
             if getattr(cls, name) is not getattr(VecEnvWrapper, name):
                 raise TypeError(
-                    f"{cls.__name__}.{name}: expected a layer to override on_actions and on_step, which serve every "
-                    f"reset, step and recv, wherever it stands; {name} is asked of the outermost layer alone"
+                    f"{cls.__name__}.{name}: expected a layer to override on_actions and on_step, which see every "
+                    f"reset, step and recv at any place in the chain; {name} is called on the outermost layer only"
                 )
 
     def __init__(self, env: VecEnv) -> None:
@@ -123,7 +123,7 @@ class VecEnvWrapper(VecEnv):
 
         Args:
             actions: m rows of the action space, in batched form; not to be written into.
-            env_ids: (m,) int64, whose they are.
+            env_ids: (m,) int64, the sub-environment of each.
 
         Returns:
             The actions for the layer below.
@@ -138,43 +138,43 @@ class VecEnvWrapper(VecEnv):
         """
 
     def on_close(self) -> None:
-        """Close what this layer opened; called once, before what it wraps is closed, and never in a forked copy."""
+        """Close what this layer opened; called once, before what it wraps is closed, and never in a forked process."""
 
     def layer_state(self) -> dict[str, Any]:
-        """Give all that this layer would need to go on as if it had never stopped.
+        """Return everything that this layer needs to continue as if it had never stopped.
 
         Returns:
             Arrays, numbers, strings, booleans, None, and lists and dicts of these; fresh copies. A layer without state
-            gives an empty dict.
+            returns an empty dict.
         """
         return {}
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
-        """Take in what ``layer_state`` gave.
+        """Restore the state that ``layer_state`` returned.
 
         Args:
-            state: what it gave; nothing in it is shared with this layer afterwards.
+            state: that state; it must not be shared with this layer afterwards.
         """
 
     def layer_statistics(self) -> dict[str, RunningStatistics]:
-        """Give the running statistics of this layer by name; the objects themselves, not copies."""
+        """Return the running statistics of this layer by name; the objects themselves, not copies."""
         return {}
 
     def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
-        """Go on with these objects instead of this layer's own.
+        """Use these objects instead of this layer's own.
 
         Args:
             statistics: by the names of ``layer_statistics``; names and shapes have been checked.
         """
 
     def _refuse_state(self, state: dict[str, Any]) -> None:
-        """Raise CheckpointError where this layer cannot go on with a state; asked of all before any takes one in."""
+        """Raise CheckpointError if this layer cannot use a state; called on all layers before any is loaded."""
 
     # -- forwarding ----------------------------------------------------------------------------------------------------
 
     def _send(self, actions: Batch, env_ids: IntArray) -> None:
         below, inner = self.on_actions(actions, env_ids), self.env.single_action_space
-        # The same array of the same space has its form; what lies in a dict may have been replaced.
+        # The same array for the same space has the right form; the members of a dict may have been replaced.
         if type(below) is not np.ndarray or below is not actions or inner is not self.single_action_space:
             below = conform_actions(inner, below, len(env_ids), f"{type(self).__name__}.on_actions")
         self.env._send(below, env_ids)
@@ -196,26 +196,26 @@ class VecEnvWrapper(VecEnv):
             self.env.close(timeout=timeout, terminate=terminate)
 
     def _close_layer(self) -> None:
-        """Call ``on_close``: once, and in no forked copy; at the interpreter's end too.
+        """Call ``on_close`` once, never in a forked process; also at interpreter exit.
 
-        Layers with files do so also when they are forgotten.
+        Layers with files also call this when they are garbage-collected.
         """
         if not self._on_close_called and os.getpid() == self._owner:
-            self._on_close_called = True  # also where the backend is closed already: it may have failed
+            self._on_close_called = True  # even if the backend is closed already: it may have failed
             interrupts = self._root._interrupts
             with interrupts:
-                interrupts.hold()  # what is interrupted here is closed by nobody else
+                interrupts.hold()  # nothing else would close what an interrupt leaves open here
                 self.on_close()
 
     def _close_at_exit(self) -> None:
         self._close_layer()
 
     def render(self) -> Any:
-        """What the layer below renders."""
+        """The rendering of the layer below."""
         return self.env.render()
 
     def picture(self) -> NDArray[np.uint8]:
-        """Give one image of all sub-environments, (height, width, 3) uint8, as the layer below has it."""
+        """Return the layer below's image of all sub-environments, (height, width, 3) uint8."""
         return self.env.picture()
 
     @property
@@ -233,7 +233,7 @@ class VecEnvWrapper(VecEnv):
 
     @property
     def layers(self) -> tuple[VecEnv, ...]:
-        """The vector layers from this one in, the backend last."""
+        """The vector layers from this one inwards, the backend last."""
         return (self, *self.env.layers)
 
     @property
@@ -243,12 +243,12 @@ class VecEnvWrapper(VecEnv):
 
     @property
     def spec(self) -> Any:  # type: ignore[override]
-        """Gymnasium's EnvSpec of the environment, or of the pipeline where ``gymnasium.make_vec`` built it; or None."""
+        """Gymnasium's EnvSpec of the environment, or of the pipeline if ``gymnasium.make_vec`` built it; or None."""
         return self._root.spec
 
     @property  # type: ignore[misc]
     def np_random(self) -> Any:
-        """A tuple of the sub-environments' generators (copies, where they live in other processes)."""
+        """A tuple of the sub-environments' generators (copies, if they live in other processes)."""
         return self._root.np_random
 
     @property
@@ -270,7 +270,7 @@ class MapObservations(VecEnvWrapper):
         single_observation_space: the space of one observation after the change; it is copied.
 
     Raises:
-        TypeError: it has no ``map``.
+        TypeError: the class has no ``map``.
 
     >>> class Halves(MapObservations):
     ...     def __init__(self, env):
@@ -289,7 +289,7 @@ class MapObservations(VecEnvWrapper):
     def __init__(self, env: VecEnv, single_observation_space: spaces.Space[Any]) -> None:
         if type(self).map is MapObservations.map:
             raise TypeError(
-                f"{type(self).__name__}: expected a method map(observations), the change of a batch, got none"
+                f"{type(self).__name__}: expected a method map(observations) that changes a batch, got none"
             )
         super().__init__(env)
         self._set_observation_space(deepcopy(single_observation_space))
@@ -299,14 +299,14 @@ class MapObservations(VecEnvWrapper):
         """Change a batch of observations.
 
         Args:
-            observations: m rows, each of which is changed by itself; not to be written into.
+            observations: m rows, to be changed independently of each other; not to be written into.
 
         Returns:
             m rows of the new space, in arrays of its dtype.
         """
 
     def on_step(self, step: StepResult) -> None:
-        """Apply ``map`` to both observations."""
+        """Apply ``map`` to the observations and to the terminal ones."""
         step.observations = self.map(step.observations)
         if step.final_obs is not None:
             step.final_obs = self.map(step.final_obs)

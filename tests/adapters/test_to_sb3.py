@@ -528,7 +528,7 @@ def test_an_algorithm_that_was_interrupted_learns_again(backend):
     env.vecwrap_env.find(CtrlC).pressed = True
     with pytest.raises(KeyboardInterrupt):
         model.learn(64, reset_num_timesteps=False)
-    with pytest.raises(AlreadyPendingCallError, match=r"step_wait\(\) brings what it gives"):
+    with pytest.raises(AlreadyPendingCallError, match=r"step_wait\(\) returns its result"):
         model.learn(64, reset_num_timesteps=False)  # it would act once more on what it saw before
     model._last_obs = None  # so SB3 resets
     model.learn(64, reset_num_timesteps=False)

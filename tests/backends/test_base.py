@@ -731,5 +731,5 @@ def test_rows_that_nobody_steps_are_an_error_and_no_wait_for_ever(make):
     env._mark_out(env.all_ids)
     env._pending = "step"
     for _ in range(2):
-        with pytest.raises(BackendError, match=r"sub-environments \[0, 1\] are out, and nobody steps them"):
+        with pytest.raises(BackendError, match=r"sub-environments \[0, 1\] were sent, but no worker is stepping them"):
             env.step_wait()

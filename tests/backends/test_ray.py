@@ -308,9 +308,9 @@ def test_variables_of_a_runtime_env_are_those_of_its_actors_alone(ray):
 
 
 def test_what_ray_does_not_take_is_an_error_that_says_so(ray, tmp_path):
-    with pytest.raises(PlanError, match=r"(?s)Ray does not take what actors ask for .*env_vars"):
+    with pytest.raises(PlanError, match=r"(?s)Ray does not accept the resources that actors request .*env_vars"):
         small([Looks], runtime_env={"env_vars": {"MARK": 1}})
-    words = r"runtime_env: expected no folders of this machine \(working_dir\), because"
+    words = r"runtime_env: expected no local folders \(working_dir\), because"
     with pytest.raises(BackendError, match=words):
         small([Looks], runtime_env={"working_dir": str(tmp_path)})
     nowhere = {"working_dir": "file:///no/such/package.zip"}

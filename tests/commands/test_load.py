@@ -214,7 +214,7 @@ def test_the_help_says_what_is_run_and_where_it_is_written(capsys):
     assert "20000" not in said
     assert "runs/NAME" not in said
     assert "Without this and --episodes, nothing is run." in said
-    assert "in the folder loaded within FOLDER, with --eval in the folder eval." in said
+    assert "in FOLDER/loaded, or FOLDER/eval with --eval." in said
 
 
 def test_statistics_of_another_pipeline_are_refused(capsys):
@@ -245,7 +245,7 @@ def test_a_newer_vecwrap_is_named_where_the_pipelines_differ(capsys):
 def test_options_of_a_run_that_are_given_without_one_are_refused(capsys, options):
     assert main(["load", "out", *options]) == 2
     said = capsys.readouterr()
-    assert said.err.startswith(f"error: load: {options[0]}: expected --steps or --episodes with it")
+    assert said.err.startswith(f"error: load: {options[0]}: expected --steps or --episodes too")
     assert said.out == ""
     assert not Path("zz").exists()
 

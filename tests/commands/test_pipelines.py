@@ -57,7 +57,7 @@ def test_a_run_folder_in_the_place_of_a_pipeline_is_told_what_takes_it(command, 
     assert main([command, "runs/r"]) == status
     said = "".join(capsys.readouterr())
     assert (
-        "expected a pipeline, got a run folder. Take `vecwrap load runs/r`, or the pipeline in it: "
+        "expected a pipeline, got a run folder. Use `vecwrap load runs/r`, or the pipeline in it: "
         "runs/r/pipeline.yaml.\n"
     ) in said
     assert read_pipeline("CartPole-v1").env == "CartPole-v1"  # an environment of this name comes first
@@ -170,8 +170,8 @@ def test_an_option_of_its_own_is_named_in_its_errors():
 
 def test_an_option_and_the_same_set_exclude_each_other(capsys):
     assert main(["run", "cartpole.yaml", "--n", "2", "--set", "n=3"]) == 2
-    assert capsys.readouterr().err == "error: --set n: --n says it already; leave one of the two out.\n"
-    with pytest.raises(SpecError, match="^--set seed: --seed says it already"):
+    assert capsys.readouterr().err == "error: --set n: --n sets it already; leave one of the two out.\n"
+    with pytest.raises(SpecError, match="^--set seed: --seed sets it already"):
         read_pipeline("cartpole.yaml", ["seed=3"], {"seed": 2})
 
 
@@ -202,5 +202,5 @@ def test_run_takes_what_is_set_and_the_evaluation_writes_beside_the_training(cap
 def test_an_evaluation_without_statistics_is_refused_in_a_sentence(capsys):
     line = "Pendulum-v1 n=1 backend=dummy | normalize"
     assert main(["run", line, "--steps", "5", "--eval"]) == 2
-    assert capsys.readouterr().err.startswith("error: stats: expected the statistics that Normalize shall use")
+    assert capsys.readouterr().err.startswith("error: stats: expected statistics for Normalize")
     assert main(["explain", line, "--eval"]) == 0

@@ -83,8 +83,9 @@ def test_runs_of_one_name_are_one_curve(here, capsys):
 def test_steps_that_are_not_the_same_are_told(here, capsys):
     write_file(here / "sb3" / "monitor.csv", [(1, 10, 1.0)], columns=("r", "l", "t"))
     assert main(["plot", "runs/a", "sb3"]) == 0
-    assert "not the same, compare over minutes or episodes (a: agent steps of 4 frames; sb3: steps)" in " ".join(
-        capsys.readouterr().out.split()
+    assert (
+        "count steps differently, so compare over minutes or episodes (a: agent steps of 4 frames; sb3: steps)"
+        in " ".join(capsys.readouterr().out.split())
     )
 
 
@@ -94,7 +95,7 @@ def test_steps_that_are_not_the_same_are_told(here, capsys):
         (["runs/c"], "runs/c: there is no such file or folder"),
         (
             ["runs/a", "--smooth", "ten"],
-            '--smooth: expected numbers of episodes with commas, such as 10,100, got "ten"',
+            '--smooth: expected comma-separated episode counts, such as 10,100, got "ten"',
         ),
         (["runs/a", "--smooth", "0"], "at least 1 episode"),
         (["runs/a", "--x", "frames"], "expected axes of steps, episodes, minutes"),

@@ -652,7 +652,7 @@ def test_a_reader_that_stops_reading_ends_the_run_with_its_files_whole():
         assert running.wait(60) == 128 + signal.SIGPIPE
     assert said == b""
     facts = json.loads(Path("out/run.json").read_text())
-    assert facts["end"] == "interrupted by the end of the pipe that it printed to"
+    assert facts["end"] == "interrupted by the closing of its output pipe"
     rows = list(csv.DictReader(Path("out/progress.csv").read_text().splitlines()))
     assert int(rows[-1]["steps"]) == facts["steps"] > 0
     assert vecwrap.load("out").close() is None

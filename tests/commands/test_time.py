@@ -86,7 +86,7 @@ def test_the_table_has_a_row_and_a_bar_for_each_part(capsys):
     assert {"time_limit", "framestack", "backend: wait", "backend: copy", "random", "other", "all"} <= lines.keys()
     assert "█" in out
     assert "100.0%" in lines["all"]
-    assert "without a stopwatch took" in out
+    assert "untimed, took" in out
     assert "\x1b" not in out
 
 

@@ -80,7 +80,7 @@ def test_a_pipeline_that_no_line_can_hold_gets_lines_of_a_file_alone(quick, caps
     out = capsys.readouterr().out
     pasted = next(line.strip() for line in out.splitlines() if line.startswith("    backend: "))
     assert PipelineSpec.from_yaml(f"env: CartPole-v1\n{pasted}").backend.options == {"names": ["a", "b"]}
-    assert "in a line" not in out
+    assert "in one line" not in out
 
 
 def test_json_holds_every_sample(quick, capsys):
@@ -102,7 +102,7 @@ def test_of_an_evaluation_the_lines_are_for_its_section(quick, capsys, monkeypat
     assert main(["tune", "mine.yaml", "--eval", "--budget", "2min"]) == 0
     lines = [line.removeprefix("    ") for line in capsys.readouterr().out.splitlines()]
     start = lines.index("eval:")
-    assert lines[start : start + 3] == ["eval:", "  backend: dummy", "in a line: eval.backend=dummy"]
+    assert lines[start : start + 3] == ["eval:", "  backend: dummy", "in one line: eval.backend=dummy"]
     assert main(["tune", "mine.yaml", "--eval", "--budget", "2min", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["recommendation"]["lines"] == ["eval:", "  backend: dummy"]
 

@@ -152,7 +152,7 @@ def test_the_last_lines_on_stderr_are_in_the_error_and_have_been_shown(backend, 
     with pytest.raises(BackendError) as caught:
         env.step([0, 0])
     message = str(caught.value)
-    assert "died: killed by SIGABRT\nThe last it wrote to stderr:\n" in message
+    assert "died: killed by SIGABRT\nIts last lines on stderr:\n" in message
     assert "free(): invalid pointer" in message
     assert "in step" in message, "where in Python it was"
     assert "state 0" not in message

@@ -100,7 +100,7 @@ def test_save_goes_on_where_it_once_worked(tmp_path):
     saved = (folder / "state.npz").read_bytes()
     folder.rename(tmp_path / "away")
     env.step([0, 1])
-    with pytest.warns(RuntimeWarning, match=r"state.npz cannot be written any more .* the last file stays"):
+    with pytest.warns(RuntimeWarning, match=r"state.npz can no longer be written .* the last file is kept"):
         assert not env.save(folder / "state.npz")
     assert not env.save(folder / "state.npz"), "one warning is enough"
     (tmp_path / "away").rename(folder)

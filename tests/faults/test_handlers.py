@@ -173,7 +173,7 @@ def test_a_handler_that_takes_what_is_pending_leaves_a_word_for_the_call_that_it
         monkeypatch.setattr(Pressed, "press_in", "step")
         env.step_async([0, 0])
         monkeypatch.setattr(type(env), "_receive", pressing(type(env)._receive))
-        with pytest.raises(NoAsyncCallError, match="was taken by another wait"):
+        with pytest.raises(NoAsyncCallError, match="Another wait has already taken"):
             env.step_wait()
         assert taken[0][0][:, 1].tolist() == [1.0, 1.0]
 

@@ -255,7 +255,7 @@ def test_the_next_call_says_what_brings_them():
     with pytest.raises(KeyboardInterrupt):
         env.recv()
     for call in (env.send, env.step_async):
-        with pytest.raises(AlreadyPendingCallError, match=r"recv\(\) brings what it gives, also after an interrupt"):
+        with pytest.raises(AlreadyPendingCallError, match=r"recv\(\) returns its result, even after an interrupt"):
             call([0, 1, 2])
     assert env.recv()[4]["env_id"].tolist() == [0, 1]
     env.send([0], env_ids=[2])

@@ -592,7 +592,7 @@ def test_shared_memory_that_cannot_be_had_is_said_before_anything_is_stepped(tmp
 
     done = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.startswith("BackendError shmem: 3,355,4"), done.stdout + done.stderr
-    assert "bytes of shared memory are needed and could not be had" in done.stdout
+    assert "bytes of shared memory are needed but could not be allocated" in done.stdout
 
 
 def test_shared_memory_does_not_lie_in_dev_shm():

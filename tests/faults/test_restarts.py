@@ -255,10 +255,10 @@ def test_nothing_is_called_of_what_could_not_be_made_anew(backend, tmp_path):
         env.step([0, 0])
     assert caught.value.others[4]["env_id"].tolist() == [0]
     for call in (lambda: env.call("call_me"), lambda: env.get_attr("bonus"), lambda: env.set_attr("bonus", 1.0)):
-        with pytest.raises(ResetNeeded, match=r"sub-environments \[1\] were lost and could not be made anew; a reset"):
+        with pytest.raises(ResetNeeded, match=r"sub-environments \[1\] were lost and could not be recreated; a reset"):
             call()
     assert env.call("call_me", indices=[0]) == (0,)
-    assert "could not be made anew" in env.state_dict()["sub_envs_missing"]
+    assert "could not be recreated" in env.state_dict()["sub_envs_missing"]
     env.close()
 
 

@@ -674,7 +674,7 @@ def test_the_direct_path_is_taken_only_where_nothing_but_transparent_wrappers_li
     if obstacle is None:
         assert Atari(env, direct=True).path == "direct"
     else:
-        with pytest.raises(PlanError, match=f"direct=True cannot be done: .*{obstacle}"):
+        with pytest.raises(PlanError, match=f"direct=True is not possible: .*{obstacle}"):
             Atari(env, direct=True)
     env.close()
 

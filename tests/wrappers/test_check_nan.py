@@ -134,7 +134,7 @@ def test_actions_are_looked_at_before_anything_is_stepped():
         assert "from the agent, got" in str(error.value)
         assert env.get_attr("time") == (1, 1, 1)
         env.step(actions(1))
-        with pytest.raises(NotFiniteError, match="nan in actions for sub-environment 1, for step 3 of its episode"):
+        with pytest.raises(NotFiniteError, match="nan in actions for sub-environment 1, at step 3 of its episode"):
             env.send(bad[[2]], [1])
         env.send(actions(1)[:1], [1])
         env.recv()

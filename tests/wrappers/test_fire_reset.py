@@ -77,8 +77,8 @@ def test_equals_sb3_on_a_real_game():
     ("env", "message"),
     [
         (ToyEnv(), "fire_reset: expected a game that says what its actions mean"),
-        (Game(("NOOP", "RIGHT", "FIRE")), "fire_reset: expected actions of which the second is FIRE and a third"),
-        (Game(("NOOP", "FIRE")), "fire_reset: expected actions of which the second is FIRE and a third"),
+        (Game(("NOOP", "RIGHT", "FIRE")), "fire_reset: expected at least three actions, the second of them FIRE"),
+        (Game(("NOOP", "FIRE")), "fire_reset: expected at least three actions, the second of them FIRE"),
     ],
 )
 def test_what_does_not_fit_is_refused(env, message):

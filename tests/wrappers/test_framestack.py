@@ -369,8 +369,8 @@ def test_a_space_that_it_cannot_serve_is_refused(space):
     with DummyBackend(make) as env, pytest.raises(PlanError) as error:
         FrameStack(env, 4)
     assert str(error.value) == (
-        f"framestack: expected observations of a Box, got {space}; put a layer that makes them one inside of it "
-        "(flatten does)"
+        f"framestack: expected observations of a Box, got {space}; put a layer that makes them one, such as "
+        "flatten, inside"
     )
 
 

@@ -616,7 +616,7 @@ def test_monitor_csv_on_a_disk_that_fills_keeps_what_was_written_and_the_run_goe
     )
     for limit, said in zip(range(2000, 2024, 3), result.stdout.splitlines(), strict=True):
         assert said.startswith("399 ['monitor: ")
-        assert said.count("cannot be written any more") == 1
+        assert said.count("can no longer be written") == 1
         content = (tmp_path / str(limit) / "monitor.csv").read_text()
         assert content.endswith("\n")  # no torn row
         assert limit - 100 < len(content) <= limit
@@ -675,7 +675,7 @@ def test_a_newer_environment_of_this_process_takes_the_folder_over_and_no_row_is
         play(older, 2)
         play(newer, 3)
         with pytest.warns(
-            RuntimeWarning, match=r"a newer environment of this process has taken .* go on there in"
+            RuntimeWarning, match=r"a newer environment in this process has taken over .* continues there in"
         ) as told:
             play(older, 4)
         play(newer, 3)

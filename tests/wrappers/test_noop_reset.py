@@ -86,8 +86,8 @@ def test_an_environment_that_does_not_say_what_its_actions_mean_gets_its_action_
     ("env", "noop_max", "message"),
     [
         (Game(), 0, "noop_reset: noop_max: expected 1 or more, got 0; leave the layer out for none"),
-        (Game(FIRES[1:]), 3, "noop_reset: expected actions that begin with NOOP, got FIRE, RIGHT, LEFT: make"),
-        (gymnasium.make("Pendulum-v1"), 3, "noop_reset: expected discrete actions, of which 0 does nothing, got Box"),
+        (Game(FIRES[1:]), 3, "noop_reset: expected NOOP as the first action, got FIRE, RIGHT, LEFT; make"),
+        (gymnasium.make("Pendulum-v1"), 3, "noop_reset: expected discrete actions where 0 is a no-op, got Box"),
     ],
 )
 def test_what_does_not_fit_is_refused(env, noop_max, message):
@@ -99,5 +99,5 @@ def test_what_does_not_fit_is_refused(env, noop_max, message):
 def test_actions_that_begin_elsewhere_are_refused():
     env = ToyEnv()
     env.action_space = spaces.Discrete(3, start=1)
-    with pytest.raises(PlanError, match="of which 0 does nothing"):
+    with pytest.raises(PlanError, match="where 0 is a no-op"):
         NoopReset(env)

@@ -370,11 +370,11 @@ def test_state_goes_on_as_if_it_had_never_stopped(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"envs": (0, 2), "max_steps": 9}, r"envs: the state is of \[0, 1\], this environment records \[0, 2\]"),
-        ({"envs": (1,), "max_steps": 9}, r"envs: the state is of \[0, 1\], this environment records \[1\]"),
+        ({"envs": (0, 2), "max_steps": 9}, r"envs: the state is for \[0, 1\], but this environment records \[0, 2\]"),
+        ({"envs": (1,), "max_steps": 9}, r"envs: the state is for \[0, 1\], but this environment records \[1\]"),
         (
             {"envs": (0, 1), "max_steps": 2},
-            "max_steps: the state is of a part of 4 steps, this environment writes 2",
+            "max_steps: the state has a part of 4 steps, but this environment writes at most 2",
         ),
     ],
 )

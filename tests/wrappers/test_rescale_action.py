@@ -114,5 +114,5 @@ def test_what_cannot_be_rescaled_is_refused(space, arguments, message):
 
 
 def test_outside_of_clip_action_there_are_no_bounds_to_move_to():
-    with echoes(BOX) as env, pytest.raises(PlanError, match="where clip_action took them away, put it outside of this"):
+    with echoes(BOX) as env, pytest.raises(PlanError, match="if clip_action removed them, put it outside this"):
         RescaleAction(ClipAction(env))

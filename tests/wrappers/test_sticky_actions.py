@@ -107,7 +107,7 @@ def test_goes_on_from_a_state_as_if_it_had_never_stopped():
         (ToyEnv(), 1.0, "sticky_actions: repeat_action_probability: expected 0 or more and less than 1, got 1.0"),
         (ToyEnv(), -0.1, "sticky_actions: repeat_action_probability: expected 0 or more and less than 1, got -0.1"),
         (Game(sticky=0.25), 0.25, "sticky_actions: expected a game without sticky actions, got one whose emulator "
-                                  "repeats with 0.25: make it with repeat_action_probability=0"),
+                                  "repeats actions with probability 0.25; make it with repeat_action_probability=0"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused(env, probability, message):

@@ -364,7 +364,9 @@ def test_a_state_of_other_files_is_refused_before_any_layer_takes_it_in(tmp_path
         state = env.state_dict()
     with Monitor(Video(DummyBackend(make(2)), tmp_path, every=1, files="each")) as env:
         env.reset()
-        with pytest.raises(CheckpointError, match="video: files: the state is of 1 video at a time, this .* records 2"):
+        with pytest.raises(
+            CheckpointError, match="video: files: the state is for 1 video at a time, but this .* records 2"
+        ):
             env.load_state_dict(state)
         assert env.layer_state()["lengths"].tolist() == [0, 0]
 
@@ -571,7 +573,7 @@ def test_a_disk_that_fills_ends_the_recording_and_not_the_run(tmp_path):
     )
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
-    assert out.startswith("1 video: the recording has ended, the run goes on without it")
+    assert out.startswith("1 video: the recording has ended; the run continues")
     assert "Is the disk full?" in out
     (first, *_) = sorted(tmp_path.glob("noise*.mp4"))
     assert 0 < beside(first)["frames"] <= len(frames_of(first))
@@ -740,7 +742,7 @@ def test_without_ffmpeg_it_is_refused(tmp_path, monkeypatch):
     [
         ({"by": "frames"}, "by: expected episodes or steps, got"),
         ({"by": "steps"}, "expected every, at or trigger to say which steps"),
-        ({"every": 2, "at": (1,)}, "expected one of every, at and trigger, got every and at"),
+        ({"every": 2, "at": (1,)}, "expected only one of every, at and trigger, got every and at"),
         ({"every": 0}, "every: expected at least 1, got 0"),
         ({"at": (-1,)}, "at: expected at least 0, got -1"),
         ({"trigger": 3}, "trigger: expected a function of the number"),
@@ -749,7 +751,7 @@ def test_without_ffmpeg_it_is_refused(tmp_path, monkeypatch):
         ({"envs": (1, 1)}, "envs: expected indices from 0 to 1, each once"),
         ({"files": "both"}, "files: expected tiled or each"),
         ({"fps": 0}, "fps: expected a number above 0"),
-        ({"name": "a/b"}, "name: expected the beginning of a file's name"),
+        ({"name": "a/b"}, "name: expected the prefix of file names"),
         ({"max_size": 3}, "max_size: expected at least 16"),
     ],
 )

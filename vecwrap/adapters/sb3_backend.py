@@ -25,8 +25,8 @@ class Sb3Backend(NativeBackend):
 
     name: ClassVar[str] = "sb3"
     _why_no_masked_resets: ClassVar[str] = (
-        "a VecEnv of Stable-Baselines3's resets all its sub-environments together; vecwrap.build makes environments "
-        "whose backends (dummy, subprocess, shmem) reset some"
+        "a Stable-Baselines3 VecEnv resets all its sub-environments together; the backends of vecwrap.build (dummy, "
+        "subprocess, shmem) can reset some"
     )
 
     def __init__(self, venv: Any) -> None:

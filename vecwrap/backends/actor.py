@@ -1,7 +1,7 @@
-"""What runs in a Ray actor: the same worker as in a process of ours, asked and answered by calls.
+"""The worker in a Ray actor: the same as in a local process, but requests and answers are calls.
 
-A call brings messages, of which the last is answered, and a number that says which life of the actor it is meant for:
-Ray starts an actor that died again by itself, and the new one must not take a step that its predecessor was asked for.
+A call carries messages, the last of which is answered, and the number of the actor's life that it is meant for: Ray
+restarts a dead actor by itself, and the new one must not take a step requested of its predecessor.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from vecwrap.failure import Failure
 
 __all__ = ["ActorWorker", "Reply", "start_actor", "unpack"]
 
-_LARGE = 4096  # bytes of an array from which on it is worth a buffer of its own
+_LARGE = 4096  # bytes from which an array gets its own buffer
 
 
 class Reply(NamedTuple):
     """An answer on its way through the object store.
 
     Attributes:
-        message: the answer, pickled, without the observations where these have buffers of their own.
-        observations: the observations, pickled; None where there are none, or where they are in the message.
-        buffers: what of them is not pickled: the parent reads it where it lies in the object store.
+        message: the answer, pickled, without the observations if these have their own buffers.
+        observations: the observations, pickled; None if there are none, or if they are in the message.
+        buffers: their large arrays, not pickled: the parent reads them in place in the object store.
     """
 
     message: bytes
@@ -34,7 +34,7 @@ class Reply(NamedTuple):
 
 
 def unpack(reply: Reply) -> tuple[Any, ...]:
-    """Give an answer; the arrays of its observations can be read as long as it is held, and not be written."""
+    """Return an answer; its observation arrays are read-only, and valid as long as the reply is held."""
     message: tuple[Any, ...] = decode(reply.message)
     if reply.observations is None:
         return message
@@ -44,7 +44,7 @@ def unpack(reply: Reply) -> tuple[Any, ...]:
 
 
 def start_actor(data: bytes) -> tuple[ActorWorker | None, bytes]:
-    """Make the sub-environments of an actor; gives None where that failed, and the answer."""
+    """Make the sub-environments of an actor; return the worker, or None if that failed, and the answer."""
     init: WorkerInit = decode(data)
     try:
         worker = start(init, lambda: ActorWorker(init))
@@ -70,7 +70,7 @@ class ActorWorker(Worker):
         self._attach()
 
     def answer(self, data: bytes) -> Reply:
-        """Do what the messages say; gives the answer to the last of them."""
+        """Handle the messages; return the answer to the last one."""
         for message in decode(data):
             self._answer(message)
         reply, self._reply = self._reply, Reply(b"")
@@ -86,10 +86,10 @@ class ActorWorker(Worker):
             self._reply = self._packed(self._rows_message(answers, *self._without_unsendable(during, rows, failures)))
 
     def _packed(self, message: tuple[Any, ...]) -> Reply:
-        """Pickle an answer, the large arrays among its observations beside it.
+        """Pickle an answer, with the large arrays of its observations as separate buffers.
 
-        Only these: the parent copies them into its own memory anyway. Whatever else is handed out as it comes, so it
-        must be neither read-only nor keep room in the object store.
+        Only these, because the parent copies them into its own memory anyway. Everything else is returned to the user
+        as received, so it must neither be read-only nor hold space in the object store.
         """
         *head, payload, failures = message
         numbers, observations, *rest = payload

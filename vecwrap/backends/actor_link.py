@@ -1,4 +1,4 @@
-"""One actor as its parent sees it: where it runs, what it still owes; and the way to hear several of them."""
+"""One actor as its parent sees it: where it runs, the answers it owes; and waiting for several actors."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class ActorLink:
 
     Args:
         number: its number.
-        env_ids: the sub-environments that it holds.
+        env_ids: the sub-environments that it runs.
 
     Attributes:
-        handle: Ray's; None where there is none.
-        life: counts how often it was started; an answer or a step is of one life.
-        init: what its present life is to make, until that has been sent.
+        handle: Ray's; None if there is none.
+        life: how often it was started; every step and answer belongs to one life.
+        init: the first message of its current life, until it has been sent.
         made: whether its sub-environments are made.
-        torn: whether an interrupt came in the middle of taking in an answer.
-        warned: whether it has been said that it waits.
-        calls: what it still owes, in order, by Ray's reference.
+        torn: whether an interrupt arrived while an answer was being received.
+        warned: whether there has been a warning that it is waiting.
+        calls: the answers it owes, in order, by Ray's reference.
         later: calls that wait until it is awake, and their messages.
         news: messages that go with the next call.
-        pid, node, address: where its present life runs, once that is known.
-        since: when it last answered, or was first asked.
+        pid, node, address: where its current life runs, once known.
+        since: when it last answered, or was first called.
     """
 
     def __init__(self, number: int, env_ids: range) -> None:
@@ -51,10 +51,10 @@ class ActorLink:
         self.since = 0.0
 
     def begin(self, init: bytes) -> None:
-        """Begin another life, which is to make this."""
+        """Start another life, with this first message."""
         self.life += 1
         self._up, self.made, self.torn, self.warned = True, False, False, False
-        self.pid, self.node, self.address = None, "", "?"  # those of the process before are not to be killed
+        self.pid, self.node, self.address = None, "", "?"  # the previous process's must not be killed
         self.news.clear()
         self.init = init
 
@@ -63,19 +63,19 @@ class ActorLink:
         return self._up
 
     def call(self, reference: Any, call: Expected) -> None:
-        """Take note of a call that was made."""
+        """Record a call."""
         if not self.calls:
             self.since = time.monotonic()
         self.calls[reference] = call
 
     def answered(self, reference: Any) -> Expected:
-        """Take note of an answer."""
+        """Record an answer."""
         call = self.calls.pop(reference)
         self.since = time.monotonic()
         return call
 
     def forget(self) -> None:
-        """Expect nothing of it."""
+        """Expect nothing more from it."""
         self._up = False
         self.calls.clear()
         self.later.clear()
@@ -83,13 +83,13 @@ class ActorLink:
 
     @property
     def deadline(self) -> float:
-        """When the next answer is overdue; infinity where nothing says so."""
+        """When the next answer is overdue; infinity if it has no limit."""
         first = next(iter(self.calls.values()), None)
         return math.inf if first is None or first.seconds is None else self.since + first.seconds
 
     @property
     def waits_since(self) -> float:
-        """Since when it has waited for its place, or made its environments; infinity where it does not."""
+        """Since when it has waited for resources or made its environments; infinity if it does neither."""
         first = next(iter(self.calls.values()), None)
         return self.since if first is not None and first.kind in ("start", "wake") else math.inf
 
@@ -98,7 +98,7 @@ class ActorLink:
         return [call.kind for call in (*self.calls.values(), *(call for call, _ in self.later))]
 
     def health(self) -> WorkerHealth:
-        """Say how it is."""
+        """Return its current state."""
         pid = self.pid if self._up and self.made else None
         return WorkerHealth(self.number, pid, tuple(self.env_ids), self.life - 1)
 
@@ -108,16 +108,16 @@ class ActorLink:
 
 
 def wait(ray: Any, actors: Sequence[ActorLink], *, for_all: bool, seconds: float) -> list[tuple[ActorLink, Any]]:
-    """Wait until actors have answered, and say which; an actor's death counts as its answer.
+    """Wait until actors have answered, and return which; an actor's death counts as an answer.
 
     Args:
         ray: the package.
-        actors: whose calls.
-        for_all: wait for every answer that is owed: who needs them all is then woken once; False: for the first.
+        actors: those with pending calls.
+        for_all: wait for every owed answer, to wake up only once; False: for the first.
         seconds: how long at most.
 
     Returns:
-        Whose answer has come, and its reference.
+        The actors that have answered, each with its reference.
     """
     owed = {reference: actor for actor in actors for reference in actor.calls}
     if not owed:
@@ -128,13 +128,13 @@ def wait(ray: Any, actors: Sequence[ActorLink], *, for_all: bool, seconds: float
 
 
 def has_answered(ray: Any, actor: ActorLink) -> bool:
-    """Whether the first answer that an actor owes is there, be it on another node."""
+    """Whether the first answer that an actor owes is ready, even if on another node."""
     first = next(iter(actor.calls), None)
     return first is not None and bool(ray.wait([first], timeout=0, fetch_local=False)[0])
 
 
 def fetch(ray: Any, references: Sequence[Any]) -> list[Any]:
-    """Get answers that have come, each or the error in its place."""
+    """Get answers that are ready; an error takes the place of a failed one."""
     try:
         return list(ray.get(list(references))) if references else []
     except ray.exceptions.RayError:

@@ -1,4 +1,4 @@
-"""Which sub-environments, and with which seeds: what callers write, read and refused."""
+"""Reads and checks the indices of sub-environments and the seeds that callers pass."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ def read_seeds(seed: Any, env_ids: IntArray, num_envs: int, start_index: int = 0
     """Read what ``reset`` takes as its seed.
 
     Args:
-        seed: an int, of which sub-environment i gets ``seed + start_index + i``; n ints or Nones; or None.
+        seed: an int, so that sub-environment i gets ``seed + start_index + i``; n ints or Nones; or None.
         env_ids: (m,) int64, the rows that are reset.
         num_envs: n.
         start_index: the index of the first sub-environment in a larger vector.
 
     Returns:
-        The seed of each of these m rows, or None where it is given none.
+        The seed of each of these m rows, or None if it gets none.
 
     Raises:
-        ArgumentError: it is something else; says what.
+        ArgumentError: it is something else.
 
     >>> read_seeds(7, np.array([0, 2]), 3, start_index=10), read_seeds([1, None, 3], np.array([1, 2]), 3)
     ([17, 19], [None, 3])

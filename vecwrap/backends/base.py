@@ -1,8 +1,8 @@
-"""What every backend shares: how it is made and closed, and what its sub-environments are asked beside the rows.
+"""The base of every backend: construction, closing, and calls to sub-environments other than steps and resets.
 
-Its books of the rows are in ``vecwrap.backends.rows``. A backend adds how sub-environments are made, asked and closed:
-``_start``, ``_send_rows``, ``_reset_rows``, ``_poll``, ``_ask``, ``_answers`` and ``_stop``. Stepping itself is in
-``vecwrap.sub_env`` and nowhere else.
+The bookkeeping of rows is in ``vecwrap.backends.rows``. A backend adds how sub-environments are made, called and
+closed: ``_start``, ``_send_rows``, ``_reset_rows``, ``_poll``, ``_ask``, ``_answers`` and ``_stop``. Stepping itself is
+only in ``vecwrap.sub_env``.
 """
 
 from __future__ import annotations
@@ -40,27 +40,28 @@ class Backend(RowBooks):
     """The innermost vector environment: it holds the sub-environments, or the workers that hold them.
 
     Args:
-        factories: one callable for each sub-environment, which gives a ``gymnasium.Env``.
+        factories: one callable per sub-environment, which returns a ``gymnasium.Env``.
         autoreset: ``"same_step"``, ``"next_step"``, ``"disabled"`` or ``"episodic"``.
-        copy: give fresh arrays with each result; False gives views that the next step overwrites.
-        batch_size: how many rows ``recv`` waits for; None waits for all that are out.
+        copy: return fresh arrays with each result; False returns views that the next step overwrites.
+        batch_size: how many rows ``recv`` waits for; None waits for all that are pending.
         start_index: added to the index of each sub-environment in seeds (for parts of a larger vector).
-        seed: used by the first reset, where that is given none.
+        seed: used by the first reset if it is given none.
         debug: check each action and observation against its space.
-        on_failure: ``"raise"``, or ``"restart"``: a sub-environment that raises is made anew, and so are all those of a
-            worker that dies or hangs; the episodes that are lost with them end truncated.
-        max_restarts: how often a sub-environment may be made anew within ``restart_window``, and in a row without a
-            step in between; None for no limit. The failure after that is raised.
+        on_failure: ``"raise"``, or ``"restart"``: a sub-environment that raises is recreated, as are all those of a
+            worker that dies or hangs; the episodes lost with them end truncated.
+        max_restarts: how often a sub-environment may be recreated within ``restart_window``, and in a row without a
+            step in between; None for no limit. The next failure is raised.
         restart_window: seconds; None counts over the whole run.
-        restart_backoff: seconds to wait before one that was lost again before it had taken a step is made anew; doubled
-            each further time.
+        restart_backoff: delay in seconds before recreating a sub-environment that failed again without completing a
+            step; doubles on each repeat.
 
     Raises:
-        PlanError: no sub-environments, an impossible ``batch_size``, or a policy of restarts that does not fit.
-        SubEnvError: a sub-environment raised while it was made.
+        PlanError: no sub-environments, an impossible ``batch_size``, or restart options that do not fit.
+        SubEnvError: a sub-environment raised while it was being created.
         BackendError: a worker could not be started, or the spaces of the sub-environments differ.
 
-    A backend that writes down who is stepped, made of another one; docs/adding-a-backend.md has one from the ground up:
+    A backend that records which sub-environments are stepped, derived from an existing one (docs/adding-a-backend.md
+    writes one from scratch):
 
     >>> import vecwrap
     >>> from vecwrap.backends.dummy import DummyBackend
@@ -78,9 +79,9 @@ class Backend(RowBooks):
     """
 
     name: ClassVar[str] = "backend"
-    is_engine: ClassVar[bool] = False  # whose sub-environments layers do not ask
+    is_engine: ClassVar[bool] = False  # whether layers must not query the sub-environments
     workers: int = 0
-    _open: bool = False  # whether something is to be stopped; also while that was interrupted
+    _open: bool = False  # whether something must still be stopped, including after an interrupted `close`
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class Backend(RowBooks):
         recovery = None
         if on_failure == "restart":
             if type(self)._make_anew is Backend._make_anew:
-                raise PlanError(f'on_failure: {self.name} makes no sub-environment anew; expected "raise"')
+                raise PlanError(f'on_failure: {self.name} cannot recreate sub-environments; expected "raise"')
             recovery = Recovery(num_envs, mode, Restarts(num_envs, max_restarts, restart_window, restart_backoff))
         super().__init__(num_envs, mode, copy=copy, recovery=recovery)
         self.batch_size = batch_size
@@ -116,14 +117,14 @@ class Backend(RowBooks):
         self._build_seed = seed
         self._on_schedule = False
         self._asked: list[int] = []
-        self._values: dict[int, Any] = {}  # what has been answered of the last call
+        self._values: dict[int, Any] = {}  # the answers to the last call so far
         self.closed, self._open = False, True
         try:
             self._adopt(self._start(factories))
             if hasattr(self, "slots"):
                 self.slots.recycle()
         except BaseException:
-            with contextlib.suppress(Exception, SystemExit):  # the reason is what is raised, not how closing went
+            with contextlib.suppress(Exception, SystemExit):  # an error while closing must not hide the cause
                 self.close(terminate=True)
             raise
         at_exit(self)
@@ -144,26 +145,26 @@ class Backend(RowBooks):
 
     @abstractmethod
     def _start(self, factories: Sequence[Factory]) -> Description:
-        """Make all sub-environments, refuse unequal spaces, set ``slots``; give the first one's description."""
+        """Make all sub-environments, refuse unequal spaces, set ``slots``; return the first one's description."""
 
     @abstractmethod
     def _ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
-        """Let sub-environments run a method of ``SubEnv``, each with its arguments."""
+        """Call a method of ``SubEnv`` on sub-environments, each with its arguments."""
 
     @abstractmethod
     def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
-        """Wait for what ``_ask`` asked for: values by index, and failures."""
+        """Wait for the results of ``_ask``: values by index, and failures."""
 
     def _answers_are_kept(self) -> bool:
-        """Whether a wait for answers that was interrupted can be taken up again."""
+        """Whether an interrupted wait for answers can be resumed."""
         return True
 
     @abstractmethod
     def _stop(self, timeout: float, terminate: bool) -> None:
-        """Close all that was opened, whatever state it is in."""
+        """Close everything that was opened, whatever its state."""
 
     def health(self) -> Health:
-        """Say what was lost and made anew."""
+        """Report restarts, lost episodes and workers."""
         if self._recovery is None:
             none = np.zeros(self.num_envs, dtype=np.int64)
             return Health(none, none.copy(), ("",) * self.num_envs, self._worker_health())
@@ -185,8 +186,8 @@ class Backend(RowBooks):
         if self._pending is not None and self._pending != allow:
             wait = "recv" if self._pending == "send" else f"{self._pending}_wait"
             raise AlreadyPendingCallError(
-                f"Calling `{name}` while waiting for a pending call to `{self._pending}` to complete; {wait}() brings "
-                "what it gives, also after an interrupt.",
+                f"Calling `{name}` while waiting for a pending call to `{self._pending}` to complete; {wait}() returns "
+                "its result, even after an interrupt.",
                 self._pending,
             )
 
@@ -197,21 +198,21 @@ class Backend(RowBooks):
         if self._never_reset.any():
             raise ResetNeededError(f"{self!r} has not been reset yet; call reset() before the first step")
         raise ResetNeededError(
-            f"sub-environments {ended.tolist()} have ended or failed, or a load brought no state of them, and were not "
-            "reset; reset them with "
-            'reset(options={"reset_mask": mask}), or leave them out with send(actions, env_ids=live)'
+            f"sub-environments {ended.tolist()} have ended or failed, or were loaded without a state, and have not "
+            "been reset; reset them with "
+            'reset(options={"reset_mask": mask}), or skip them with send(actions, env_ids=live)'
         )
 
     def _idle_ids(self, env_ids: Any) -> IntArray:
         if env_ids is None:
             if len(self._out) == self.num_envs:
-                raise ArgumentError("env_ids: all sub-environments are out already; recv them first")
+                raise ArgumentError("env_ids: all sub-environments are pending already; recv them first")
             return np.array(sorted(self._all - self._out), dtype=np.int64)
         ids = self._indices(env_ids, once=True)
         if not len(ids):
-            raise ArgumentError("env_ids: expected at least one sub-environment, got none; leave the call out instead")
+            raise ArgumentError("env_ids: expected at least one sub-environment, got none; skip the call instead")
         if out := [i for i in ids.tolist() if i in self._out]:
-            raise ArgumentError(f"env_ids: sub-environments {out} are out already; recv them first")
+            raise ArgumentError(f"env_ids: sub-environments {out} are pending already; recv them first")
         return ids
 
     def _indices(self, indices: Any, what: str = "env_ids", *, once: bool = False) -> IntArray:
@@ -223,7 +224,7 @@ class Backend(RowBooks):
         return in_order
 
     def _seeds(self, seed: Any, env_ids: IntArray) -> list[int | None]:
-        """Give the seed of each of these rows; build's seed is there for where none is given."""
+        """Return the seed of each of these rows; build's seed is used if none is given."""
         given = read_seeds(seed, env_ids, self.num_envs, self.start_index)
         if self._build_seed is None:
             return given
@@ -235,7 +236,7 @@ class Backend(RowBooks):
     def _call_async(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], indices: Any) -> None:
         self._refuse_pending("call_async")
         if name in ("reset", "step", "close"):
-            raise ArgumentError(f"call({name!r}): use {name}() of the vector environment, which keeps its books")
+            raise ArgumentError(f"call({name!r}): use the vector environment's {name}(), so that it can track episodes")
         ids = self._indices_of_call(indices)
         self._wait_until_made(ids)
         with self._interrupts:
@@ -279,14 +280,14 @@ class Backend(RowBooks):
         except BaseException as error:
             interrupted = is_interrupt(error) or not isinstance(error, Exception)
             raise
-        finally:  # it is set where it succeeded, though another one refuses it or is lost; who is interrupted meant all
+        finally:  # remember it for those that succeeded, even if others failed; after an interrupt, for all
             if recovery is not None:
                 for i, value in zip(ids, each, strict=True):
                     if i in self._values or interrupted:
                         recovery.set_attribute(i, name, value)
 
     def _follow(self, schedules: Sequence[bytes]) -> None:
-        """Give each sub-environment a schedule for its resets."""
+        """Send each sub-environment a schedule for its resets."""
         self._refuse_pending("follow")
         self._call_now("follow", [(schedule,) for schedule in schedules], self.all_ids.tolist())
         self.slots.scheduled[:] = 0
@@ -295,7 +296,7 @@ class Backend(RowBooks):
             self._recovery.follow(schedules)
 
     def _scheduled(self) -> tuple[dict[str, Any], ...]:
-        """How far each sub-environment's schedule is, and what it remembers."""
+        """The position of each sub-environment in its schedule, and the state of its function."""
         return tuple(self._ask_all("scheduled"))
 
     def _go_on_in_schedule(self, states: Sequence[dict[str, Any]]) -> None:
@@ -306,7 +307,7 @@ class Backend(RowBooks):
             self._recovery.go_on_in_schedule(episodes)
 
     def _leave_seed_to_schedules(self) -> None:
-        """Let build's seed begin no schedule anew: it is there for first resets to which a schedule gives none."""
+        """Keep build's seed from restarting schedules: it serves only first resets without a scheduled seed."""
         if self._build_seed is None or not self._on_schedule:
             return
         seeds = self._seeds(None, self.all_ids)
@@ -316,14 +317,14 @@ class Backend(RowBooks):
             self._recovery.seeded(seeds)
 
     def _sub_env_states(self) -> tuple[list[dict[str, Any]] | None, str | None]:
-        """Give the state of each sub-environment, or None and why not."""
+        """Return the state of each sub-environment, or None and the reason."""
         if self._any_ended and self._never_reset.any():
             return None, "it has not been reset yet"
         try:
             states = self._ask_all("state")
         except (SubEnvError, ResetNeededError) as error:
             return None, str(error)
-        except BackendError as error:  # again: of whatever dies of it, the layers are saved
+        except BackendError as error:  # saving killed a worker twice: save only the layers
             if self._recovery is None:
                 raise
             return None, str(error)
@@ -334,7 +335,7 @@ class Backend(RowBooks):
         return states, None
 
     def _load_sub_env_states(self, states: Sequence[dict[str, Any]] | None) -> None:
-        """Put each sub-environment where it was; without states, each needs a reset."""
+        """Restore each sub-environment's state; without states, each needs a reset."""
         if states is None:
             self._ended[:] = self._any_ended = True
             return
@@ -349,7 +350,7 @@ class Backend(RowBooks):
         self._any_ended = bool(self._ended.any())
 
     def _attributes_of(self, i: int, state: dict[str, Any]) -> dict[str, Any]:
-        """Give what a sub-environment has set where it was made anew and never reset before it was saved."""
+        """Return the attributes set on a sub-environment that was saved after a restart, before any reset."""
         if state["env"] is not None:
             return {}
         if self._recovery is not None:
@@ -357,11 +358,11 @@ class Backend(RowBooks):
         return dict(state.get("recovery", {}).get("attributes", {}))
 
     def _ask_all(self, method: str, arguments: Sequence[tuple[Any, ...]] = ()) -> list[Any]:
-        """Ask every sub-environment; where a worker has died meanwhile, once more, those that take their place too.
+        """Call a method on every sub-environment; if a worker dies meanwhile, once more, including the replacements.
 
         Args:
-            method: of ``SubEnv``; to be asked twice does it no harm.
-            arguments: of each sub-environment, or empty where it takes none.
+            method: a method of ``SubEnv`` that is safe to call twice.
+            arguments: for each sub-environment, or empty if it takes none.
         """
         arguments, ids = arguments or [()] * self.num_envs, self.all_ids.tolist()
         try:
@@ -389,7 +390,7 @@ class Backend(RowBooks):
         self.render_mode = description.render_mode
         self.spec = description.spec
         self.env_name = description.name
-        # By value: gymnasium.make_vec gives `spec` the id of a whole pipeline afterwards.
+        # A copy: gymnasium.make_vec later sets the id of `spec` to that of a whole pipeline.
         self.env_id = description.spec.id if description.spec is not None else description.name
         self._set_observation_space(deepcopy(description.observation_space))
         self._set_action_space(deepcopy(description.action_space))
@@ -399,7 +400,7 @@ class Backend(RowBooks):
 
         Args:
             timeout: seconds to wait for the workers before they are killed; None means 5.
-            terminate: do not ask, kill.
+            terminate: kill the workers at once instead.
         """
         if not self._open:
             return
@@ -408,14 +409,14 @@ class Backend(RowBooks):
         try:
             self._stop(5.0 if timeout is None else timeout, terminate)
         except BaseException as error:
-            self._open = not isinstance(error, Exception)  # after an interrupt the next call goes on
+            self._open = not isinstance(error, Exception)  # after an interrupt the next call continues
             raise
         finally:
             self._interrupts.close()
 
     @property
     def _root(self) -> Backend:  # type: ignore[override]
-        """This backend; a property, for a reference to itself would keep a forgotten one alive."""
+        """This backend; a property, because a reference to itself would keep an unused one alive."""
         return self
 
     def _close_at_exit(self) -> None:
@@ -424,12 +425,12 @@ class Backend(RowBooks):
     def __del__(self) -> None:
         if self._open:
             with self._interrupts:
-                self._interrupts.hold()  # nobody could close it again
+                self._interrupts.hold()  # nothing could close it later
                 self.close(terminate=True)
 
     @property  # type: ignore[misc]
     def np_random(self) -> Any:
-        """A tuple of the sub-environments' generators (copies, where they live in other processes)."""
+        """A tuple of the sub-environments' generators (copies, if they live in other processes)."""
         return self._get_attr("np_random", None)
 
     @property

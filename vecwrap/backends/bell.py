@@ -1,4 +1,4 @@
-"""A bell that one process rings and another one hears, also while it sleeps."""
+"""A bell that one process rings to wake another."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ __all__ = ["Bell"]
 
 
 class Bell:
-    """Rung any number of times, it wakes once, and tells how often that was; ringing never waits.
+    """Several rings wake the listener once; ``hush`` returns how many there were. Ringing never blocks.
 
-    An eventfd where the system has that, else a pipe.
+    An eventfd if the system supports it, else a pipe.
 
     Args:
-        listens, rings: the descriptors of its two ends, which may be the same; -1 for the end that is elsewhere.
+        listens, rings: the descriptors of its two ends, which may be the same; -1 for an end in another process.
     """
 
     def __init__(self, listens: int, rings: int) -> None:
         self.listens, self.rings = listens, rings
-        self._counts = hasattr(os, "eventfd")  # which adds up by itself; in a pipe each time is a byte
+        self._counts = hasattr(os, "eventfd")  # it counts by itself; in a pipe each ring is a byte
 
     @classmethod
     def create(cls) -> Bell:
-        """Make one."""
+        """Create a bell."""
         if hasattr(os, "eventfd"):
             descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             return cls(descriptor, descriptor)
@@ -33,14 +33,14 @@ class Bell:
         return cls(listens, rings)
 
     def ring(self, times: int = 1) -> None:
-        """Wake who listens; all that was written into shared memory before is there for who hears it."""
+        """Wake the listener, which then sees everything written to shared memory before."""
         try:  # noqa: SIM105 -- `suppress` takes as long as the bell itself
             os.write(self.rings, times.to_bytes(8, "little") if self._counts else bytes(times))
-        except BlockingIOError:  # it has been rung so often that nobody can miss it
+        except BlockingIOError:  # full of rings already, so the listener will wake
             pass
 
     def hush(self) -> int:
-        """Take note that it was rung; gives how often."""
+        """Clear the bell; return how often it was rung."""
         times = 0
         with contextlib.suppress(BlockingIOError):
             if self._counts:
@@ -50,7 +50,7 @@ class Bell:
         return times
 
     def close(self) -> None:
-        """Give the descriptors back; may be called again."""
+        """Close the descriptors; may be called again."""
         for end in {self.listens, self.rings} - {-1}:
             os.close(end)
         self.listens = self.rings = -1

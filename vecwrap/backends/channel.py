@@ -1,7 +1,7 @@
-"""The parent's end of a worker's connection, which never waits.
+"""The parent's end of a worker's connection, which never blocks.
 
-What cannot be sent yet is kept and sent later; what has come is kept until a message is whole. So a worker that stops
-in the middle of a message, or never reads, holds nobody up, and a wait that was given up can be taken up again.
+Data that cannot be sent yet is kept and sent later; received data is kept until a message is complete. So a worker that
+stops during a message, or never reads, does not block the parent, and an abandoned wait can be resumed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Channel:
         return bool(self._to_send)
 
     def send(self, message: bytes) -> None:
-        """Send a message, or as much of it as goes now.
+        """Send a message, or as much of it as possible now.
 
         Raises:
             OSError: the other end is gone.
@@ -63,12 +63,12 @@ class Channel:
         self.flush()
 
     def send_descriptor(self, descriptor: int) -> None:
-        """Send an open file descriptor, which the other end takes with ``receive_descriptor``; it must stay open."""
+        """Send an open file descriptor, which the other end gets with ``receive_descriptor``; it must stay open."""
         self._to_send.append(descriptor)
         self.flush()
 
     def flush(self) -> None:
-        """Send what is left, as far as it goes now.
+        """Send what is left, as far as possible now.
 
         Raises:
             OSError: the other end is gone.
@@ -93,10 +93,10 @@ class Channel:
     # -- receiving -----------------------------------------------------------------------------------------------------
 
     def receive(self) -> bytes | None:
-        """Give the next message, or None while it is not whole.
+        """Return the next message, or None while it is incomplete.
 
         Raises:
-            EOFError: the other end is gone, and no whole message is left.
+            EOFError: the other end is gone, and no complete message is left.
             OSError: likewise.
         """
         while (message := self._whole_message()) is None:
@@ -111,7 +111,7 @@ class Channel:
         return message
 
     def _layout(self) -> tuple[int, int] | None:
-        """Where the first message begins and ends, once its header is there."""
+        """Where the first message begins and ends, once its header has arrived."""
         received = self._received
         if len(received) < 4:
             return None
@@ -136,20 +136,20 @@ class Channel:
         return message
 
     def close(self) -> None:
-        """Give the descriptor back; may be called again."""
+        """Close the descriptor; may be called again."""
         self._to_send.clear()
         self._socket.close()
 
 
 def receive_descriptor(connection: Connection) -> int:
-    """Take, in a worker, what ``Channel.send_descriptor`` sent.
+    """Receive, in a worker, a descriptor sent by ``Channel.send_descriptor``.
 
     Raises:
         EOFError: the other end is gone.
         OSError: this process may open no more descriptors.
     """
     with socket.socket(fileno=connection.fileno()) as end:
-        end.setblocking(True)  # of the connection itself, which a default timeout would have made non-blocking here
+        end.setblocking(True)  # a default socket timeout would have made the connection non-blocking
         try:
             data, descriptors, _, _ = socket.recv_fds(end, 1, 1)
         finally:

@@ -1,6 +1,6 @@
 """The Ray cluster that actors run in: joined or started by the first environment, left with the last one.
 
-What somebody else has connected this process to is used and never left; a cluster that was joined is never shut down.
+An existing connection of this process is used and never closed; a cluster that was joined is never shut down.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vecwrap.installed import is_installed
 __all__ = ["Cluster", "Node", "check_address", "is_connected", "local_cpus", "refuse_without_ray"]
 
 _lock = threading.RLock()
-_clusters: weakref.WeakSet[Cluster] = weakref.WeakSet()  # that this process was connected to by us
+_clusters: weakref.WeakSet[Cluster] = weakref.WeakSet()  # connections made here
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Node:
     """A machine of the cluster that is up.
 
     Attributes:
-        id: Ray's name for it.
+        id: Ray's id for it.
         address: its address.
-        resources: what it has in all.
+        resources: its total resources.
     """
 
     id: str
@@ -44,10 +44,10 @@ class Node:
 
 
 def refuse_without_ray() -> None:
-    """Refuse to go on where the package ray is missing; without the seconds that its import takes.
+    """Raise if the package ray is missing, without importing it, which takes seconds.
 
     Raises:
-        PlanError: names what to install.
+        PlanError: it is missing; names what to install.
     """
     if not is_installed("ray"):
         raise PlanError('backend "ray" needs ray: pip install "vecwrap[ray]"')
@@ -60,17 +60,17 @@ def is_connected() -> bool:
 
 
 def check_address(address: str | None) -> None:
-    """Refuse an address that is none.
+    """Refuse an invalid address.
 
     Raises:
-        PlanError: says what was expected.
+        PlanError: it is invalid.
     """
     if address is None or address in ("auto", "local"):
         return
     if address.startswith("ray://"):
         raise PlanError(
-            f"address: expected auto, local or host:port, got {address!r}; a client of Ray's is no member of the "
-            "cluster, so every observation would take two ways: run this program on a node of it (ray job submit)"
+            f"address: expected auto, local or host:port, got {address!r}; a Ray client is not part of the cluster, "
+            "so every observation would travel twice: run this program on one of its nodes (ray job submit)"
         )
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
@@ -78,10 +78,10 @@ def check_address(address: str | None) -> None:
 
 
 def local_cpus(init: Mapping[str, Any]) -> float:
-    """Give how many CPUs a cluster that is started here has: the usable cores, unless ``init`` says otherwise.
+    """Return how many CPUs a cluster started here has: the usable cores, unless ``init`` sets them.
 
     Raises:
-        PlanError: it says what is no number of CPUs.
+        PlanError: ``init`` sets an invalid number.
     """
     given = init.get("num_cpus")
     if given is None:
@@ -95,15 +95,15 @@ class Cluster:
     """A connection to a cluster.
 
     Args:
-        address: None (what this process is connected to, else what ``RAY_ADDRESS`` names, else as ``"local"``),
-            ``"local"`` (a new one on this machine), ``"auto"`` (the one that runs on this machine), or ``"host:port"``.
-        timeout: seconds until a cluster that does not answer is an error.
+        address: None (the one this process is connected to, else that of ``RAY_ADDRESS``, else as ``"local"``),
+            ``"local"`` (a new one on this machine), ``"auto"`` (the one running on this machine), or ``"host:port"``.
+        timeout: seconds before a cluster that does not answer is an error.
         init: further arguments of ``ray.init`` for a cluster that is started here.
-        folders: of this machine that actors need, as ``runtime_env`` of ``ray.init`` takes them.
+        folders: local folders that actors need, as in ``runtime_env`` of ``ray.init``.
 
     Raises:
         BackendError: there is none, or this process is connected to another one, or without those folders.
-        PlanError: ``ray.init`` does not take that.
+        PlanError: ``ray.init`` rejects its arguments.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Cluster:
                 _clusters.add(self)
 
     def leave(self) -> None:
-        """Disconnect, with the last environment; that shuts down what was started here and nothing else."""
+        """Disconnect when the last environment leaves; this shuts down only a cluster that was started here."""
         with _lock:
             last = self in _clusters and self.is_there()
             _clusters.discard(self)
@@ -138,11 +138,11 @@ class Cluster:
                 self.ray.shutdown()
 
     def is_there(self) -> bool:
-        """Whether this connection is still the present one: the program may have ended it, and made another."""
+        """Whether this connection is still the current one: the program may have replaced it."""
         return bool(self.ray.is_initialized()) and self._present_connection() == self._connection
 
     def nodes(self) -> list[Node]:
-        """Say which machines are up, this one first."""
+        """Return the machines that are up, this one first."""
         here = self.here
         found = [
             Node(one["NodeID"], one["NodeManagerAddress"], one["Resources"]) for one in self.ray.nodes() if one["Alive"]
@@ -156,7 +156,7 @@ class Cluster:
         return node
 
     def _present_connection(self) -> tuple[str, str]:
-        """What tells one connection from another, also to the same cluster."""
+        """An identifier of the connection, different even for another one to the same cluster."""
         context = self.ray.get_runtime_context()
         return context.get_node_id(), context.get_job_id()
 
@@ -165,17 +165,17 @@ class Cluster:
     ) -> None:
         settings = {"address": address, "logging_level": "ERROR", **({"runtime_env": dict(folders)} if folders else {})}
         if address == "local":
-            # Ray's own niceness of actors is 15; ours run as worker processes do
+            # Ray runs actors at niceness 15 by default; ours run like normal worker processes
             ours = {"include_dashboard": False, "_system_config": {"worker_niceness": 0}}
             try:
                 self.ray.init(**{**ours, **settings, **init, "num_cpus": local_cpus(init)})
             except (TypeError, ValueError) as error:
-                raise PlanError(f"a Ray cluster cannot be started so: {error}") from error
+                raise PlanError(f"a Ray cluster cannot be started with these arguments: {error}") from error
             except Exception as error:
-                self.ray.shutdown()  # as far as it has come
+                self.ray.shutdown()  # whatever was started
                 raise BackendError(
-                    f"a Ray cluster could not be started on this machine: {error} Try again when the machine is less "
-                    'busy, or start one with "ray start --head" and use address: auto'
+                    f"a Ray cluster could not be started on this machine: {error} Try again when it is less busy, or "
+                    'start one with "ray start --head" and use address: auto'
                 ) from error
             return
         if address != "auto":
@@ -188,11 +188,11 @@ class Cluster:
             except BaseException as error:
                 failures.append(error)
 
-        thread = threading.Thread(target=connect, daemon=True)  # against an address where nothing of Ray's listens,
-        thread.start()  # ray.init waits for minutes and hears no signal
+        thread = threading.Thread(target=connect, daemon=True)  # if Ray does not listen at the address,
+        thread.start()  # ray.init waits for minutes and ignores signals
         thread.join(timeout)
         if thread.is_alive():
-            raise _no_cluster(address, f"what listens there has not answered as a cluster within {timeout:g} s")
+            raise _no_cluster(address, f"no cluster has answered there within {timeout:g} s")
         if failures and folders and isinstance(failures[0], (TypeError, ValueError)):
             raise PlanError(f"runtime_env: {failures[0]}") from failures[0]
         if failures:
@@ -206,7 +206,7 @@ class Cluster:
             raise _no_cluster(address, f"{error} (waited up to {timeout:g} s)") from error
 
     def _refuse_another(self, address: str | None) -> None:
-        """One process has one cluster."""
+        """Refuse a second cluster: a process can be connected to only one."""
         connected = self.ray.get_runtime_context().gcs_address
         if address in (None, "auto", connected):
             return
@@ -216,28 +216,28 @@ class Cluster:
                 if f"{socket.gethostbyname(host)}:{port}" == connected:
                     return
         raise BackendError(
-            f"address: expected {connected}, which this process is connected to already, got {address!r}; one process "
-            "has one cluster: leave the address out, or call ray.shutdown() before"
+            f"address: expected {connected}, which this process is connected to already, got {address!r}; a process "
+            "can use only one cluster: leave the address out, or call ray.shutdown() first"
         )
 
     @staticmethod
     def _refuse_other_folders(folders: Mapping[str, Any] | None) -> None:
-        """Ray sends folders to the nodes when a process connects."""
+        """Refuse folders on an existing connection: Ray sends them to the nodes when a process connects."""
         if folders and not any(cluster.folders == folders and cluster.is_there() for cluster in _clusters):
             raise BackendError(
-                f"runtime_env: expected no folders of this machine ({', '.join(folders)}), because this process is "
-                f"connected to the cluster already, got {dict(folders)}; give them to ray.init(runtime_env=...) where "
-                "that is called, or a URI here"
+                f"runtime_env: expected no local folders ({', '.join(folders)}), because this process is already "
+                f"connected to the cluster, got {dict(folders)}; pass them to ray.init(runtime_env=...) where it is "
+                "called, or use a URI here"
             )
 
 
 def _is_held() -> bool:
-    """Whether the connection that there is was made by us, and something of ours is open on it."""
+    """Whether the current connection was made here and is still in use."""
     return any(cluster.is_there() for cluster in _clusters)
 
 
 def _no_cluster(address: str, why: str) -> BackendError:
     return BackendError(
         f'no Ray cluster at address "{address}": {why}. Start one with "ray start --head" (and "ray start '
-        '--address=HOST:6379" on the other machines), or leave the address out for one on this machine alone'
+        '--address=HOST:6379" on the other machines), or leave the address out for one on this machine only'
     )

@@ -1,4 +1,4 @@
-"""Cores: how many this process may use, the least of what system, container and scheduler allow; which it is on."""
+"""Cores: how many this process may use, given the limits of system, container and scheduler; and which it is on."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _CGROUP = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
 
 
-# Without letting others run meanwhile, as ctypes.CDLL would: the call takes a tenth of a microsecond.
+# PyDLL keeps the GIL, unlike CDLL: the call takes only a tenth of a microsecond.
 current_core: Callable[[], int] = getattr(ctypes.PyDLL(None), "sched_getcpu", lambda: -1)
-"""Give the number of the core that this process is on; -1 where the system does not tell."""
+"""Return the number of the core that this process is on; -1 if the system does not report it."""
 
 
 def usable_cores(cgroup: Path = _CGROUP, membership: Path = _MEMBERSHIP) -> int:
-    """Give the number of cores that workers can really share, at least 1.
+    """Return the number of cores that workers can actually share, at least 1.
 
-    The least of the processor affinity, the quotas of this process's control group and of those around it (v2
-    ``cpu.max`` or v1 ``cpu.cfs_quota_us``), ``SLURM_CPUS_PER_TASK``, and from Python 3.13 on ``PYTHON_CPU_COUNT``.
+    The minimum of the processor affinity, the quotas of this process's control group and its ancestors (v2 ``cpu.max``
+    or v1 ``cpu.cfs_quota_us``), ``SLURM_CPUS_PER_TASK``, and from Python 3.13 on ``PYTHON_CPU_COUNT``.
 
     Args:
         cgroup: where the control groups' files are.
-        membership: the file that says which group this process is in.
+        membership: the file that lists the groups of this process.
     """
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limits = [float(affinity), *_quotas(cgroup, membership)]
@@ -39,12 +39,12 @@ def usable_cores(cgroup: Path = _CGROUP, membership: Path = _MEMBERSHIP) -> int:
 
 
 def _quotas(cgroup: Path, membership: Path) -> Iterator[float]:
-    """The quotas, in cores, of the groups from a process's own to the outermost that is seen here."""
+    """The quotas, in cores, of the groups from the process's own to the outermost visible one."""
     try:
         lines = membership.read_text().splitlines()
     except OSError:
         lines = []
-    for line in ["0::/", "0:cpu:/", *lines]:  # the outermost ones always: in a container the own may not be seen
+    for line in ["0::/", "0:cpu:/", *lines]:  # the own may be hidden in a container
         _, controllers, path = line.split(":", 2)
         if controllers and "cpu" not in controllers.split(","):
             continue

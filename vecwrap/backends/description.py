@@ -1,4 +1,4 @@
-"""What sub-environments say of themselves when they have been made, and whether they agree."""
+"""Descriptions of newly made sub-environments, and the check that they agree."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Description", "refuse_unequal"]
 
 @dataclass
 class Description:
-    """What a sub-environment says of itself when it has been made; comes back in the start-up handshake.
+    """A sub-environment's description of itself, returned in the start-up handshake.
 
     Attributes:
         observation_space, action_space: its spaces.
@@ -46,7 +46,7 @@ class Description:
         )
 
     def check(self, index: int) -> None:
-        """Raise BackendError where a space is missing."""
+        """Raise BackendError if a space is missing."""
         for what in ("observation_space", "action_space"):
             space = getattr(self, what)
             if not isinstance(space, spaces.Space):
@@ -58,7 +58,7 @@ class Description:
 
 
 def refuse_unequal(descriptions: Sequence[tuple[int, Description]]) -> None:
-    """Raise BackendError where sub-environments differ in a space, with the first two that do."""
+    """Raise BackendError if sub-environments differ in a space, naming the first two that do."""
     first_index, first = descriptions[0]
     for index, other in descriptions:
         other.check(index)

@@ -1,4 +1,4 @@
-"""A loop in this process: the oracle that the other backends are compared with, and where ``breakpoint()`` works."""
+"""A loop in this process: the reference that other backends are tested against, and where ``breakpoint()`` works."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["DummyBackend"]
 class DummyBackend(Backend):
     """All sub-environments in this process, one after the other.
 
-    A timeout is looked at between two sub-environments: each wait steps at least one of them, so that polling gets on.
+    Timeouts are checked between sub-environments. Each wait steps at least one, so repeated polling makes progress.
 
     >>> import gymnasium
     >>> with DummyBackend([lambda: gymnasium.make("CartPole-v1")] * 2) as env:
@@ -71,7 +71,7 @@ class DummyBackend(Backend):
             self.local.run(self._arrived, one=deadline is not None or self.batch_size is not None)
         elif due is not None:
             self._rest_until(due if deadline is None else min(due, deadline))
-            self._progress = True  # so that a deadline is looked at
+            self._progress = True  # so that the deadline is checked
         elif not lost:
             raise self._never_home()
 

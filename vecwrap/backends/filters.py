@@ -1,7 +1,7 @@
-"""The parent's warning filters, as they travel to a worker: their categories by name.
+"""The parent's warning filters in the form sent to a worker: their categories by name.
 
-Pickled, a category has the worker import what defines it. torch filters a warning of its own, so each worker of a
-process that has imported torch would import it too: seconds, and hundreds of MB.
+Unpickling a category would import the module that defines it. torch adds a filter for a warning class of its own, so
+the workers of any process that has imported torch would import it too: seconds, and hundreds of MB each.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ __all__ = ["adopt", "named"]
 
 
 def named(filters: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Put the module and name of each category in its place; what a script itself defines travels by value."""
+    """Replace each category by its module and name; those that a script itself defines are sent by value."""
     return [(action, message, _name(category), *where) for action, message, category, *where in filters]
 
 
 def adopt(filters: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Put filters before those that are there, as far as their categories have been imported here.
+    """Insert filters before the existing ones, if their categories have been imported here.
 
     Returns:
-        The others, for whose categories nothing can warn yet.
+        The remaining filters, whose categories nothing can raise yet.
     """
     here, others = [], []
     for action, message, category, *where in filters:

@@ -1,4 +1,4 @@
-"""The class of the actors, as it travels: by value, so that a node without this package can say so."""
+"""The actors' class, sent by value, so that a node without this package can report that."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ __all__ = ["host_class"]
 
 
 def host_class() -> Callable[[], Any]:
-    """Give the class; cloudpickle sends what is defined in a function by value, with all that it needs."""
+    """Return the class; cloudpickle sends a class defined in a function by value, with all that it needs."""
 
     class Host:
-        """Stands in a process of Ray's and holds a worker of ours."""
+        """Runs in a Ray process and holds a vecwrap worker."""
 
         def __init__(self) -> None:
             self.worker: Any = None
             self.life = 0
 
         def start(self, life: int, path: list[str], directory: str, variables: Sequence[str], init: bytes) -> Any:
-            """Make the sub-environments; places of the parent are used as far as this node has them.
+            """Make the sub-environments; the parent's paths are used if this node has them.
 
             Args:
-                life: which of the actor's lives begins.
+                life: the number of the actor's new life.
                 path: the parent's ``sys.path``.
                 directory: its working directory.
-                variables: of the environment, that say how many threads libraries use.
+                variables: environment variables that set how many threads libraries use.
                 init: what to make.
 
             Returns:
@@ -54,7 +54,7 @@ def host_class() -> Callable[[], Any]:
             return os.getpid(), node, ray.util.get_node_ip_address(), missing, answer
 
         def answer(self, life: int, data: bytes) -> Any:
-            """Do what the messages say; None where they are meant for another life."""
+            """Handle the messages; None if they are meant for another life."""
             return None if self.worker is None or life != self.life else self.worker.answer(data)
 
         def close(self) -> None:

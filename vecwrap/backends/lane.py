@@ -1,15 +1,15 @@
-"""A lane between the parent and a worker through shared memory: what is to be stepped, and how far that is.
+"""A lane between the parent and a worker through shared memory: the requested steps, and the progress on them.
 
-The parent appends entries, advances its count and rings; the worker takes them in their order, writes the results into
-the slots, advances its own count and rings back. No message is made, and who still spins is not even woken.
+The parent appends entries, advances its count and rings; the worker processes them in order, writes the results into
+the slots, advances its own count and rings back. No messages are sent, and a spinning process need not even be woken.
 
-Why the hand-over is safe. Each count is one aligned word with one writer, written after what it speaks of. Who heard
-the bell reads all that was written before it was rung, on every processor: ringing and hearing pass through a lock of
-the kernel. Who spins reads the count without having heard the bell, and that is right only where a processor keeps its
-stores in order and its loads in order, as x86-64 does (Intel SDM vol. 3A 9.2.2, "total store order"); on others, arm64
-among them, nobody looks at the counts at all (``ORDERED``): even beside a bell they may be ahead of what it was rung
-for, so there the bell itself says how many entries. Nothing here relies on a store being seen before a later load of
-the same process: who goes to sleep is woken by the bell, which keeps its count.
+Why the hand-over is safe: each count is one aligned word with a single writer, written after the data it covers. After
+hearing the bell, a process sees everything that was written before the ring, on every processor, because ringing and
+hearing pass through a kernel lock. A spinning process reads the count without hearing the bell, which is correct only
+if the processor keeps its stores in order and its loads in order, as x86-64 does (Intel SDM vol. 3A 9.2.2, "total store
+order"). On others, including arm64, the counts are never read (``ORDERED``): even after a ring they may be ahead of
+what was rung for, so there the bell itself counts the entries. Nothing here relies on a store being visible before a
+later load of the same process: a process that goes to sleep is woken by the bell, which keeps its count.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ __all__ = ["ORDERED", "Lane", "LaneOfWorker", "Words", "lanes"]
 ORDERED = platform.machine().lower() in ("x86_64", "amd64", "i686")
 _ASKED, _DONE, _CORE = 0, 8, 9  # two cache lines, each with one writer
 _ROWS = (1 << 32) - 1
-WHOLE = 0  # the entry for all rows of a worker; the others are 1 + row
+WHOLE = 0  # the entry for all rows of a worker; single rows are 1 + row
 
 
 class Words:
     """The shared words of one lane.
 
     Attributes:
-        counts: how many entries the parent has asked for, and how many the worker has done, ever; and on which core it
-            was when it did the last.
-        entries: what they are: a row, or all of them; and how many messages the worker must have handled before.
+        counts: how many entries the parent has requested, and how many the worker has done, in total; and the core the
+            worker was on for the last one.
+        entries: each is a row, or all of them; and how many messages the worker must have handled before it.
         piped: whether the answer to an entry was sent as a message.
     """
 
@@ -52,11 +52,11 @@ class Words:
 
 
 def lanes(num_workers: int, largest_share: int, allocate: Allocate) -> list[Words]:
-    """Allocate the words of all lanes: an entry for each row, and one whose count is not read yet."""
+    """Allocate the words of all lanes: one entry per row, and one more whose count may not have been read yet."""
     size = -(-(largest_share + 1) // 8) * 8  # whole cache lines
     counts = allocate((num_workers, 16), np.int64)
     entries, piped = (allocate((num_workers, size), np.int64) for _ in range(2))
-    if not counts.flags.writeable:  # they are only measured
+    if not counts.flags.writeable:  # only the size is being measured
         return []
     return [Words(*words) for words in zip(counts, entries, piped, strict=True)]
 
@@ -73,7 +73,7 @@ class Lane:
 
     Attributes:
         there, back: the bells.
-        piped: whether any of the answers that were taken last came as a message, which may say how to read the others.
+        piped: whether any of the answers taken last was sent as a message, which may say how to read the rest.
     """
 
     def __init__(self, words: Words, rows: Sequence[int]) -> None:
@@ -91,14 +91,14 @@ class Lane:
         self._asked = self._done = self._heard = 0
 
     def restart(self) -> None:
-        """Begin anew with another process."""
+        """Start over with another process."""
         self._asked_for.clear()
         self._counts[_ASKED] = self._counts[_DONE] = self._asked = self._done = self._heard = 0
         self.there.hush()
         self.back.hush()
 
     def ask(self, rows: list[int] | None, messages: int) -> None:
-        """Ask for steps of these rows (None: all in one), after so many messages; each is answered by itself."""
+        """Request steps of these rows (None: all at once), after this many messages; each is answered separately."""
         asked, entries, size = self._asked, self._words.entries, self._words.size
         if rows is None:
             entries[asked % size] = messages << 32 | WHOLE
@@ -113,11 +113,11 @@ class Lane:
         self.there.ring(answers)
 
     def hear(self) -> None:
-        """Take note that the bell was rung."""
+        """Register that the bell was rung."""
         self._heard += self.back.hush()
 
     def has_answers(self) -> bool:
-        """Whether answers have come that were not taken; where not ``ORDERED``, as far as the bell has told."""
+        """Whether there are new answers; if not ``ORDERED``, according to the bell."""
         return self._num_done() != self._done
 
     def _num_done(self) -> int:
@@ -126,17 +126,17 @@ class Lane:
 
     @property
     def core(self) -> int:
-        """The core that the worker was on when it answered last, a hint; -1 where the system does not tell."""
+        """The core that the worker was on for its last answer, as a hint; -1 if unknown."""
         core: int = self._counts[_CORE]
         return core
 
     @property
     def owes(self) -> bool:
-        """Whether answers are to come."""
+        """Whether answers are outstanding."""
         return bool(self._asked_for)
 
     def take(self) -> tuple[list[int], int]:
-        """Give the rows that are done and lie in shared memory, and how many answers that were."""
+        """Return the rows that are done and in shared memory, and the number of answers."""
         words, rows, answers = self._words, [], 0
         done = self._num_done()
         self.piped = False
@@ -151,7 +151,7 @@ class Lane:
         return rows, answers
 
     def close(self) -> None:
-        """Give the bells and the shared memory back; may be called again."""
+        """Release the bells and the shared memory; may be called again."""
         self.there.close()
         self.back.close()
         for words in ("_counts", "_words"):
@@ -165,7 +165,7 @@ class LaneOfWorker:
         words: the shared words.
         rows: all rows of this worker, in their order.
         there, back: the bells.
-        connection: where messages come.
+        connection: where messages arrive.
         spins: whether there is a core to spare.
     """
 
@@ -184,7 +184,7 @@ class LaneOfWorker:
         self._poller.register(connection.fileno(), select.POLLIN)
 
     def wait(self) -> bool:
-        """Wait until rows are asked for (True), or else a message has come (False)."""
+        """Wait until rows are requested (True), or else a message has arrived (False)."""
         self._spinner.wait(self._look if ORDERED else self._has_seen, self._sleep)
         return self._has_seen()
 
@@ -196,7 +196,7 @@ class LaneOfWorker:
         return self._seen != self._done
 
     def _sleep(self) -> bool:
-        """Whether a message has come, and nothing was asked for before it was sent."""
+        """Sleep; whether a message has arrived, with no rows requested before it was sent."""
         ready = [descriptor for descriptor, _ in self._poller.poll()]
         self._heard += self._there.hush()
         return not self._look() and any(descriptor != self._there.listens for descriptor in ready)
@@ -208,7 +208,7 @@ class LaneOfWorker:
         return entry >> 32
 
     def take(self) -> list[Sequence[int]]:
-        """Give the rows of each entry that is asked for now, up to the next that a message must come before."""
+        """Return the rows of each requested entry, up to the next one that must wait for a message."""
         words, before = self._words, self.messages_before
         groups: list[Sequence[int]] = []
         for position in range(self._done, self._seen):
@@ -220,7 +220,7 @@ class LaneOfWorker:
         return groups
 
     def answer(self, count: int, *, piped: bool) -> None:
-        """Say that the next entries are done, and whether the answer was sent as a message."""
+        """Mark the next entries as done, and whether the answer was sent as a message."""
         words, done = self._words, self._done
         for position in range(done, done + count):
             words.piped[position % words.size] = piped

@@ -1,4 +1,4 @@
-"""One worker as its parent sees it: the process, the way to it, and what it still owes."""
+"""One worker as its parent sees it: the process, the connection, and the answers it owes."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ __all__ = ["Link", "end_workers"]
 
 
 class Link:
-    """The link to one worker; it outlives the worker's process, which may be started again.
+    """The link to one worker; it outlives the worker's process, which may be restarted.
 
     Args:
         number: the worker's number.
-        env_ids: the sub-environments that it holds.
+        env_ids: the sub-environments that it runs.
 
     Attributes:
-        process, channel, words, pidfd: of the running process; ``pidfd`` is -1 where the system has none.
-        expected: what it still owes, in order.
+        process, channel, words, pidfd: of the running process; ``pidfd`` is -1 if the system has none.
+        expected: the answers it owes, in order.
         made: whether its sub-environments are made.
-        lane: the way through shared memory, where there is one.
-        messages: how many were sent since it was told where the slots are, that included.
-        torn: whether an interrupt came in the middle of a message, so that its answers can no longer be trusted.
-        restarts: how often it was started again.
+        lane: the lane through shared memory, if any.
+        messages: how many were sent since, and including, the one that told it where the slots are.
+        torn: whether an interrupt arrived during a message, so that its answers can no longer be trusted.
+        restarts: how often it was restarted.
     """
 
     process: WorkerProcess
@@ -60,7 +60,7 @@ class Link:
         Raises:
             BackendError: it cannot be started.
         """
-        with held_back():  # a process that nobody knows of yet would not be waited for at its end
+        with held_back():  # an interrupt could leave a process that is not recorded yet and never reaped
             self.process, self.channel, self.words = start_worker(method, daemon=daemon)
             self.expected.clear()
             self._num_bytes = 0
@@ -71,7 +71,7 @@ class Link:
             self.pidfd = os.pidfd_open(self.process.pid)
 
     def is_up(self) -> bool:
-        """Whether there is a process, as far as is known."""
+        """Whether there is a process, as far as known."""
         return self._up
 
     def owes(self) -> list[str]:
@@ -79,7 +79,7 @@ class Link:
         return [one.kind for one in self.expected]
 
     def send(self, message: bytes, owed: Sequence[Expected] = ()) -> None:
-        """Send a message that is answered so.
+        """Send a message, and expect these answers.
 
         Raises:
             OSError: the worker is gone.
@@ -91,16 +91,16 @@ class Link:
         self.channel.send(message)
 
     def ask(self, rows: list[int] | None, expected: Expected) -> None:
-        """Ask for steps of these rows of it (None: all) through the lane."""
+        """Request steps of these rows of the worker (None: all) through the lane."""
         assert self.lane is not None
         if expected.seconds is not None and self._limited() is None:
             self._since = time.monotonic()
-        # First, as in ``send``: an interrupt that comes in between must not leave an answer that nobody expects.
+        # First, as in ``send``: an interrupt in between must not leave an unexpected answer.
         self.expected.extend((expected,) * (1 if rows is None else len(rows)))
         self.lane.ask(rows, self.messages)
 
     def answered(self, count: int = 1) -> Expected:
-        """Take note of answers; gives what the last of them was expected to be."""
+        """Remove answers from the expected ones; return the last of these."""
         for _ in range(count):
             last = self.expected.popleft()
         if self.expected and self.expected[0].seconds is not None:
@@ -108,31 +108,31 @@ class Link:
         return last
 
     def note_bytes(self) -> None:
-        """Give it its whole time again where bytes have gone one way or the other since this was last called.
+        """Restart the worker's time limit if bytes were sent or received since the last call.
 
-        Who is away for longer than a limit finds answers that did not fit into the socket's buffer, and a worker that
-        was held up by that.
+        If the parent is away for longer than a limit, answers may have filled the socket's buffer and held up the
+        worker.
         """
         if self.channel.num_bytes != self._num_bytes:
             self._num_bytes, self._since = self.channel.num_bytes, time.monotonic()
 
     def _limited(self) -> Expected | None:
-        """The first answer that may take so long and no longer."""
+        """The first owed answer with a time limit."""
         return next((one for one in self.expected if one.seconds is not None), None)
 
     @property
     def deadline(self) -> float:
-        """When the next answer that has a limit is overdue; infinity where none has."""
+        """When the next answer with a limit is overdue; infinity if none has a limit."""
         limited = self._limited()
         return math.inf if limited is None or limited.seconds is None else self._since + limited.seconds
 
     def end(self) -> tuple[str, str]:
-        """End the process, if it still runs, and all that its environments started.
+        """End the process, if it still runs, and all processes that its environments started.
 
         Returns:
             How it ended, and the last lines that it wrote to stderr, "" for none; both in words.
         """
-        # Where it hung, or closed its connection, a moment to end by itself, for its exit code.
+        # If it closed its connection, give it a moment to exit by itself, to get its exit code.
         ended = self.process.join(0.0) or self.process.join(0.2 if self.pidfd >= 0 and not self.torn else 0.0)
         how = exit_in_words(self.process.exitcode) if ended else "it hung up without ending"
         kill(self.process, signal.SIGKILL)
@@ -140,10 +140,10 @@ class Link:
         self.words.show()
         lines = self.words.lines()
         self.close()
-        return how, "\n  ".join(["\nThe last it wrote to stderr:", *lines]) if lines else ""
+        return how, "\n  ".join(["\nIts last lines on stderr:", *lines]) if lines else ""
 
     def close(self) -> None:
-        """Give all descriptors back."""
+        """Close all descriptors."""
         self._up = False
         self.channel.close()
         self.words.close()
@@ -157,13 +157,13 @@ class Link:
 
 
 def end_workers(workers: Sequence[Link], message: bytes, timeout: float, terminate: bool) -> None:
-    """Ask workers to close, then terminate them, then kill them and all that their environments started.
+    """Ask workers to close, then terminate them, then kill them and all processes that their environments started.
 
     Args:
         workers: which.
-        message: what asks a worker to close.
+        message: the message that asks a worker to close.
         timeout: seconds to wait for that.
-        terminate: do not ask.
+        terminate: skip asking.
     """
     if not terminate:
         for worker in workers:
@@ -179,7 +179,7 @@ def end_workers(workers: Sequence[Link], message: bytes, timeout: float, termina
 
 
 def _drain(workers: Sequence[Link], deadline: float) -> None:
-    """Read and throw away what workers still say, until all have ended or the time is over."""
+    """Read and discard the workers' output until all have ended or the time is over."""
     while time.monotonic() < deadline:
         running = [worker for worker in workers if worker.process.running]
         if not running:
@@ -200,5 +200,5 @@ def _drain(workers: Sequence[Link], deadline: float) -> None:
                     pass
             except (OSError, EOFError):
                 hung_up = True
-        if hung_up:  # its connection is always ready now; wait for the process
+        if hung_up:  # its connection would always be ready now; wait for the process instead
             time.sleep(min(0.002, remaining))

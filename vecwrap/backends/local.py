@@ -1,4 +1,4 @@
-"""Sub-environments in this very process, stepped one after the other."""
+"""Sub-environments in this process, stepped one after the other."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["LocalRows"]
 
 @dataclass(slots=True)
 class _Job:
-    """Rows to be stepped, or reset with a seed and options each; and the frames that were wanted when it was asked.
+    """Rows to be stepped, or reset with a seed and options each; and the frames wanted at the time of the request.
 
     Attributes:
-        begun: how many of its rows have been begun; none is begun twice, whatever interrupts it.
-        done, failures: what became of them, as far as it was not told yet.
+        begun: how many of its rows have been started; none is started twice, even after an interrupt.
+        done, failures: their results that have not been reported yet.
     """
 
     env_ids: Sequence[int]
@@ -37,23 +37,23 @@ class _Job:
     failures: list[Failure] = field(default_factory=list)
 
     def row(self, k: int) -> _Job:
-        """Give one of its rows."""
+        """Return a job of one of its rows."""
         return _Job(self.env_ids[k : k + 1], None if self.resets is None else self.resets[k : k + 1], self.frames)
 
     def without(self, rows: set[int]) -> _Job:
-        """Give what is left of it without these rows; what has been begun stays, with what became of it."""
+        """Return the job without these rows; rows that have been started stay, with their results."""
         left = [k for k, i in enumerate(self.env_ids) if k < self.begun or i not in rows]
         resets = None if self.resets is None else [self.resets[k] for k in left]
         return replace(self, env_ids=[self.env_ids[k] for k in left], resets=resets)
 
 
 class LocalRows:
-    """Rows that are stepped here; what is asked for waits in a queue until it is run.
+    """Rows that are stepped here; requests wait in a queue until ``run``.
 
     Args:
         env_ids: which.
-        factories: how to make each of them.
-        interrupts: held back while a row is stepped or reset, and let through between two.
+        factories: the callables that make them.
+        interrupts: held back while a row is stepped or reset, and let through between rows.
     """
 
     def __init__(self, env_ids: Sequence[int], factories: Sequence[Factory], interrupts: Interrupts) -> None:
@@ -69,11 +69,11 @@ class LocalRows:
         self._frames_set: Mapping[int, Frames] = self._frames
 
     def make(self, mode: Autoreset, *, debug: bool) -> dict[int, Description]:
-        """Make them all; gives what each says of itself, by index.
+        """Make them all; return the description of each, by index.
 
         Raises:
             SubEnvError: one raised.
-            ArgumentError: several are one and the same.
+            ArgumentError: several are the same object.
         """
         descriptions: dict[int, Description] = {}
         for i, factory in self._factories.items():
@@ -93,46 +93,46 @@ class LocalRows:
         return list(self._sub_envs.values())
 
     def attach(self, slots: Slots) -> None:
-        """Say where the results go."""
+        """Set where the results go."""
         self._slots = slots
         for i, sub_env in self._sub_envs.items():
             sub_env.attach(slots, i)
 
     def __bool__(self) -> bool:
-        """Whether anything is to be run."""
+        """Whether there is anything to run."""
         return bool(self._jobs)
 
     def tell_frames(self, wanted: Sequence[Frames]) -> None:
-        """Say which frames are wanted with the rows that are asked for from now on."""
+        """Set which frames to include with the rows requested from now on."""
         self._frames = {i: wanted[i] for i in self._factories}
 
     def step(self, env_ids: Sequence[int]) -> None:
-        """Ask for steps, with the actions in the slots."""
+        """Request steps, with the actions in the slots."""
         if env_ids:
             self._jobs.append(_Job(env_ids, None, self._frames))
 
     def reset(self, env_ids: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        """Ask for resets."""
+        """Request resets."""
         if env_ids:
-            options = own_copy(options)  # the caller's own may change before it is run
+            options = own_copy(options)  # the caller may change them before the reset runs
             self._jobs.append(_Job(env_ids, [(seed, options) for seed in seeds], self._frames))
 
     def forget(self, env_ids: Iterable[int]) -> None:
-        """Run nothing that was asked of these rows."""
+        """Discard the requests to these rows."""
         rows = set(env_ids)
         self._jobs = deque(left for job in self._jobs if (left := job.without(rows)).env_ids)
 
     def shuffle(self, order: np.random.Generator) -> None:
-        """Put what was asked for into a random order, row by row."""
+        """Put the requests into a random order, row by row."""
         rows = [job.row(k) for job in self._jobs for k in range(job.begun, len(job.env_ids))]
         self._jobs = deque(rows[k] for k in order.permutation(len(rows)))
 
     def run(self, arrived: Callable[[list[int], list[Failure]], None], *, one: bool = False) -> None:
-        """Run what was asked for; what raises takes its own row out alone.
+        """Run the requests; an exception affects only its own row.
 
         Args:
-            arrived: is told which rows are done, and what failed; after an interrupt, when it is run again.
-            one: run the first row alone.
+            arrived: called with the rows that are done and the failures; after an interrupt, at the next run.
+            one: run only the first row.
         """
         while self._jobs:
             job = self._jobs[0]
@@ -166,13 +166,13 @@ class LocalRows:
             except BaseException as error:
                 during, action = ("step", actions[k]) if resets is None else ("reset", None)
                 job.failures.append(sub_envs[i].failure(error, during, action))
-                if is_interrupt(error):  # nobody knows how far it got
+                if is_interrupt(error):  # how far it got is unknown
                     raise
             else:
                 job.done.append(i)
 
     def make_anew(self, takeovers: dict[int, Takeover]) -> list[Failure]:
-        """Make sub-environments anew that were lost; gives what failed."""
+        """Recreate lost sub-environments; return the failures."""
         failures = []
         for i, takeover in takeovers.items():
             if (old := self._sub_envs.get(i)) is None:  # closed meanwhile, by another thread
@@ -191,14 +191,14 @@ class LocalRows:
         return failures
 
     def ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
-        """Ask for a method of ``SubEnv`` of each, with its arguments."""
+        """Request a method of ``SubEnv`` on each, with its arguments."""
         self._calls = deque((method, i, args) for i, args in zip(env_ids, arguments, strict=True))
         self._values, self._failures = {}, []
 
     def answers(self) -> tuple[dict[int, Any], list[Failure]]:
-        """Give what ``ask`` asked for: values by index, and failures; after an interrupt, from where that came on.
+        """Return the results of ``ask``: values by index, and failures; after an interrupt, continue from there.
 
-        None is run twice: one that an interrupt came amid has failed.
+        No call is run twice: one that was interrupted has failed.
         """
         while self._calls:
             method, i, arguments = self._calls[0]
@@ -212,7 +212,7 @@ class LocalRows:
         return self._values, self._failures
 
     def close(self) -> None:
-        """Close them all, whatever they say or interrupts them; then raise the first error."""
+        """Close them all, despite errors and interrupts; then raise the first error."""
         self._jobs.clear()
         first: list[BaseException] = []
         while self._sub_envs:
@@ -222,4 +222,4 @@ class LocalRows:
             except BaseException as error:
                 first = first or [error]
         if first:
-            raise first.pop()  # and no frame holds it: it would keep the memory that its sub-environment looks into
+            raise first.pop()  # popped, so that no frame keeps it, and with it the sub-environment's memory, alive

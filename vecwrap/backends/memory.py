@@ -1,7 +1,7 @@
-"""A block of memory that several processes share, and that dies with its users: there is no name to clean up.
+"""A block of memory shared by several processes, freed with its last user: there is no name to clean up.
 
 Linux: a memfd. Other POSIX systems: a temporary file that is unlinked at once. The descriptor is passed over the
-worker's own connection. Neither lies in ``/dev/shm``, which is 64 MB in a container.
+worker's own connection. Neither is in ``/dev/shm``, which is 64 MB in a container.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SharedBlock:
 
     Attributes:
         buffer: the mapping; arrays over it keep it alive.
-        descriptor: what another process maps it by; -1 where this process has closed it.
+        descriptor: for other processes to map it by; -1 once this process has closed it.
     """
 
     def __init__(self, buffer: mmap.mmap, descriptor: int = -1) -> None:
@@ -44,41 +44,41 @@ class SharedBlock:
             descriptor = anonymous_file()
             os.ftruncate(descriptor, num_bytes)
             block = cls(mmap.mmap(descriptor, num_bytes), descriptor)
-            if hasattr(os, "posix_fallocate"):  # an error now is better than SIGBUS in the first step
+            if hasattr(os, "posix_fallocate"):  # better an error now than SIGBUS in the first step
                 os.posix_fallocate(descriptor, 0, num_bytes)
             return block
         except OSError as error:
             if descriptor >= 0:
                 os.close(descriptor)
             raise BackendError(
-                f"shmem: {num_bytes:,} bytes of shared memory are needed and could not be had ({error}); "
+                f"shmem: {num_bytes:,} bytes of shared memory are needed but could not be allocated ({error}); "
                 'use fewer sub-environments, smaller observations, or backend="subprocess"'
             ) from error
 
     @classmethod
     def map(cls, descriptor: int) -> SharedBlock:
-        """Map the block of a descriptor that came from another process, which is closed."""
+        """Map the block of a descriptor received from another process, then close the descriptor."""
         try:
             return cls(mmap.mmap(descriptor, os.fstat(descriptor).st_size))
         finally:
             os.close(descriptor)
 
     def close_descriptor(self) -> None:
-        """Give the descriptor back; the mapping stays for as long as arrays use it."""
+        """Close the descriptor; the mapping remains as long as arrays use it."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
 
 
 def anonymous_file() -> int:
-    """Give the descriptor of a file without a name, in memory where the system has that."""
+    """Return the descriptor of a file without a name, in memory if the system supports it."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("vecwrap", os.MFD_CLOEXEC)
     return _unlinked_file()
 
 
 def _unlinked_file() -> int:
-    """The portable way: a file that is unlinked while it is open."""
+    """The portable fallback: a file that is unlinked while open."""
     with tempfile.TemporaryFile(prefix="vecwrap-") as file:
         return os.dup(file.fileno())
 
@@ -93,16 +93,16 @@ def allocate_shared(
     *,
     first_row: int = 0,
 ) -> tuple[Slots, list[Words]]:
-    """Allocate, in parent and workers alike, what they share.
+    """Allocate the shared arrays, in the same way in the parent and in the workers.
 
     Args:
         num_envs: n.
         observation_space: of one sub-environment.
         action_space: likewise.
         num_workers: how many.
-        largest_share: how many sub-environments a worker holds at most.
-        arena: where; without a buffer, the size is measured.
-        first_row: the first of those rows that this process steps.
+        largest_share: the largest number of sub-environments in a worker.
+        arena: where; without a buffer, only the size is measured.
+        first_row: the first of the rows that this process steps.
     """
     slots = Slots(num_envs, observation_space, action_space, allocate=arena, shared=True, first_row=first_row)
     return slots, lanes(num_workers, largest_share, arena)

@@ -1,19 +1,19 @@
-"""What a parent and its workers tell each other, and how it travels.
+"""The messages between a parent and its workers, and their encoding.
 
 Messages are pickled tuples over the inherited connection:
 
-- A ``WorkerInit`` comes first, and is answered by ``("made", descriptions)`` or, at the end of it, ``("failed",
-  failures)``.
-- ``("attach",)`` says that the slots may be made, and is followed by the descriptors of their memory and of the lane's
-  bells where it is shared; the answer is ``("attached",)``.
+- A ``WorkerInit`` comes first, and is answered by ``("made", descriptions)`` or by ``("failed", failures)``, after
+  which the worker exits.
+- ``("attach",)`` means that the slots can be made, and is followed by the descriptors of their memory and of the lane's
+  bells if memory is shared; the answer is ``("attached",)``.
 - ``("step", rows, payload)`` and ``("reset", rows, seeds, options)`` are answered by ``("rows", answers, rows, stepped,
-  payload, failures)``: one message for all rows, or one for each where the parent said ``each``.
-- Where memory is shared, steps are asked for through the lane (``vecwrap.backends.lane``), and answered there too; by
-  ``("rows", ...)`` where something cannot lie in shared memory: an info that is no number, a frame, a failure.
-- ``("frames", wanted)`` holds for the rows that are asked for after it, and is not answered.
+  payload, failures)``: one message for all rows, or one per row if the parent set ``each``.
+- If memory is shared, steps are requested through the lane (``vecwrap.backends.lane``), and answered there too; or by
+  ``("rows", ...)`` if something cannot be in shared memory: an info that is not a number, a frame, a failure.
+- ``("frames", wanted)`` applies to rows requested after it, and is not answered.
 - ``("ask", method, rows, arguments)`` is answered by ``("values", values, failures)``.
 - ``("remake", rows, takeovers)`` is answered by ``("remade", failures)``.
-- ``("close",)`` ends it, and so does the parent's end.
+- ``("close",)`` ends the worker, and so does the end of the parent.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ __all__ = ["WorkerInit", "can_send", "decode", "encode", "encode_for_worker"]
 
 @dataclass
 class WorkerInit:
-    """What a worker is told first.
+    """The first message to a worker.
 
     Attributes:
-        env_ids: the sub-environments that it holds, consecutive.
-        num_envs: how many there are in all.
-        factories: how to make its own.
+        env_ids: the sub-environments that it runs, consecutive.
+        num_envs: how many there are in total.
+        factories: the callables that make its own.
         takeovers: what each takes over from one that was lost; None at the first start.
         autoreset: the mode.
         debug: check observations.
         shared: whether slots are in shared memory.
         each: answer row by row.
-        number, num_workers, largest_share: which worker this is, and what it takes to find its lane.
+        number, num_workers, largest_share: which worker this is, and what it needs to locate its lane.
         spins: whether there is a core on which it may wait without sleeping.
-        filters: the parent's warning filters, as ``filters.named`` gives them.
+        filters: the parent's warning filters, as returned by ``filters.named``.
         log_level: the parent's logging level.
     """
 
@@ -68,7 +68,7 @@ class WorkerInit:
 
 
 def encode(message: Any) -> bytes:
-    """Pickle a message; by value what can be found nowhere."""
+    """Pickle a message; what cannot be imported is pickled by value."""
     try:
         return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception:
@@ -77,9 +77,9 @@ def encode(message: Any) -> bytes:
 
 
 def encode_for_worker(message: Any) -> bytes:
-    """Pickle a message to a worker, whose ``__main__`` is another: what this one's defines goes by value.
+    """Pickle a message to a worker, whose ``__main__`` is different: what ours defines is pickled by value.
 
-    ``pickle`` alone would take it by reference, which the worker does not find.
+    ``pickle`` alone would pickle it by reference, which the worker could not resolve.
     """
     data = encode(message)
     if b"__main__" in data:
@@ -88,7 +88,7 @@ def encode_for_worker(message: Any) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """Undo ``encode``; only ever used on what came over an inherited connection."""
+    """Undo ``encode``; only used on messages from an inherited connection."""
     return pickle.loads(data)
 
 

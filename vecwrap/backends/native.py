@@ -1,7 +1,7 @@
-"""Environments that bring their own vector implementation, under vecwrap's layers.
+"""Environments with their own vector implementation, under vecwrap's layers.
 
 CartPole's vector class, ale-py's ``AtariVectorEnv``, EnvPool's Gymnasium interface, Gymnasium's Sync and Async:
-whatever steps n sub-environments at once and declares what it does after an episode's end.
+anything that steps n sub-environments at once and declares its autoreset mode.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ _FINAL = ("final_obs", "_final_obs", "final_info", "_final_info", "final_observa
 
 
 class NativeBackend(Backend):
-    """A vector environment of somebody else's, taken as the innermost one.
+    """Another library's vector environment as the innermost one.
 
-    All rows step together (``send`` takes all or none), and stepping happens in ``step_wait`` or ``recv``. These, and
-    ``call_wait``, look at no timeout: Gymnasium's Async loses a step whose wait it gave up, the others know none.
+    All rows step together (``send`` takes all or none), and stepping happens in ``step_wait`` or ``recv``. These and
+    ``call_wait`` ignore timeouts: Gymnasium's Async loses a step whose wait timed out, and the others have none.
 
     Args:
-        vector_env: what is taken; closing this closes it.
-        autoreset: what it does after an episode's end, where its metadata does not say it.
-        masked_resets: whether it honours ``options["reset_mask"]``; None means where that is known (Gymnasium's Sync
-            and Async). Elsewhere a masked reset is refused, for an engine that ignores the mask resets every row.
-        seed: used by the first reset, where that is given none.
+        vector_env: the environment to use; closing this closes it.
+        autoreset: its autoreset mode, if its metadata does not declare it.
+        masked_resets: whether it honours ``options["reset_mask"]``; None: only if known (Gymnasium's Sync and Async).
+            Otherwise masked resets are refused, because an engine that ignores the mask resets every row.
+        seed: used by the first reset if it is given none.
     """
 
     is_engine: ClassVar[bool] = True
     name: ClassVar[str] = "native"
     _why_no_masked_resets: ClassVar[str] = (
         'this engine is not known to honour options["reset_mask"] (one that ignores it resets every row); if it does, '
-        "say masked_resets=True"
+        "set masked_resets=True"
     )
 
     def __init__(
@@ -70,7 +70,7 @@ class NativeBackend(Backend):
         self._local: LocalRows | None = None  # of Gymnasium's Sync, whose sub-environments are here
         self._over: BoolArray = np.zeros(vector_env.num_envs, dtype=np.bool_)
         mode = _mode_of(vector_env, autoreset)
-        # Gymnasium's Async forgets to take back an autoreset that a reset has overtaken, unless it shares memory.
+        # Gymnasium's Async does not cancel a pending autoreset on a reset, unless it shares memory.
         inner = _unwrapped(vector_env)
         self._resets_again = (
             isinstance(inner, AsyncVectorEnv) and not inner.shared_memory and mode is Autoreset.NEXT_STEP
@@ -103,9 +103,9 @@ class NativeBackend(Backend):
         if len(env_ids) != self.num_envs:
             raise ArgumentError(
                 f"{self.env_name} steps all {self.num_envs} sub-environments together: expected actions for all, "
-                f"got {len(env_ids)}; a backend of vecwrap's own (dummy, subprocess, shmem) takes some"
+                f"got {len(env_ids)}; vecwrap's own backends (dummy, subprocess, shmem) can step some"
             )
-        self._request = ("step", batches.copy(actions), env_ids)  # the caller's own may change before the engine steps
+        self._request = ("step", batches.copy(actions), env_ids)  # the caller may change them before the engine steps
 
     def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         for i, seed in zip(env_ids.tolist(), seeds, strict=True):
@@ -114,11 +114,11 @@ class NativeBackend(Backend):
         whole, of_ale = len(env_ids) == self.num_envs, _is_of_ale(self.vector_env)
         if any(seed is not None for seed in seeds):
             arguments["seed"] = _one_seed(seeds) if whole else list(seeds)
-            if of_ale and isinstance(arguments["seed"], list):  # it takes those of the rows that are reset, -1 for none
+            if of_ale and isinstance(arguments["seed"], list):  # it takes the seeds of the reset rows only, -1 for none
                 arguments["seed"] = np.array([-1 if seed is None else seed for seed in seeds])
         if not whole:
             if not self._masked_resets:
-                raise ArgumentError(f"{self.env_name}: masked resets are refused, for {self._why_no_masked_resets}")
+                raise ArgumentError(f"{self.env_name}: masked resets are refused: {self._why_no_masked_resets}")
             mask = np.zeros(self.num_envs, dtype=np.bool_)
             mask[env_ids] = True
             if "seed" in arguments and not of_ale:
@@ -132,8 +132,8 @@ class NativeBackend(Backend):
         self._request = ("reset", arguments, env_ids)
 
     def _receive(self, count: int, timeout: float | None) -> StepResult:
-        assert self._request is not None, "rows are out"
-        self._interrupts.hold()  # from here on: an engine that is interrupted has stepped some rows and others not
+        assert self._request is not None, "rows are pending"
+        self._interrupts.hold()  # an interrupted engine may have stepped only some rows
         (kind, content, env_ids), self._request = self._request, None
         self._mark_home(env_ids)
         step = self._reset(content, env_ids) if kind == "reset" else self._step(content)
@@ -141,15 +141,15 @@ class NativeBackend(Backend):
         return step
 
     def _of_engine(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Let the engine step or reset; what it raises comes as it is, with a note of what to do."""
+        """Let the engine step or reset; its exceptions pass through, with a note about the remedy."""
         try:
             return getattr(self.vector_env, name)(*args, **kwargs)
         except Exception as error:
             error.add_note(
-                f"{self.env_name} raised this in {name}, and may have stepped some sub-environments and others not. "
-                "Reset it before the next step; where that raises too, as after the death of one of its workers, build "
-                "it again. vecwrap.build steps the same sub-environments with errors that name the one that failed, "
-                'and makes what is lost anew with on_failure="restart".'
+                f"{self.env_name} raised this in {name}, and may have stepped only some of its sub-environments. "
+                "Reset it before the next step; if that raises too, as after the death of one of its workers, build "
+                "it again. With vecwrap.build instead, errors name the sub-environment that failed, and "
+                'on_failure="restart" recreates what is lost.'
             )
             raise
 
@@ -194,7 +194,7 @@ class NativeBackend(Backend):
                 final_infos = _final_infos(infos.get("final_info"))
         elif self.autoreset is Autoreset.NEXT_STEP:
             first, acted = self._over, ~self._over
-            rewards[first] = 0.0  # a reset earns nothing, whatever the engine pays for it
+            rewards[first] = 0.0  # a reset has no reward, whatever the engine reports
         self._over = dones.copy()
         return StepResult(
             env_ids=self.all_ids,
@@ -218,11 +218,11 @@ class NativeBackend(Backend):
         finals = infos.get("final_obs", infos.get("final_observation"))
         if finals is None:
             raise PlanError(
-                f'{self.env_name} resets in the same step but gives no infos["final_obs"]: the terminal observation is '
-                "lost; build it in next-step mode, or say what it really does with autoreset="
+                f'{self.env_name} resets in the same step but has no infos["final_obs"]: the terminal observation is '
+                "lost; build it in next-step mode, or set its actual mode with autoreset="
             )
         out = batches.copy(batch)
-        # One for each row, as Gymnasium has it, or all in one batch, which of a Tuple space is itself a tuple.
+        # One per row, as in Gymnasium, or all in one batch, which for a Tuple space is itself a tuple.
         tuples = isinstance(self.single_observation_space, spaces.Tuple)
         in_one = isinstance(finals, (dict, tuple) if tuples else dict)
         for i in np.flatnonzero(dones).tolist():
@@ -233,21 +233,21 @@ class NativeBackend(Backend):
 
     def _follow(self, schedules: Sequence[bytes]) -> None:
         raise PlanError(
-            f"{self.env_name}: a native engine resets its sub-environments by itself; a schedule of seeds needs "
+            f"{self.env_name}: a native engine resets its sub-environments itself; for a schedule of seeds, use one of "
             "vecwrap's backends"
         )
 
     def _request_frames(self, layer: VecEnv, env_ids: IntArray, opening: IntArray) -> None:
-        raise PlanError(f"{self.env_name}: a native engine renders only when asked; recorders need vecwrap's backends")
+        raise PlanError(f"{self.env_name}: a native engine cannot send frames; recorders need vecwrap's backends")
 
     def _tell_frames(self, wanted: Sequence[Frames]) -> None:
         raise AssertionError("no layer around a native engine can ask for frames")
 
     def _poll(self, deadline: float | None) -> None:
-        raise AssertionError("rows of a native engine come all at once")
+        raise AssertionError("rows of a native engine arrive all at once")
 
     def _sub_env_states(self) -> tuple[None, str]:
-        return None, f"{self.env_name} gives no state of its sub-environments"
+        return None, f"{self.env_name} does not expose the state of its sub-environments"
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -268,19 +268,19 @@ class NativeBackend(Backend):
         except VecwrapError:
             raise
         except Exception as error:
-            note = "" if len(ids) == 1 else f"\n{self.env_name} does not say which of {ids} it was."
+            note = "" if len(ids) == 1 else f"\n{self.env_name} does not report which of {ids} failed."
             failure = make_failure(ids[0], error)
             return {}, [replace(failure, during=method, seed=self._seed_of[ids[0]], note=note)]
 
     def _answers_are_kept(self) -> bool:
-        return self._local is not None  # nobody knows what an engine makes of an interrupt
+        return self._local is not None  # how an engine reacts to an interrupt is unknown
 
     def _ask_engine(self, method: str, ids: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
-        """Ask an engine, which asks all its sub-environments; gives a value for each of ``ids``.
+        """Call a method through the engine, which calls all its sub-environments; return one value per id.
 
         Raises:
-            ArgumentError: it cannot ask for that, or would ask more than these.
-            Exception: what a sub-environment raised.
+            ArgumentError: it does not support this, or would call more sub-environments than these.
+            Exception: a sub-environment's own.
         """
         engine, name, everyone = self.vector_env, arguments[0][0], range(self.num_envs)
         if method == "call" and name == "render":
@@ -291,8 +291,8 @@ class NativeBackend(Backend):
             raise ArgumentError(f"{self.env_name} has no {method}; its sub-environments cannot be reached one by one")
         if method in ("call", "set_attr") and set(ids) != set(everyone):
             raise ArgumentError(
-                f"{self.env_name}: {method} takes all sub-environments, got {ids}; a backend of vecwrap's own (dummy, "
-                "subprocess, shmem) takes some"
+                f"{self.env_name}: {method} takes all sub-environments, got {ids}; vecwrap's own backends (dummy, "
+                "subprocess, shmem) can address some"
             )
         if method == "set_attr":
             values = {i: value for i, (_, value) in zip(ids, arguments, strict=True)}
@@ -317,7 +317,7 @@ class NativeBackend(Backend):
             engine = _unwrapped(self.vector_env)
             if not isinstance(engine, AsyncVectorEnv):
                 raise
-            _end_workers(engine)  # one of them has died, and Gymnasium has left the others as they are
+            _end_workers(engine)  # one of them has died, and Gymnasium has left the others running
 
 
 def _made_already() -> gymnasium.Env[Any, Any]:
@@ -329,7 +329,7 @@ def _itself(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
 
 
 def _unwrapped(engine: Any) -> Any:
-    """The engine itself, under Gymnasium's own wrappers of vectors."""
+    """The engine itself, inside any of Gymnasium's vector wrappers."""
     while isinstance(engine, VectorWrapper):
         engine = engine.env
     return engine
@@ -350,7 +350,7 @@ def _end_workers(engine: AsyncVectorEnv) -> None:
 
 
 def _refuse_missing(engine: AsyncVectorEnv, name: str) -> None:
-    """Raise AttributeError here, for Gymnasium ends the worker of a sub-environment that raises."""
+    """Raise AttributeError here, because Gymnasium ends the worker of a sub-environment that raises."""
     lacking = [i for i, has in enumerate(engine.call("has_wrapper_attr", name)) if not has]
     if lacking:
         raise AttributeError(f"sub-environments {lacking} have no attribute {name!r}")
@@ -362,7 +362,7 @@ def _mode_of(vector_env: Any, given: Autoreset | AutoresetMode | str | None) -> 
     if declared is None:
         if given is None:
             raise PlanError(
-                f'{name} does not say what follows the end of an episode: expected metadata["autoreset_mode"], or '
+                f'{name} does not declare its autoreset mode: expected metadata["autoreset_mode"], or '
                 'wrap(..., autoreset="next_step") (or "same_step", "disabled"), got neither'
             )
         return Autoreset.parse(given)
@@ -372,13 +372,13 @@ def _mode_of(vector_env: Any, given: Autoreset | AutoresetMode | str | None) -> 
 
 
 def refuse_other_mode(name: str, mode: Autoreset, given: Autoreset | AutoresetMode | str | None) -> None:
-    """Raise PlanError where another mode is asked for than the one that something has."""
+    """Raise PlanError if the given autoreset mode differs from the declared one."""
     if given is not None and Autoreset.parse(given) is not mode:
-        raise PlanError(f"{name} declares {mode.value}, and autoreset={given!r} was asked for; leave it out")
+        raise PlanError(f"{name} declares {mode.value}, but got autoreset={given!r}; leave it out")
 
 
 def _one_seed(seeds: Sequence[int | None]) -> Any:
-    """The seed as the user gave it: an int where they follow each other, for not every engine takes a list."""
+    """The seeds as one int if they are consecutive, because not every engine takes a list."""
     first = seeds[0]
     if first is not None and list(seeds) == list(range(first, first + len(seeds))):
         return first
@@ -386,7 +386,7 @@ def _one_seed(seeds: Sequence[int | None]) -> Any:
 
 
 def _final_infos(infos: Any) -> Infos:
-    """The ended episodes' infos as columns: of some engines they come as an object array of dicts and None."""
+    """The ended episodes' infos as columns: some engines return them as an object array of dicts and None."""
     if isinstance(infos, np.ndarray):
         return columns([info or {} for info in infos.tolist()])
     return _take_infos(infos or {}, slice(None))
@@ -400,7 +400,7 @@ def _set_row(i: int) -> Any:
 
 
 def _take_infos(infos: Infos, rows: Any) -> Infos:
-    """These rows of an engine's infos, and all of what is no array of rows; as copies, for who gave them writes on."""
+    """These rows of an engine's infos, and all values that are not per row; copied, as the engine may reuse them."""
     out: Infos = {}
     for key, value in infos.items():
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What a backend of its own kind says of how a plan would run on it."""
+"""A backend's own description of how a plan would run on it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ __all__ = ["Outline"]
 
 
 class Outline(NamedTuple):
-    """How sub-environments would be spread; a backend's class gives it by its method ``outline``.
+    """How sub-environments would be distributed; returned by a backend class's method ``outline``.
 
     Attributes:
-        shares: how many sub-environments each worker or actor holds.
+        shares: how many sub-environments each worker or actor runs.
         summary: the same in words.
-        notes: what else is worth a line.
+        notes: further lines to show.
     """
 
     shares: list[int]

@@ -34,25 +34,25 @@ from vecwrap.sub_env import Takeover
 
 __all__ = ["ProcessBackend"]
 
-GLANCE = 0.02  # seconds between looks past shared memory, while all answers come there
+GLANCE = 0.02  # seconds between checks of pipes and deaths, while all answers arrive in shared memory
 
 
 class ProcessBackend(WorkerBackend[Link]):
     """Sub-environments in worker processes; each worker holds several.
 
     Args:
-        factories: one callable for each sub-environment; they travel by value (cloudpickle).
-        workers: how many workers; None means one for each usable core, this process among them where it has a share.
-        envs_per_worker: how many sub-environments a worker, instead of ``workers``.
+        factories: one callable per sub-environment; they are sent by value (cloudpickle).
+        workers: how many workers; None means one per usable core, counting this process if it has a share.
+        envs_per_worker: how many sub-environments per worker, instead of ``workers``.
         start_method: None (a fresh interpreter), ``"spawn"``, ``"forkserver"`` or ``"fork"``.
-        daemon: at the interpreter's exit, True ends workers that need over a second to close; False waits for them.
-        parent_share: step the last share in this process, while it would only wait; then nothing isolates those
-            sub-environments, so neither a time limit, ``on_failure="restart"`` nor ``batch_size`` can be had with it.
-            A pipeline on `shmem` that does not say takes a share where nothing speaks against it.
-        step_timeout: seconds that a worker may take for its share of a step, autoresets included; one that takes longer
-            is killed, and then ``on_failure`` decides. None waits for ever.
+        daemon: at interpreter exit, True ends workers that need over a second to close; False waits for them.
+        parent_share: step the last share in this process instead of only waiting. Those sub-environments are not
+            isolated, so it cannot be combined with a time limit, ``on_failure="restart"`` or ``batch_size``. A pipeline
+            on `shmem` that does not set it takes a share if nothing rules that out.
+        step_timeout: seconds that a worker may take for its share of a step, including autoresets; a worker that takes
+            longer is killed, and ``on_failure`` applies. None waits forever.
         reset_timeout: the same for its share of a reset.
-        start_timeout: the same for its start, with all that its environments do when they are made.
+        start_timeout: the same for its start, including the creation of its environments.
         autoreset, copy, batch_size, start_index, seed, debug: as every backend.
         on_failure, max_restarts, restart_window, restart_backoff: as every backend: see `dummy`.
     """
@@ -91,9 +91,9 @@ class ProcessBackend(WorkerBackend[Link]):
         self._limited = any(limits.values())
         if parent_share:
             _refuse_isolation({"on_failure": on_failure != "raise", "batch_size": batch_size is not None, **limits})
-        self._links: dict[int, Link] = {}  # by the descriptors that are polled
+        self._links: dict[int, Link] = {}  # by polled descriptor
         self._block: SharedBlock | None = None
-        self._by_lane = False  # whether workers are asked for steps through shared memory
+        self._by_lane = False  # whether steps are requested through shared memory
         self.own: LocalRows | None = None
         self._lock = threading.RLock()
         self._poller = select.poll()
@@ -148,10 +148,10 @@ class ProcessBackend(WorkerBackend[Link]):
         return self._init_of(worker, takeovers, shared=self.shared, each=self.batch_size is not None, spins=spins)
 
     def _launch(self, worker: Link) -> None:
-        """Start a worker's process; one that cannot be started is a loss like any other.
+        """Start a worker's process; one that cannot be started counts as lost.
 
         Raises:
-            BackendError: the policy says so.
+            BackendError: no restart is allowed.
         """
         try:
             worker.start(self.start_method, daemon=self.daemon)
@@ -172,7 +172,7 @@ class ProcessBackend(WorkerBackend[Link]):
         self._send_bytes(worker, init, [self._expected("made", "start_timeout")])
 
     def _attach(self, worker: Link) -> None:
-        """Say where the slots are."""
+        """Tell a worker where the slots are."""
         worker.messages = 0
         if worker.lane is not None:
             worker.lane.restart()
@@ -188,7 +188,7 @@ class ProcessBackend(WorkerBackend[Link]):
                 worker.channel.send_descriptor(descriptor)
 
     def _allocate(self, first: Description) -> None:
-        """Make the slots: in memory of this process alone, or shared with the workers."""
+        """Allocate the slots: in this process's own memory, or shared with the workers."""
         form = self.num_envs, first.observation_space, first.action_space
         if not self.shared:
             self.slots = Slots(*form)
@@ -206,7 +206,7 @@ class ProcessBackend(WorkerBackend[Link]):
                     worker.lane = Lane(words[worker.number], worker.env_ids)
                 except OSError as error:
                     remedy = 'use fewer workers, or backend="subprocess"'
-                    raise BackendError(f"shmem: a worker could not be given its bells ({error}); {remedy}") from error
+                    raise BackendError(f"shmem: a worker's bells could not be created ({error}); {remedy}") from error
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -233,9 +233,9 @@ class ProcessBackend(WorkerBackend[Link]):
                 self.own.step(self._shares[-1] if whole else self._own_among(env_ids))
 
     def _elsewhere_first(self, asked: Sequence[tuple[Link, Any]]) -> list[tuple[Link, Any]]:
-        """Give those that are up, and last those that stepped on the core where this process is.
+        """Return the workers that are up, those last that stepped on this process's core.
 
-        Such a worker is woken there again: it takes the core at once, and whoever is not woken yet waits for its rows.
+        Such a worker wakes up on the same core and takes it at once, which would delay waking the remaining ones.
         """
         up = [one for one in asked if one[0].is_up()]
         if len(up) > 1:
@@ -284,12 +284,12 @@ class ProcessBackend(WorkerBackend[Link]):
                 raise TimeoutError(f"{self._num_out} sub-environments have not been stepped yet; wait again")
             self.own.run(self._arrived_here, one=deadline is not None)
             with self._lock:
-                self._hear_lanes()  # they have stepped meanwhile
+                self._hear_lanes()  # workers have stepped meanwhile
         if len(self._ready) + len(self._failed) == arrived:
             self._pump(deadline)
 
     def _arrived_here(self, rows: list[int], failures: list[Failure]) -> None:
-        """Book rows that were stepped in this process; their infos go where the workers' are."""
+        """Record rows that were stepped in this process; their infos join those of the workers."""
         self.slots.load_shared(self.slots.put_into_cells(rows))
         self._arrived(rows, failures)
 
@@ -325,7 +325,7 @@ class ProcessBackend(WorkerBackend[Link]):
         kind, rows, *_ = message
         if kind not in ("step", "reset") or self.batch_size is None:
             return 1
-        return len(worker.env_ids if rows is None else rows)  # row by row, so that ``recv`` can have some of them
+        return len(worker.env_ids if rows is None else rows)  # one per row, so that ``recv`` can return some of them
 
     def _send_bytes(self, worker: Link, data: bytes, owed: Sequence[Expected] = ()) -> None:
         self._refuse_broken()
@@ -350,15 +350,15 @@ class ProcessBackend(WorkerBackend[Link]):
                     pass
 
     def _hear_lanes(self) -> bool:
-        """Take in what has come through shared memory, and look past it now and then; whether anything has come."""
+        """Receive from shared memory, and check the descriptors now and then; whether anything has arrived."""
         if not (self._by_lane and ORDERED and self._hear()):
             return False
-        if time.monotonic() - self._looked > GLANCE:  # at what is not there: deaths, words
+        if time.monotonic() - self._looked > GLANCE:  # for deaths and stderr output
             self._look(0.0)
         return True
 
     def _hear(self) -> bool:
-        """Take in what has come through shared memory; whether anything has."""
+        """Receive from shared memory; whether anything has arrived."""
         heard = False
         for worker in self._workers:
             if worker.lane is not None and worker.lane.has_answers():
@@ -367,11 +367,11 @@ class ProcessBackend(WorkerBackend[Link]):
         return heard
 
     def _sleep(self, deadline: float | None) -> bool:
-        """Sleep until something comes, and take it in; whether anything has come, or is due."""
+        """Sleep until something arrives, and receive it; whether anything has arrived, or is due."""
         return self._look(self._patience(deadline)) or self._is_due(deadline)
 
     def _look(self, milliseconds: float) -> bool:
-        """Wait so long for what comes by descriptors, and take it in; whether anything has come."""
+        """Wait this long for the descriptors, and receive from them; whether anything has arrived."""
         events = self._poller.poll(milliseconds)
         self._refuse_closed_meanwhile()
         heard = [(link, descriptor) for descriptor, _ in events if (link := self._links.get(descriptor))]
@@ -389,7 +389,7 @@ class ProcessBackend(WorkerBackend[Link]):
         return bool(heard or overdue)
 
     def _patience(self, deadline: float | None) -> float:
-        """How long to wait at most, in milliseconds."""
+        """The longest time to wait, in milliseconds."""
         now = time.monotonic()
         until = [now + LOOK, *self._due.values()]
         if deadline is not None:
@@ -399,16 +399,16 @@ class ProcessBackend(WorkerBackend[Link]):
         return max(0.0, math.ceil(1e3 * (min(until) - now)))
 
     def _overdue(self, now: float) -> list[Link]:
-        """The workers that are not to be waited for any longer."""
+        """The workers that have exceeded their time limit."""
         if not self._limited:
             return []
         return [worker for worker in self._workers if worker.is_up() and now > worker.deadline]
 
     def _take_in(self, worker: Link, descriptor: int = -1) -> None:
-        """Take in all that a worker has said; then, where that was its end, its loss.
+        """Receive everything that a worker has sent; if it has hung up, handle its loss.
 
         Args:
-            worker: who has said something.
+            worker: the one that has sent something.
             descriptor: where that was noticed; -1: in shared memory.
         """
         if not worker.is_up():
@@ -420,13 +420,13 @@ class ProcessBackend(WorkerBackend[Link]):
             if lane is not None and descriptor >= 0:
                 lane.hear()
             if lane is not None and lane.has_answers():
-                if worker.expected and worker.expected[0].kind != "rows":  # a message that was sent before
+                if worker.expected and worker.expected[0].kind != "rows":  # a message was sent before the rows
                     ended = self._take_in_messages(worker) or ended
                 self._take_in_rows_of_lane(worker, lane)
-            if lane is None or lane.piped or descriptor not in (-1, lane.back.listens):  # not rows alone
+            if lane is None or lane.piped or descriptor not in (-1, lane.back.listens):  # not only rows
                 ended = self._take_in_messages(worker) or ended
         except BaseException as error:
-            if not isinstance(error, VecwrapError):  # an interrupt: nobody knows how far it got
+            if not isinstance(error, VecwrapError):  # an interrupt: how far it got is unknown
                 worker.torn = self._torn = True
             raise
         if ended and worker.is_up():
@@ -442,7 +442,7 @@ class ProcessBackend(WorkerBackend[Link]):
             self._arrived(rows, [])
 
     def _take_in_messages(self, worker: Link) -> bool:
-        """Whether the worker has hung up."""
+        """Receive messages from the pipe; whether the worker has hung up."""
         if not worker.is_up():
             return False
         try:
@@ -475,15 +475,15 @@ class ProcessBackend(WorkerBackend[Link]):
     # -- workers that are lost -----------------------------------------------------------------------------------------
 
     def _lose_worker(self, worker: Link, told: str | None = None) -> None:
-        """End a worker that died, hangs or cannot be understood; its sub-environments are made anew, or it is an error.
+        """End a worker that died, hangs or sent garbage; recreate its sub-environments, or raise.
 
         Raises:
-            BackendError: the policy says so.
+            BackendError: no restart is allowed.
         """
         try:
             self._end_and_book(worker, told)
         except BaseException as error:
-            if not isinstance(error, VecwrapError):  # an interrupt: it is lost once more
+            if not isinstance(error, VecwrapError):  # an interrupt: the worker is lost again
                 worker.torn = self._torn = True
             raise
         worker.torn = False
@@ -509,14 +509,14 @@ class ProcessBackend(WorkerBackend[Link]):
         worker.end()
 
     def _forget(self, worker: Link) -> None:
-        """Poll a worker no more, and expect nothing of it."""
+        """Stop polling a worker, and expect nothing more from it."""
         for descriptor in [descriptor for descriptor, link in self._links.items() if link is worker]:
             del self._links[descriptor]
             self._poller.unregister(descriptor)
         worker.expected.clear()
 
     def _show_words(self) -> None:
-        """Show what workers have written to stderr."""
+        """Show the workers' stderr output."""
         for worker in self._workers:
             if worker.is_up():
                 worker.words.show()
@@ -533,8 +533,8 @@ class ProcessBackend(WorkerBackend[Link]):
 
     def _stop(self, timeout: float, terminate: bool) -> None:
         if os.getpid() != self._owner:
-            return  # a forked copy: the workers are its parent's
-        locked = self._lock.acquire(timeout=max(2 * LOOK, min(timeout, 3600.0)))  # of a thread that waits for answers
+            return  # in a forked process: the workers belong to its parent
+        locked = self._lock.acquire(timeout=max(2 * LOOK, min(timeout, 3600.0)))  # held while a thread waits
         try:
             end_workers([one for one in self._workers if one.is_up()], encode(("close",)), timeout, terminate)
             for worker in self._workers:
@@ -544,7 +544,7 @@ class ProcessBackend(WorkerBackend[Link]):
             if self.own is not None:
                 own, self.own = self.own, None
                 own.close()
-        finally:  # also where one of those in this process raises
+        finally:  # even if a sub-environment in this process raises
             self._give_memory_back()
             if locked:
                 self._lock.release()
@@ -556,7 +556,7 @@ class ProcessBackend(WorkerBackend[Link]):
             self._block.close_descriptor()
             self._block = None
         if hasattr(self, "slots"):
-            del self.slots  # the mapping goes with the last array over it
+            del self.slots  # the mapping is released with the last array over it
             self._latest = None
 
     def _close_at_exit(self) -> None:
@@ -564,10 +564,10 @@ class ProcessBackend(WorkerBackend[Link]):
 
 
 def _refuse_isolation(asked: Mapping[str, Any]) -> None:
-    """Refuse what rows in this process cannot have."""
+    """Refuse options that need isolation, which rows in this process do not have."""
     for name, given in asked.items():
         if given:
             raise PlanError(
-                f"{name}: expected none beside parent_share=True, which steps sub-environments in this process; "
-                "leave one of the two out"
+                f"{name}: expected none with parent_share=True, which steps sub-environments in this process; leave "
+                "one of the two out"
             )

@@ -42,10 +42,10 @@ from vecwrap.sub_env import Takeover
 
 __all__ = ["RayBackend"]
 
-_PATIENCE = 10.0  # seconds for an actor to find its place before a warning says what it waits for
-_TIME_FOR_A_WORD = 30.0  # seconds for an actor that owes nothing, or that Ray is starting anew, to say so
+_PATIENCE = 10.0  # seconds that an actor may wait for resources before a warning names them
+_TIME_FOR_A_WORD = 30.0  # seconds for an idle actor, or one that Ray is restarting, to respond
 _TIME_TO_END = 2.0  # seconds for an actor to end when Ray tells it to
-_NAP = 0.05  # seconds before an actor that Ray is starting anew is asked again
+_NAP = 0.05  # seconds before an actor that Ray is restarting is called again
 _NO_MESSAGES = encode_for_worker(())
 _STARTED_BY_RAY = "was started anew by Ray"
 _MISSING_PACKAGE = ("ModuleNotFoundError", "DependencyNotInstalled")
@@ -56,36 +56,35 @@ class RayBackend(WorkerBackend[ActorLink]):
     """Sub-environments in the actors of a Ray cluster; each actor holds several, and may be on another machine.
 
     Args:
-        factories: one callable for each sub-environment; they travel by value (cloudpickle).
+        factories: one callable per sub-environment; they are sent by value (cloudpickle).
         workers: how many actors; None means as many as the cluster has CPUs for.
-        envs_per_worker: how many sub-environments an actor, instead of ``workers``.
+        envs_per_worker: how many sub-environments per actor, instead of ``workers``.
         address: None (the cluster that this process is connected to, else that of ``RAY_ADDRESS``, else a new one),
-            ``"local"`` (a new one on this machine, shut down with the last environment), ``"auto"`` (the one that runs
-            on this machine) or ``"host:port"``. What is not started here is never shut down.
-        connect_timeout: seconds until a cluster that does not answer is an error.
+            ``"local"`` (a new one on this machine, shut down with the last environment), ``"auto"`` (the one running
+            on this machine) or ``"host:port"``. Clusters not started here are never shut down.
+        connect_timeout: seconds before a cluster that does not answer is an error.
         init: further arguments of ``ray.init`` for a cluster that is started here.
-        num_cpus: CPUs that each actor asks for; a part of one will do.
-        num_gpus: GPUs that each actor asks for.
-        resources: what else each actor asks for, of the names that nodes were started with.
-        placement: ``"spread"`` (over the nodes), ``"pack"`` (on few nodes), or a list of nodes' addresses or ids:
-            actor k goes to the k-th, and round again.
+        num_cpus: CPUs that each actor requests; may be a fraction.
+        num_gpus: GPUs that each actor requests.
+        resources: other resources that each actor requests, by the names that nodes were started with.
+        placement: ``"spread"`` (over the nodes), ``"pack"`` (on few nodes), or a list of node addresses or ids, to
+            which actors are assigned in turn.
         runtime_env: Ray's description of what a node needs before the actor starts (``pip``, ``env_vars``, ...).
-            Folders of this machine (``working_dir``, ``py_modules``) go with the connection, so they can be given as
-            long as this process is not connected; environments that are open at a time share them.
-        step_timeout: seconds that an actor may take for its share of a step, autoresets included; one that takes longer
-            is killed, and then ``on_failure`` decides. None waits for ever.
+            Local folders (``working_dir``, ``py_modules``) belong to the connection, so they can be given only while
+            this process is not connected; environments open at the same time share them.
+        step_timeout: seconds that an actor may take for its share of a step, including autoresets; an actor that takes
+            longer is killed, and ``on_failure`` applies. None waits forever.
         reset_timeout: the same for its share of a reset.
-        start_timeout: the same for its start, with all that its environments do when they are made, and the wait for a
-            place.
+        start_timeout: the same for its start, including the creation of its environments and the wait for resources.
         autoreset, copy, batch_size, start_index, seed, debug: as every backend.
         on_failure, max_restarts, restart_window, restart_backoff: as every backend: see `dummy`.
 
     Raises:
         PlanError: an option that does not fit, or Ray is not installed.
-        BackendError: no cluster, too little room in it, a node without a package, or spaces that differ.
+        BackendError: no cluster, too few resources in it, a package missing on a node, or spaces that differ.
         SubEnvError: a sub-environment cannot be made.
 
-    Example (it starts a cluster, which takes seconds; examples/ray.yaml is the same as a file, and is tried):
+    Example (starts a cluster, which takes seconds; tested in the form of a file, examples/ray.yaml):
         >>> import vecwrap
         >>> backend = {"name": "ray", "workers": 2, "num_cpus": 0.5}
         >>> env = vecwrap.build("CartPole-v1", n=8, backend=backend)  # doctest: +SKIP
@@ -150,10 +149,10 @@ class RayBackend(WorkerBackend[ActorLink]):
 
     @staticmethod
     def check_options(options: Mapping[str, Any]) -> None:
-        """Refuse options that make no sense, before anything is started.
+        """Refuse invalid options before anything is started.
 
         Raises:
-            PlanError: says which, and what was expected; also where ray is not installed.
+            PlanError: an option is invalid, or ray is not installed.
         """
         refuse_without_ray()
         WorkerBackend.check_options(options)
@@ -164,16 +163,16 @@ class RayBackend(WorkerBackend[ActorLink]):
 
     @classmethod
     def outline(cls, n: int, options: Mapping[str, Any], bytes_there: int | None, bytes_back: int | None) -> Outline:
-        """Say how the sub-environments would be spread; a cluster that runs already is looked at, none is started.
+        """Describe how the sub-environments would be distributed; inspects a running cluster, but starts none.
 
         Args:
             n: how many sub-environments.
             options: this backend's.
-            bytes_there: of one action; None where they vary.
-            bytes_back: of one observation; likewise.
+            bytes_there: the size of one action; None if it varies.
+            bytes_back: the size of one observation; likewise.
 
         Raises:
-            BackendError: the cluster is not there.
+            BackendError: the cluster cannot be reached.
         """
         address = options.get("address")
         if address == "local" or ((address or os.environ.get("RAY_ADDRESS")) is None and not is_connected()):
@@ -193,7 +192,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         self._cluster = Cluster(*self._place, self._request.folders)
         self._ray = self._cluster.ray
         self._host = self._ray.remote(host_class())
-        self._nodes = self._cluster.nodes()  # at the start: Ray knows them by their ids though they have gone
+        self._nodes = self._cluster.nodes()  # at the start, to name nodes by id even after they have gone
         self._shares = share_out_over(self.num_envs, *self._asked_for, self._nodes, self._request.needs["CPU"])
         self._request.refuse_no_room(len(self._shares), self._nodes)
         self.workers = len(self._shares)
@@ -212,13 +211,13 @@ class RayBackend(WorkerBackend[ActorLink]):
 
     @property
     def bytes_per_observation(self) -> float:
-        """Bytes of the arrays in one observation; what has no array form is not counted."""
+        """Bytes of the arrays in one observation; values without an array form are not counted."""
         sizes: list[int] = []
         tree_map(lambda leaf: sizes.append(leaf.nbytes * (leaf.dtype != object)), self.slots.observations.batch())
         return sum(sizes) / self.num_envs
 
     def _launch(self, actor: ActorLink, takeovers: dict[int, Takeover] | None) -> None:
-        """Let an actor make its sub-environments; where its process has died, Ray starts another by itself."""
+        """Let an actor make its sub-environments; if its process has died, Ray starts another itself."""
         actor.begin(self._init_of(actor, takeovers))
         if actor.handle is None:
             actor.handle = self._new_handle(actor)
@@ -227,7 +226,7 @@ class RayBackend(WorkerBackend[ActorLink]):
             self._wake(actor)
 
     def _wake(self, actor: ActorLink) -> None:
-        """Ask for an answer of whatever life: until there is one, Ray has not noticed a death, or is starting anew."""
+        """Request any answer; until one arrives, Ray has not noticed a death, or is restarting the actor."""
         actor.call(actor.handle.answer.remote(0, b""), self._expected("wake", "start_timeout"))
 
     def _initiate(self, actor: ActorLink) -> None:
@@ -245,7 +244,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         try:
             return self._host.options(**options).remote()
         except (TypeError, ValueError) as error:
-            raise PlanError(f"Ray does not take what actors ask for ({options}): {error}") from error
+            raise PlanError(f"Ray does not accept the resources that actors request ({options}): {error}") from error
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -266,7 +265,7 @@ class RayBackend(WorkerBackend[ActorLink]):
             self._pump(deadline)
 
     def _notice_losses(self, env_ids: IntArray) -> None:
-        """Ask the actors of these rows that owe nothing for a word: of an end Ray tells only who asks."""
+        """Call the idle actors of these rows: Ray reports an actor's death only in reply to a call."""
         idle = [actor for actor, _ in self._by_worker(env_ids) if actor.is_up() and not actor.owes()]
         if not idle:
             return
@@ -284,14 +283,14 @@ class RayBackend(WorkerBackend[ActorLink]):
     # -- talking to the actors -----------------------------------------------------------------------------------------
 
     def _pickled(self, actor: ActorLink, message: tuple[Any, ...]) -> bytes:
-        return encode_for_worker((*actor.news, message))  # in one call with what it is still to be told
+        return encode_for_worker((*actor.news, message))  # in one call with its unsent news
 
     def _send_bytes(self, actor: ActorLink, data: bytes, owed: Sequence[Expected]) -> None:
         if not actor.is_up():
             return  # it was lost a moment ago, in this very call, and its rows are settled
         (call,) = owed
         actor.news.clear()
-        if actor.init:  # it has not even been told what to make
+        if actor.init:  # it has not been sent its factories yet
             actor.later.append((call, data))
         else:
             actor.call(actor.handle.answer.remote(actor.life, data), call)
@@ -301,7 +300,7 @@ class RayBackend(WorkerBackend[ActorLink]):
             pass
 
     def _pump_once(self, deadline: float | None) -> bool:
-        """Whether something has come, or something is due."""
+        """Whether something has arrived, or is due."""
         self._refuse_broken()
         now = time.monotonic()
         until = [now + LOOK, *self._due.values(), *(actor.deadline for actor in self._workers)]
@@ -322,7 +321,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         return bool(arrived or overdue) or self._is_due(deadline)
 
     def _is_late(self, actor: ActorLink, now: float) -> bool:
-        """Whether an actor has taken too long; an answer that only has to come here from its node is none of that."""
+        """Whether an actor has taken too long; the transfer of a finished answer from its node does not count."""
         return now > actor.deadline and not has_answered(self._ray, actor)
 
     def _take_in(self, actor: ActorLink, reference: Any, reply: Any) -> None:
@@ -335,9 +334,9 @@ class RayBackend(WorkerBackend[ActorLink]):
             self._wake(actor)
             actor.since = since
             return
-        if isinstance(reply, exceptions.RuntimeEnvSetupError):  # it would be the same the next time
+        if isinstance(reply, exceptions.RuntimeEnvSetupError):  # it would fail again the next time
             self._broken = BackendError(
-                f"{actor}: its runtime_env could not be set up, and the environment cannot go on\nRay says: {reply}",
+                f"{actor}: its runtime_env could not be set up, and the environment cannot continue\nRay says: {reply}",
                 worker=actor.number,
                 env_ids=tuple(actor.env_ids),
             )
@@ -348,7 +347,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         try:
             self._handle(actor, actor.answered(reference), reply)
         except BaseException as error:
-            if not isinstance(error, VecwrapError):  # an interrupt: nobody knows how far it got
+            if not isinstance(error, VecwrapError):  # an interrupt: how far it got is unknown
                 actor.torn = self._torn = True
             raise
 
@@ -356,7 +355,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         if call.kind == "wake":
             self._initiate(actor)
             return
-        if reply is None:  # Ray has started it anew, and nobody has told the new one anything
+        if reply is None:  # Ray has restarted it, and the new process has not been initialised
             self._lose_worker(actor, told=_STARTED_BY_RAY)
             return
         if call.kind == "start":
@@ -374,8 +373,8 @@ class RayBackend(WorkerBackend[ActorLink]):
         cluster = self._cluster
         if self._broken is None and cluster is not None and not cluster.is_there() and not self.closed:
             self._broken = BackendError(
-                "ray.shutdown() has ended this process's connection to the Ray cluster, and the actors with it; "
-                "close() still works, build the environment again to go on"
+                "ray.shutdown() has ended this process's connection to the Ray cluster, and its actors; close() still "
+                "works; build the environment again to continue"
             )
         super()._refuse_broken()
 
@@ -384,10 +383,10 @@ class RayBackend(WorkerBackend[ActorLink]):
     def _note_place(
         self, actor: ActorLink, pid: int, node: str, address: str, missing: str | None, data: bytes
     ) -> Reply:
-        """Take note of where an actor has been started; gives its answer.
+        """Record where an actor has been started, and return its answer.
 
         Raises:
-            BackendError: it lacks a package.
+            BackendError: a package is missing there.
         """
         actor.pid, actor.node, actor.address = pid, node, address
         if missing is not None:
@@ -409,15 +408,15 @@ class RayBackend(WorkerBackend[ActorLink]):
         super()._take_in_failed_start(actor, failures)
 
     def _warn_of_waiting(self, now: float) -> None:
-        """Say what actors wait for that find no place."""
+        """Warn of actors that wait for resources."""
         for actor in self._workers:
             waited = now - actor.waits_since
             if waited > _PATIENCE and not actor.warned:
                 actor.warned = True
                 free = self._ray.available_resources()
                 _log.warning(
-                    "actor %d has waited %.0f s for its place or its environments; it asks for %s, free in the cluster "
-                    "are %s",
+                    "actor %d has waited %.0f s for resources or its environments; it requests %s, the cluster has %s "
+                    "available",
                     *(actor.number, waited, self._request.needs),
                     {name: free.get(name, 0.0) for name in self._request.needs},
                 )
@@ -425,10 +424,10 @@ class RayBackend(WorkerBackend[ActorLink]):
     # -- actors that are lost ------------------------------------------------------------------------------------------
 
     def _lose_worker(self, actor: ActorLink, error: BaseException | None = None, told: str = "") -> None:
-        """End an actor that died or hangs; its sub-environments are made anew, or it is an error.
+        """End an actor that died or hangs; recreate its sub-environments, or raise, as ``on_failure`` says.
 
         Raises:
-            BackendError: the policy says so.
+            BackendError: no restart is allowed.
         """
         who, owed, calls = str(actor), actor.owes(), list(actor.calls.values())
         said = ""
@@ -452,23 +451,23 @@ class RayBackend(WorkerBackend[ActorLink]):
         actor.torn = False
 
     def _end_worker(self, actor: ActorLink) -> None:
-        """End an actor's process; under ``on_failure="restart"`` Ray starts another by itself."""
+        """End an actor's process; under ``on_failure="restart"`` Ray starts another itself."""
         if actor.handle is None:
             return
         if self._is_here(actor):
-            _signal(actor, signal.SIGKILL)  # Ray asks first, and takes seconds where nobody answers
+            _signal(actor, signal.SIGKILL)  # Ray asks first, which takes seconds if the actor does not answer
         else:
             self._ray.kill(actor.handle, no_restart=not self._restarts_itself)
 
     def _is_here(self, actor: ActorLink) -> bool:
-        """Whether an actor is known to run on this very node."""
+        """Whether an actor is known to run on this node."""
         return self._cluster is not None and actor.pid is not None and actor.node == self._cluster.here
 
     def _await_end(self, actors: Sequence[ActorLink], seconds: float) -> None:
-        """Wait until these have ended, as far as they run on this node, and kill what has not.
+        """Wait until those of these actors that run on this node have ended, and kill the rest of them.
 
-        Ray can hear that nobody holds an actor any more before it hears that it is to be killed. Then it lets Python
-        end by itself there, which waits for all threads that the environments have started.
+        Ray may learn that an actor is no longer referenced before it learns that it should be killed. It then lets
+        Python exit normally there, which waits for all threads that the environments have started.
         """
         left = [actor for actor in actors if actor.is_up() and self._is_here(actor)]
         deadline = time.monotonic() + seconds
@@ -479,7 +478,7 @@ class RayBackend(WorkerBackend[ActorLink]):
             _signal(actor, signal.SIGKILL)
 
     def _forget(self, actor: ActorLink) -> None:
-        """Expect nothing of an actor."""
+        """Expect nothing more from an actor."""
         actor.forget()
 
     def _worker_health(self) -> tuple[WorkerHealth, ...]:
@@ -523,4 +522,4 @@ def _signal(actor: ActorLink, number: int) -> bool:
 def _note_of_store(error: BaseException) -> str:
     if "ObjectStoreFull" not in f"{type(error).__name__} {error}":
         return ""
-    return "\nThe object store is too small for what one step gives: start Ray with more --object-store-memory."
+    return "\nThe object store is too small for the results of one step: start Ray with more --object-store-memory."

@@ -1,14 +1,15 @@
-"""What ``on_failure="restart"`` does with the rows of sub-environments that were lost.
+"""Defines what ``on_failure="restart"`` does with the rows of lost sub-environments.
 
-One that raised is made anew by itself; of a worker that died or hung all are. What a row that is out then brings:
+A sub-environment that raised is recreated alone; if a worker died or hung, all of its sub-environments are. The result
+of a pending row is then:
 
-- where a reset was asked for, or was due (next-step mode): the new one's reset;
-- where an episode was running, it ends: truncated, reward 0, ``acted`` False, its last observation the last one that
-  was delivered. In same-step mode the new one's reset follows in the same row, in the other modes when it is its time;
-- where the row rests (episodic mode): the same as before.
+- if a reset was requested, or was due (next-step mode): the new sub-environment's reset;
+- if an episode was running, it ends: truncated, reward 0, ``acted`` False, its last observation the last one that was
+  delivered. In same-step mode the new one's reset follows in the same row, in the other modes at its usual time;
+- if the row rests (episodic mode): the same as before.
 
-A row that was not out tells of its loss when it is next asked for. Nothing is ever read of the slots of a row that was
-lost, for a worker may die in the middle of writing them: what was delivered is kept here.
+A row that was not pending reports its loss at its next request. The slots of a lost row are never read, because a
+worker may die while writing them: delivered values are kept here.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ _NOTHING_LOST: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Reset:
-    """A reset that was asked for.
+    """A requested reset.
 
     Attributes:
-        seed, options: what the sub-environment gets.
-        given: the seed as it was given; another one is derived of it where the reset led to the loss.
+        seed, options: passed to the sub-environment.
+        given: the seed originally given; another one is derived from it if the reset led to the loss.
     """
 
     seed: int | None = None
@@ -63,7 +64,7 @@ class _Stepped:
 
 
 class Recovery:
-    """The books of a vector whose sub-environments are made anew.
+    """The state needed to recreate a vector's sub-environments.
 
     Args:
         num_envs: n.
@@ -71,7 +72,7 @@ class Recovery:
         restarts: the policy.
 
     Attributes:
-        lost: (n,) bool. Lost, and not yet told.
+        lost: (n,) bool. Lost, and not yet reported.
         lost_episodes: (n,) int64.
     """
 
@@ -80,9 +81,9 @@ class Recovery:
         self.lost: BoolArray = np.zeros(num_envs, dtype=np.bool_)
         self.lost_episodes: IntArray = np.zeros(num_envs, dtype=np.int64)
         self._mode = mode
-        self._resets: dict[int, Reset] = {}  # that are out; other rows that are out were asked for a step
+        self._resets: dict[int, Reset] = {}  # pending resets; other pending rows are steps
         self._seeds: list[int | None] = [None] * num_envs
-        self._over: BoolArray = np.ones(num_envs, dtype=np.bool_)  # no running episode, as far as was delivered
+        self._over: BoolArray = np.ones(num_envs, dtype=np.bool_)  # no running episode, according to delivered rows
         self._shown: Batch = None  # the last observations that were delivered, n rows
         self._flags = np.zeros((2, num_envs), dtype=np.bool_)  # and their terminations and truncations
         self._stepped: dict[int, _Stepped] = {}
@@ -94,11 +95,11 @@ class Recovery:
     # -- what it is told in good times ---------------------------------------------------------------------------------
 
     def asked_to_step(self) -> None:
-        """Rows go out for a step, which is refused while resets are out."""
+        """Note that rows were sent a step, which is refused while resets are pending."""
         self._resets.clear()
 
     def asked_to_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        """Rows go out for a reset; others may be out for one already, with options of their own."""
+        """Note that rows were sent a reset; other resets may be pending already, with different options."""
         options = own_copy(options)  # the caller's own may change before they are needed again
         for i, seed in zip(env_ids.tolist(), seeds, strict=True):
             self._resets[i] = Reset(seed, options, seed)
@@ -106,11 +107,11 @@ class Recovery:
                 self._seeds[i] = seed
 
     def seeded(self, seeds: Sequence[int | None]) -> None:
-        """Take note of the seeds that are there for the next resets, where these bring none."""
+        """Remember seeds for the next resets that are given none."""
         self._seeds = list(seeds)
 
     def delivered(self, step: StepResult, slots: Slots) -> None:
-        """Take note of rows that are handed out: what they hold is true whatever becomes of their sub-environments."""
+        """Remember delivered rows: they remain valid whatever happens to their sub-environments."""
         scatter(self._memory(slots), step.rows, step.observations)
         self._flags[0, step.rows], self._flags[1, step.rows] = step.terminations, step.truncations
         self._over[step.rows] = ~step.first & (step.dones | self._over[step.rows])
@@ -120,7 +121,7 @@ class Recovery:
         self.restarts.stepped(step.env_ids, step.acted)
 
     def state(self, i: int, slots: Slots) -> dict[str, Any]:
-        """Give what is known of a sub-environment, for ``loaded``; of what ``set_attr`` has set the plain values."""
+        """Return the state of a sub-environment, for ``loaded``; of attributes from ``set_attr``, only plain ones."""
         return {
             "observation": row(self._memory(slots), i),
             "terminated": bool(self._flags[0, i]),
@@ -134,9 +135,9 @@ class Recovery:
         }
 
     def loaded(self, i: int, state: dict[str, Any], slots: Slots) -> None:
-        """Take note that a sub-environment was put where another one was when it was saved.
+        """Note that a saved state was loaded into a sub-environment.
 
-        ``state`` is what ``SubEnv.state`` gave, and under ``recovery`` what was given here, where there was one.
+        ``state`` is the result of ``SubEnv.state``, with that of ``state`` here, if any, under ``recovery``.
         """
         known = {**state, **_NOTHING_LOST, **state.get("recovery", {})}
         slots.observations.put(i, known["observation"])
@@ -149,42 +150,42 @@ class Recovery:
         self.restarts.load(i, known["restarts"])
 
     def attributes_of(self, i: int, state: dict[str, Any]) -> dict[str, Any]:
-        """Give what a new sub-environment gets set after this state was loaded."""
+        """Return the attributes to set on a new sub-environment after loading this state."""
         own, saved = self._attributes[i], state.get("recovery", {}).get("attributes")
         if saved is None:
             return own
-        kept = {name: value for name, value in own.items() if not is_plain(value)}  # no state holds them
+        kept = {name: value for name, value in own.items() if not is_plain(value)}  # no state contains them
         return {**kept, **own_copy(saved)}
 
     def set_attribute(self, i: int, name: str, value: Any) -> None:
-        """Take note of what ``set_attr`` has set."""
+        """Remember an attribute set by ``set_attr``."""
         self._attributes[i].pop(name, None)
         self._attributes[i][name] = own_copy(value)
 
     def follow(self, schedules: Sequence[bytes]) -> None:
-        """Take note of the schedules that resets follow from now on."""
+        """Remember the schedules that resets follow from now on."""
         self._schedules = list(schedules)
         self.go_on_in_schedule([0] * len(schedules))
 
     def go_on_in_schedule(self, episodes: Sequence[int]) -> None:
-        """Take note of how many episodes the schedules have given."""
+        """Remember how many episodes the schedules have supplied."""
         self._scheduled[:], self._skipped[:] = episodes, 0
 
     def beginning_with_step(self, env_ids: IntArray) -> IntArray:
-        """Say in which of these rows a step begins an episode."""
+        """Return the rows among these in which a step starts an episode."""
         return env_ids[self._over[env_ids]] if self._mode is Autoreset.NEXT_STEP else env_ids[:0]
 
     # -- what it does in bad times -------------------------------------------------------------------------------------
 
     def lose(self, env_ids: Sequence[int], reason: str) -> float | None:
-        """Take note that sub-environments were lost.
+        """Record that sub-environments were lost.
 
         Returns:
-            The pause before they are made anew, in seconds; None where the policy says that they are not.
+            The pause before they are recreated, in seconds; None if no restart is allowed.
         """
         pause = self.restarts.request(env_ids, reason)
         if pause is not None:
-            _log.warning("%s; made anew%s", reason, f" in {pause:g} s" if pause else "")
+            _log.warning("%s; restarting%s", reason, f" in {pause:g} s" if pause else "")
             self.lost[list(env_ids)] = True
         return pause
 
@@ -196,7 +197,7 @@ class Recovery:
         )
 
     def keep_row(self, i: int, slots: Slots) -> None:
-        """Keep a row that has come home, is not handed out yet, and whose sub-environment is lost now."""
+        """Keep a row that has arrived but is not delivered yet, and whose sub-environment is now lost."""
         first, flags = bool(slots.first[i]), (slots.terminations[i], slots.truncations[i])
         scatter(self._memory(slots), [i], take(slots.observations.batch(), [i]))
         self._flags[:, i] = flags
@@ -206,7 +207,7 @@ class Recovery:
             self._skipped[i] = 0
 
     def takeover(self, i: int, frames: Frames) -> Takeover:
-        """Say what the new sub-environment takes over from the one that was lost."""
+        """Return what the new sub-environment takes over from the lost one."""
         resting = None
         if self._mode is Autoreset.EPISODIC and self._shown is not None:
             flags = (bool(self._flags[0, i]), bool(self._flags[1, i])) if self._over[i] else (False, True)
@@ -221,10 +222,10 @@ class Recovery:
         )
 
     def settle(self, i: int, slots: Slots) -> Reset | None:
-        """Say what becomes of a row that is out, whose sub-environment was lost.
+        """Decide the result of a pending row whose sub-environment was lost.
 
         Returns:
-            What the new sub-environment is to be asked; None where the row is whole already, in the slots.
+            The reset to request from the new sub-environment; None if the row is already complete, in the slots.
         """
         if i in self._resets:
             return self._resets[i]
@@ -242,7 +243,7 @@ class Recovery:
         return None
 
     def tell(self, rows: Sequence[int], slots: Slots) -> None:
-        """Make of the new sub-environments' first rows what tells of the loss of the old ones."""
+        """Turn the new sub-environments' first rows into reports of the loss of the old ones."""
         if not self.lost.any():
             return
         for i in rows:
@@ -250,16 +251,16 @@ class Recovery:
                 self._tell_with_reset(i, slots)
 
     def give_up(self, i: int) -> None:
-        """Take note that the policy lets nothing more be done for a row that has failed; it needs a reset."""
+        """Record that no further restart is allowed for a failed row; it needs a reset."""
         self._stepped.pop(i, None)
 
     def reset_failed(self, i: int) -> None:
-        """Go on in the schedule where a row that is out was being reset: what cannot begin is not tried for ever."""
+        """Advance the schedule if a pending row was being reset: what cannot start is not retried forever."""
         if i in self._resets or self._over[i] or self.lost[i] or i in self._stepped:
             self._skipped[i] += 1
 
     def lost_while_out(self, i: int) -> None:
-        """Take another seed for a reset that was out."""
+        """Use another seed for a pending reset."""
         asked = self._resets.get(i)
         if asked is not None:
             self._resets[i] = replace(asked, seed=self._another_seed(i, asked.given))
@@ -268,7 +269,7 @@ class Recovery:
 
     def _tell_with_reset(self, i: int, slots: Slots) -> None:
         stepped = self._stepped.pop(i, None)
-        if stepped is not None:  # the old one's last step was whole, only the reset after it failed
+        if stepped is not None:  # the old one's last step was complete; only the reset failed
             slots.rewards[i], slots.raw_rewards[i] = stepped.numbers
             slots.terminations[i], slots.truncations[i], slots.raw_dones[i] = stepped.flags
             slots.acted[i] = True
@@ -288,7 +289,7 @@ class Recovery:
         self.lost[i] = False
 
     def _another_seed(self, i: int, seed: int | None) -> int | None:
-        """Give a seed of its own for each restart, so that a crash that the old one led to does not repeat."""
+        """Return a different seed for each restart, so that a crash caused by the old one does not repeat."""
         if seed is None:
             return None
         return int(np.random.SeedSequence([seed, int(self.restarts.counts[i])]).generate_state(1)[0])

@@ -1,4 +1,4 @@
-"""How often and how soon a lost sub-environment is made anew, and what is known of those that were."""
+"""How often and how soon a lost sub-environment is recreated, and the record of restarts."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _LONGEST_PAUSE = 30.0  # seconds
 
 @dataclass(frozen=True)
 class WorkerHealth:
-    """One worker process, as it is now.
+    """The current state of one worker process.
 
     Attributes:
         number: its number.
-        pid: its process id; None while it is being started anew.
-        env_ids: the sub-environments that it holds.
-        restarts: how often it was started anew.
+        pid: its process id; None while it is being restarted.
+        env_ids: the sub-environments that it runs.
+        restarts: how often it was restarted.
     """
 
     number: int
@@ -37,13 +37,13 @@ class WorkerHealth:
 
 @dataclass(frozen=True)
 class Health:
-    """What has been lost and made anew; ``print`` shows it.
+    """Losses and restarts so far; ``print`` shows them.
 
     Attributes:
-        restarts: (n,) int64. How often each sub-environment was made anew.
-        lost_episodes: (n,) int64. How many of its episodes ended so.
-        failures: n texts: what was said of the last time, "" where there was none.
-        workers: the worker processes; empty where everything runs in this process.
+        restarts: (n,) int64. How often each sub-environment was recreated.
+        lost_episodes: (n,) int64. How many of its episodes were lost.
+        failures: n texts: the description of its last failure, "" if there was none.
+        workers: the worker processes; empty if everything runs in this process.
     """
 
     restarts: IntArray
@@ -77,10 +77,10 @@ def check_policy(
     restart_window: float | None = 60.0,
     restart_backoff: float = 0.1,
 ) -> None:
-    """Refuse what makes no sense.
+    """Refuse invalid restart options.
 
     Raises:
-        PlanError: says which, and what was expected.
+        PlanError: one is invalid.
     """
     if on_failure not in ("raise", "restart"):
         near = did_you_mean(str(on_failure), ("raise", "restart"))
@@ -97,22 +97,22 @@ def check_policy(
 
 
 class Restarts:
-    """Counts restarts, and says whether there may be another one and when.
+    """Counts restarts, and decides whether and when another one is allowed.
 
-    A sub-environment may be restarted ``max_restarts`` times within any ``window`` seconds, and as often in a row
-    without a step in between, however long that takes. The first restart is at once; one that fails again before it has
-    taken a step is restarted after a pause, which doubles each time.
+    A sub-environment may be recreated ``max_restarts`` times within any ``window`` seconds, and as often in a row
+    without a step in between, however long that takes. The first time this happens at once; if it is lost again without
+    completing a step, there is a pause, which doubles on each repeat.
 
     Args:
         num_envs: n.
         max_restarts: how often; None for no limit.
         window: seconds; None counts over the whole run.
         backoff: the first pause in seconds.
-        clock: gives seconds.
+        clock: returns seconds.
 
     Attributes:
         counts: (n,) int64.
-        reasons: the last one of each, "" where there was none.
+        reasons: the last one of each, "" if there was none.
     """
 
     def __init__(
@@ -134,9 +134,9 @@ class Restarts:
         self._any_in_vain = False
 
     def request(self, env_ids: Sequence[int], reason: str) -> float | None:
-        """Ask for another restart of all of these; gives the pause before it in seconds, or None where there is none.
+        """Request another restart of all of these; return the pause before it in seconds, or None if refused.
 
-        A request that is granted is counted.
+        A granted request is counted.
         """
         now = self.clock()
         if not all(self._may(i, now) for i in env_ids):
@@ -153,13 +153,13 @@ class Restarts:
         return max(pauses)
 
     def stepped(self, env_ids: IntArray, acted: BoolArray) -> None:
-        """Take note of rows that have taken a step."""
+        """Record rows that have completed a step."""
         if self._any_in_vain:
             self._in_vain[env_ids[acted]] = 0
             self._any_in_vain = bool(self._in_vain.any())
 
     def state(self, i: int) -> dict[str, Any]:
-        """Give what was counted of one; of times how long ago they were, for another process has another clock."""
+        """Return the counts of one; times are relative to now, because another process has a different clock."""
         now = self.clock()
         return {
             "count": int(self.counts[i]),
@@ -169,7 +169,7 @@ class Restarts:
         }
 
     def load(self, i: int, state: dict[str, Any]) -> None:
-        """Take in what ``state`` gave."""
+        """Restore what ``state`` returned."""
         now = self.clock()
         self.counts[i], self.reasons[i], self._in_vain[i] = state["count"], state["reason"], state["in_vain"]
         self._times[i] = deque((now - age for age in state["ages"]), maxlen=self._times[i].maxlen)

@@ -1,4 +1,4 @@
-"""The room that a cluster has for actors: what each asks for, where it goes, what the object stores must hold."""
+"""The resources that actors need in a cluster: what each requests, where it goes, what object stores must hold."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BYTES_OF_ROW = 3 * 8 + 7  # rewards and flags
 def share_out_over(
     n: int, workers: int | None, each: int | None, nodes: Sequence[Node], per_actor: float
 ) -> list[range]:
-    """Say which sub-environments each actor holds; as many actors as nodes have CPUs for, unless told otherwise.
+    """Return the sub-environments of each actor; by default as many actors as the nodes have CPUs for.
 
     >>> nodes = [Node("1", "10.0.0.1", {"CPU": 1.0}), Node("2", "10.0.0.2", {"CPU": 1.0})]
     >>> share_out_over(6, None, None, nodes, per_actor=0.5)
@@ -36,19 +36,19 @@ def share_out_over(
 
 
 def _room_for(name: str, amount: float, nodes: Sequence[Node]) -> int:
-    """How many actors that ask for so much of a resource have room; each lies on one node with all that it asks for."""
+    """How many actors with this request for a resource fit; each must fit on a single node."""
     return sum(int(node.resources.get(name, 0.0) / amount + 1e-9) for node in nodes)
 
 
 @dataclass(frozen=True)
 class Request:
-    """What each actor asks for.
+    """The resources that each actor requests.
 
     Attributes:
         needs: how much of each resource.
-        placement: ``"spread"``, ``"pack"``, or nodes' addresses or ids, taken in turn.
-        runtime_env: what Ray is to do on a node before, but for the folders.
-        folders: of the same, what lies on this machine: Ray takes that from a whole program, not from an actor.
+        placement: ``"spread"``, ``"pack"``, or node addresses or ids, used in turn.
+        runtime_env: Ray's setup of a node before the actor starts, without local folders.
+        folders: the local folders of the same: Ray accepts these per program, not per actor.
     """
 
     needs: Mapping[str, float]
@@ -61,7 +61,7 @@ class Request:
         """Read the options of the backend.
 
         Raises:
-            PlanError: says which makes no sense, and what was expected.
+            PlanError: an option is invalid.
         """
         needs = {"num_cpus": options.get("num_cpus", 1.0), "num_gpus": options.get("num_gpus", 0.0)}
         for name, amount in {**needs, **(options.get("resources") or {})}.items():
@@ -79,10 +79,10 @@ class Request:
         return cls(named, placement, {k: v for k, v in runtime_env.items() if k not in folders}, folders)
 
     def refuse_no_room(self, actors: int, nodes: Sequence[Node]) -> None:
-        """Refuse what the whole cluster could not give if nothing else ran in it.
+        """Refuse requests that exceed the whole cluster, even if nothing else ran in it.
 
         Raises:
-            BackendError: says what of, and how much there is.
+            BackendError: too little of a resource.
         """
         for name, amount in self.needs.items():
             if not amount:
@@ -90,8 +90,8 @@ class Request:
             places = _room_for(name, amount, nodes)
             if places < actors:
                 raise BackendError(
-                    f"{actors} actors with {amount:g} {name} each: expected room for as many, got room for {places} in "
-                    f"the whole cluster ({', '.join(map(str, nodes))}); use fewer workers, ask for less (num_cpus, "
+                    f"{actors} actors with {amount:g} {name} each: expected room for all, got room for {places} in "
+                    f"the whole cluster ({', '.join(map(str, nodes))}); use fewer workers, request less (num_cpus, "
                     "num_gpus, resources), or add nodes"
                 )
         if not isinstance(self.placement, str):
@@ -99,12 +99,12 @@ class Request:
                 _node_named(name, nodes)
 
     def options(self, number: int, nodes: Sequence[Node], *, restarts: bool) -> dict[str, Any]:
-        """Give Ray's options for an actor.
+        """Return Ray's options for an actor.
 
         Args:
             number: the actor's.
             nodes: those that are up.
-            restarts: whether Ray starts its process anew.
+            restarts: whether Ray restarts its process.
         """
         others = {name: amount for name, amount in self.needs.items() if name not in ("CPU", "GPU") and amount}
         return {
@@ -123,7 +123,7 @@ class Request:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         node = _node_named(self.placement[number % len(self.placement)], nodes)
-        return NodeAffinitySchedulingStrategy(node.id, soft=True)  # soft: elsewhere when that node is gone
+        return NodeAffinitySchedulingStrategy(node.id, soft=True)  # soft: another node if that one is gone
 
 
 def _is_uploaded(place: Any) -> bool:
@@ -139,15 +139,15 @@ def _node_named(name: str, nodes: Sequence[Node]) -> Node:
 
 
 def refuse_small_store(size: float, shares: Sequence[tuple[str, int]], nodes: Sequence[Node]) -> None:
-    """Refuse object stores in which the observations of one step, and the last ones of episodes, have no room.
+    """Refuse object stores too small for the observations of one step and the terminal ones.
 
     Args:
         size: bytes of one observation.
-        shares: of each actor, the id of its node and how many sub-environments it holds.
-        nodes: this one first; all answers come here.
+        shares: for each actor, the id of its node and how many sub-environments it runs.
+        nodes: this one first, which receives all answers.
 
     Raises:
-        BackendError: says how much is needed.
+        BackendError: a store is too small.
     """
     replies: dict[str, float] = {}
     for place, count in shares:
@@ -161,7 +161,7 @@ def refuse_small_store(size: float, shares: Sequence[tuple[str, int]], nodes: Se
             raise BackendError(
                 f"node {node.address}: expected an object store of at least {needed / 1e6:,.0f} MB for the "
                 f"observations of a step ({size / 1e6:.3g} MB each), got {has / 1e6:,.0f} MB; start Ray with "
-                "--object-store-memory (in bytes; object_store_memory in `init` for a cluster of ours), or make "
+                "--object-store-memory (in bytes; object_store_memory in `init` for a cluster started here), or make "
                 "the observations smaller in the workers"
             )
 
@@ -174,15 +174,15 @@ def outline(
     bytes_there: int | None,
     bytes_back: int | None,
 ) -> Outline:
-    """Say how sub-environments would be spread.
+    """Describe how sub-environments would be distributed.
 
     Args:
         n: how many.
         options: the backend's.
-        nodes: that the cluster has.
+        nodes: those of the cluster.
         words: the same in words.
-        bytes_there: of one action; None where they vary.
-        bytes_back: of one observation; likewise.
+        bytes_there: the size of one action; None if it varies.
+        bytes_back: the size of one observation; likewise.
     """
     each, placement = options.get("num_cpus", 1.0), options.get("placement", "spread")
     shares = share_out_over(n, options.get("workers"), options.get("envs_per_worker"), nodes, each)
@@ -198,8 +198,8 @@ def outline(
         (
             f"nodes: {', '.join(words)}",
             f"each step: {len(sizes)} call{'s' * (len(sizes) != 1)}; {_size(back)} of observations, rewards and "
-            f"flags come back, {_size(there)} of actions go; over the wire what actors on other machines hold, "
-            "through memory the rest",
+            f"flags come back, {_size(there)} of actions go; over the network for actors on other machines, through "
+            "memory for the rest",
         ),
     )
 

@@ -1,6 +1,6 @@
-"""The books of every backend: which rows are out, which have come home, which need a reset, and which were lost.
+"""The bookkeeping of every backend: which rows are pending, which have arrived, which need a reset, which were lost.
 
-What a row brings whose sub-environment was lost is said in ``vecwrap.backends.recovery``; here is when it is asked.
+``vecwrap.backends.recovery`` decides the result of a row whose sub-environment was lost; this module calls it.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from vecwrap.vec_env import FiveTuple, VecEnv
 
 __all__ = ["LOOK", "RowBooks", "errors_of"]
 
-LOOK = 0.2  # seconds between looks, while waiting: at what workers write to stderr, at whether somebody has closed us
+LOOK = 0.2  # seconds between checks while waiting: the workers' stderr, and whether this backend was closed
 _NONE: frozenset[int] = frozenset()
 
 
 class RowBooks(VecEnv):
-    """The row protocol of a backend, without how rows are stepped and reset.
+    """The row protocol of a backend, except for how rows are stepped and reset.
 
     Args:
         num_envs: n.
         autoreset: when an ended episode is followed by the next.
-        copy: give fresh arrays with each result.
-        recovery: what becomes of rows that are lost; None where a loss is an error.
+        copy: return fresh arrays with each result.
+        recovery: handles rows that are lost; None if a loss is an error.
     """
 
     slots: Slots
@@ -53,67 +53,67 @@ class RowBooks(VecEnv):
         self.all_ids: IntArray = np.arange(num_envs)
         self.all_ids.flags.writeable = False
         self._pending: str | None = None
-        self._asked_by: str | None = None  # the call that is pending as soon as its rows are out
-        self._through: tuple[StepResult, FiveTuple] | None = None  # what came through the layers, until handed out
+        self._asked_by: str | None = None  # the call that is pending once its rows are sent
+        self._through: tuple[StepResult, FiveTuple] | None = None  # the result after all layers, until returned
         self._interrupts = Interrupts()
-        self._resetting = _NONE  # the rows of the last call that asked for resets, in however many requests
+        self._resetting = _NONE  # all rows of the last call that requested resets
         self._all = frozenset(range(num_envs))
-        self._out = _NONE  # the rows that are out
+        self._out = _NONE  # the pending rows
         self._ready: list[int] = []
         self._failed: list[Failure] = []
         self._ended = np.ones(num_envs, dtype=np.bool_)  # rows that must not be stepped before a reset
         self._any_ended = True
         self._never_reset = np.ones(num_envs, dtype=np.bool_)
-        self._progress = False  # whether the present wait has brought a row home
+        self._progress = False  # whether a row has arrived during the current wait
         self._latest: Batch = None
         self._frame_requests: weakref.WeakKeyDictionary[VecEnv, tuple[frozenset[int], frozenset[int]]]
         self._frame_requests = weakref.WeakKeyDictionary()
         self._frames_changed = False
         self._frames_told = [Frames.NONE] * num_envs
         self._recovery = recovery
-        self._due: dict[int, float] = {}  # sub-environments that are lost, and when they are to be made anew
-        self._gone: set[int] = set()  # those that could not be made anew
+        self._due: dict[int, float] = {}  # lost sub-environments, and when to recreate them
+        self._gone: set[int] = set()  # those that could not be recreated
 
     def rows(self, env_ids: IntArray) -> slice | IntArray:
-        """Give what indexes the state of these sub-environments fastest."""
+        """Return the fastest index into the state of these sub-environments."""
         return slice(None) if env_ids is self.all_ids else env_ids
 
     # -- what a backend adds -------------------------------------------------------------------------------------------
 
     @abstractmethod
     def _send_rows(self, actions: Batch, env_ids: IntArray) -> None:
-        """Let these sub-environments step."""
+        """Request a step of these sub-environments."""
 
     @abstractmethod
     def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        """Let these sub-environments reset."""
+        """Request resets of these sub-environments."""
 
     @abstractmethod
     def _poll(self, deadline: float | None) -> None:
-        """Bring at least one row home, into ``slots`` and ``_arrived``; TimeoutError past the deadline."""
+        """Receive at least one row, into ``slots`` and ``_arrived``; TimeoutError past the deadline."""
 
     def _make_anew(self, takeovers: dict[int, Takeover]) -> None:
-        """Make sub-environments anew that were lost; failures go to ``_not_made``."""
-        raise NotImplementedError(f"{type(self).__name__} makes no sub-environment anew")
+        """Recreate lost sub-environments; failures go to ``_not_made``."""
+        raise NotImplementedError(f"{type(self).__name__} cannot recreate sub-environments")
 
     @abstractmethod
     def _tell_frames(self, wanted: Sequence[Frames]) -> None:
-        """Say which frames of each sub-environment are wanted with the rows that are sent from now on."""
+        """Tell workers which frames of each sub-environment to include with the rows sent from now on."""
 
     def _notice_losses(self, env_ids: IntArray) -> None:
-        """Lose what has died since it was last heard of, of these at least."""
+        """Detect deaths since the last contact, at least among these, and handle them as losses."""
 
     def _take_back(self, env_ids: Iterable[int]) -> None:
-        """See to it that nothing comes of what these sub-environments were asked."""
+        """Discard the pending requests to these sub-environments."""
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def _send(self, actions: Batch, env_ids: IntArray) -> None:
         if self._recovery is not None and len(beginning := self._recovery.beginning_with_step(env_ids)):
-            self._notice_losses(beginning)  # this step has not led to them, and its resets are the schedule's next
+            self._notice_losses(beginning)  # this step did not cause them, and its resets come next in schedules
         try:
             if self._frames_changed:
-                self._tell_changed_frames()  # before they count as out: a worker found dead here died before the step
+                self._tell_changed_frames()  # before they count as pending: a worker found dead here died earlier
             self._mark_out(env_ids)
             if self._recovery is None:
                 self._send_rows(actions, env_ids)
@@ -132,7 +132,7 @@ class RowBooks(VecEnv):
 
     def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         if self._recovery is not None:
-            self._notice_losses(env_ids)  # this reset has not led to them, and its seeds are used as they are
+            self._notice_losses(env_ids)  # before this reset: it did not cause them, so its seeds are used unchanged
         try:
             self._tell_changed_frames()
             self._mark_out(env_ids)
@@ -141,8 +141,8 @@ class RowBooks(VecEnv):
                 return
             self._recovery.asked_to_reset(env_ids, seeds, options)
             for i in self._gone.intersection(env_ids.tolist()):
-                self._due[i] = 0.0  # whoever asks for a reset asks for another try
-            none = np.zeros(len(env_ids), dtype=np.bool_)  # a reset tells of the loss, wherever it happens
+                self._due[i] = 0.0  # a requested reset is another attempt
+            none = np.zeros(len(env_ids), dtype=np.bool_)  # a reset reports the loss, whenever it happens
             lost = self._lost_among(env_ids, none)
             if not lost.all():
                 self._reset_rows(env_ids[~lost], list(compress(seeds, ~lost)), options)
@@ -170,7 +170,7 @@ class RowBooks(VecEnv):
             step.failures = self._note_failures()
         self._latest = step.observations
         self._interrupts.hold()
-        # Last, and all three at once: who is interrupted before waits again, for the same rows.
+        # Last, and all three at once: if interrupted before, the next wait returns the same rows.
         self._out, self._ready, self._failed = out, left, []
         return step
 
@@ -180,9 +180,9 @@ class RowBooks(VecEnv):
         return errors_of(self._failed)
 
     def _arrived(self, rows: list[int], failures: list[Failure]) -> None:
-        """Book rows that came home and rows that failed.
+        """Record rows that arrived and rows that failed.
 
-        Each is taken out of its list by the statement that books it: what an interrupt leaves there is not booked yet.
+        The statement that records a row also removes it from its list, so what an interrupt leaves is unrecorded.
         """
         self._progress = True
         if self._recovery is not None:
@@ -210,11 +210,11 @@ class RowBooks(VecEnv):
         return len(self._out)
 
     def _mark_out(self, env_ids: IntArray) -> None:
-        self._pending = self._asked_by  # with the rows: an interrupt leaves a call that can be waited for
+        self._pending = self._asked_by  # together with the rows: after an interrupt, the call can be waited for
         self._out = self._all if env_ids is self.all_ids else self._out.union(env_ids.tolist())
 
     def _not_sent(self, env_ids: IntArray, error: BaseException) -> None:
-        """Book rows that did not go out, because of an error."""
+        """Record rows that were not sent, because of an error."""
         self._mark_home(env_ids)
 
     def _mark_home(self, env_ids: IntArray) -> None:
@@ -225,7 +225,7 @@ class RowBooks(VecEnv):
         self._frames_changed = True
 
     def _tell_changed_frames(self) -> None:
-        """Merge what the layers ask for and tell it, where it changed; with the rows that follow, not on its own."""
+        """Merge the layers' frame requests and send them if changed; with the next rows, not separately."""
         if not self._frames_changed:
             return
         requests = list(self._frame_requests.values())
@@ -237,21 +237,21 @@ class RowBooks(VecEnv):
         if wanted != self._frames_told:
             self._tell_frames(wanted)
             self._frames_told = wanted
-        self._frames_changed = False  # last: who is interrupted tells it the next time
+        self._frames_changed = False  # last: if interrupted before, they are sent the next time
 
     def _never_home(self) -> BackendError:
-        """Say that rows are out which nobody steps: an error is better than to wait for ever."""
+        """Report pending rows that no worker is stepping: an error is better than waiting forever."""
         out = sorted(self._out.difference(self._ready))
         return BackendError(
-            f"sub-environments {out} are out, and nobody steps them: an interrupt has come at a bad place; close() "
-            "still works, build the environment again to go on",
+            f"sub-environments {out} were sent, but no worker is stepping them (an interrupt arrived while they were "
+            "being sent); close() still works; build the environment again to continue",
             env_ids=tuple(out),
         )
 
     # -- rows that are lost --------------------------------------------------------------------------------------------
 
     def _lose_one(self, failure: Failure) -> Failure | None:
-        """Let a sub-environment that raised be made anew; gives the failure where that may not be."""
+        """Schedule a sub-environment that raised for recreation; return the failure if no restart is allowed."""
         recovery = self._recovery
         if recovery is None:
             return failure
@@ -263,19 +263,19 @@ class RowBooks(VecEnv):
         return self._refused(failure)
 
     def _refused(self, failure: Failure) -> Failure:
-        """Say why a sub-environment was not made anew."""
+        """Add the reason why a sub-environment was not recreated."""
         if self._recovery is None:
             return failure
         limit = self._recovery.restarts.limit_in_words([failure.index])
-        return replace(failure, note=f"\nIt is not made anew, for {limit} are used up.")
+        return replace(failure, note=f"\nIt is not recreated, because {limit} are used up.")
 
     def _lose(self, env_ids: Sequence[int], reason: str, *, made: bool = True) -> bool:
-        """Whether sub-environments that were lost are made anew; then what becomes of their rows is settled here.
+        """Whether lost sub-environments are recreated; if so, also decide the results of their rows.
 
         Args:
             env_ids: which.
             reason: what happened.
-            made: whether they were there already, so that a reset that was out has been tried.
+            made: whether they had been made already, so that a pending reset has been tried.
         """
         recovery = self._recovery
         if recovery is None:
@@ -298,12 +298,12 @@ class RowBooks(VecEnv):
         return True
 
     def _lost_among(self, env_ids: IntArray, lost: BoolArray) -> BoolArray:
-        """Say which of these rows, which go out now, nobody could be asked for: those, and what is to be made anew."""
+        """Return which of these rows, about to be sent, have no sub-environment: lost, or due to be recreated."""
         self.slots.lost[env_ids] = False
         return lost | np.isin(env_ids, list(self._due)) if self._due else lost
 
     def _settle(self, env_ids: Sequence[int]) -> None:
-        """Bring rows that are out home, or let the new sub-environments do it, those that are there, in one go."""
+        """Complete pending rows, or request them from new sub-environments that exist already, all at once."""
         assert self._recovery is not None
         resets: list[tuple[int, Reset]] = []
         for i in env_ids:
@@ -321,7 +321,7 @@ class RowBooks(VecEnv):
             self._reset_rows(ids, seeds, rows[0][1].options)
 
     def _make_due_anew(self) -> float | None:
-        """Make anew what is due; gives when the next one is."""
+        """Recreate the sub-environments that are due; return when the next one is."""
         if not self._due:
             return None
         assert self._recovery is not None
@@ -334,14 +334,14 @@ class RowBooks(VecEnv):
             if due:
                 self._make_anew({i: self._recovery.takeover(i, self._frames_told[i]) for i in due})
             self._settle([i for i in due if i in self._out and i not in self._due and i not in self._gone])
-        except BaseException:  # nobody knows how far it got; it is done again
+        except BaseException:  # how far it got is unknown, so it is repeated
             self._take_back(due)
             self._due = {**due, **self._due}
             raise
         return min(self._due.values(), default=None)
 
     def _not_made(self, failure: Failure) -> None:
-        """Book a sub-environment that could not be made anew: it is tried again, as far as the policy goes."""
+        """Record a sub-environment that could not be recreated: try again, if the policy allows."""
         i = failure.index
         refused = self._lose_one(failure)
         if refused is None:
@@ -362,10 +362,10 @@ class RowBooks(VecEnv):
             raise ClosedEnvironmentError("the environment was closed meanwhile")
 
     def _wait_until_made(self, env_ids: Sequence[int]) -> None:
-        """Sleep until these sub-environments are there again.
+        """Sleep until these sub-environments exist again.
 
         Raises:
-            ResetNeededError: one is not made anew any more.
+            ResetNeededError: one will not be recreated.
         """
         while pending := [self._due[i] for i in env_ids if i in self._due]:
             assert self._recovery is not None
@@ -373,11 +373,11 @@ class RowBooks(VecEnv):
             self._make_due_anew()
         if gone := sorted(self._gone.intersection(env_ids)):
             raise ResetNeededError(
-                f"sub-environments {gone} were lost and could not be made anew; a reset tries it again, or leave them "
-                "out with indices"
+                f"sub-environments {gone} were lost and could not be recreated; a reset tries again, or exclude them "
+                "with indices"
             )
 
 
 def errors_of(failures: Sequence[Failure]) -> tuple[SubEnvError, ...]:
-    """In ascending order of sub-environments: who answered first is no part of the result."""
+    """In ascending order of sub-environments, independent of which answered first."""
     return tuple(failure.error() for failure in sorted(failures, key=lambda failure: failure.index))

@@ -1,4 +1,4 @@
-"""The fast one: observations, actions, rewards and flags in one block of shared memory."""
+"""The fast backend: observations, actions, rewards and flags in one block of shared memory."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class ShmemBackend(ProcessBackend):
     """Sub-environments in worker processes that write into memory shared with the parent.
 
     Every Gymnasium space of fixed size is shared (Box, Discrete, MultiBinary, MultiDiscrete, Text by its maximum
-    length, Dict and Tuple of any nesting); leaves of other spaces ride the pipe beside it. Infos that are numbers lie
-    there too, and an ordinary step is asked for and answered through it, without a message: counts say how far each
-    side is, and a bell wakes whoever sleeps (docs/backends.md, "How shmem talks"). ``parent_share`` lets this process
-    step a share of its own while it would only wait.
+    length, Dict and Tuple of any nesting); leaves of other spaces go through a pipe. Numeric infos are shared too, and
+    an ordinary step is requested and answered through shared memory, without messages: counters track the progress of
+    each side, and a bell wakes a sleeping process (docs/backends.md, "How shmem talks"). With ``parent_share`` this
+    process steps a share of the sub-environments instead of only waiting.
 
     >>> import gymnasium
     >>> with ShmemBackend([lambda: gymnasium.make("CartPole-v1")] * 2, workers=2) as env:

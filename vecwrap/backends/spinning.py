@@ -1,4 +1,4 @@
-"""Spin, then sleep: to be woken takes 24 to 46 µs, to look takes less than one."""
+"""Spin, then sleep: waking up takes 24 to 46 µs, checking takes less than one."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from collections.abc import Callable
 
 __all__ = ["MOST", "Spinner"]
 
-MOST = 500e-6  # seconds; who waits longer than this as a rule sleeps at once
+MOST = 500e-6  # seconds; if waits are usually longer than this, sleep at once
 _WEIGHT = 0.125  # of the newest wait in the mean
 
 
 class Spinner:
-    """Looks again and again for a short while, whose length it learns from how long was waited lately.
+    """Polls repeatedly for a short while, whose length adapts to recent waits.
 
     Args:
-        allowed: False where there is no core to spare, or where looking is not enough to be sure; then it never looks
-            twice.
-        crowded: whether others may need this core; then it is offered to them between two looks.
-        clock: gives seconds.
+        allowed: False if there is no core to spare, or if polling is not reliable; then it never polls twice.
+        crowded: whether other processes may need this core; then it is yielded between polls.
+        clock: returns seconds.
 
     Attributes:
-        mean: how long was waited lately, in seconds; a wait counts four times ``MOST`` at most.
+        mean: the mean of recent waits, in seconds; a wait counts as at most four times ``MOST``.
     """
 
     def __init__(self, allowed: bool, *, crowded: bool, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -33,7 +32,7 @@ class Spinner:
 
     @property
     def bound(self) -> float:
-        """For how long it looks, in seconds."""
+        """How long it polls, in seconds."""
         if not self._allowed or self.mean > MOST:
             return 0.0
         return min(MOST, 4 * self.mean + 50e-6)
@@ -42,8 +41,8 @@ class Spinner:
         """Wait until something is ready.
 
         Args:
-            ready: whether it is.
-            sleep: waits until it may be; True says that there is something else to do.
+            ready: whether it is ready.
+            sleep: waits until it may be; returns True if there is something else to do.
         """
         clock, crowded = self._clock, self._crowded
         start = clock()

@@ -1,4 +1,4 @@
-"""Workers and pipes: any space, custom ones too."""
+"""Workers and pipes: supports any space, including custom ones."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["SubprocessBackend"]
 
 
 class SubprocessBackend(ProcessBackend):
-    """Sub-environments in worker processes; everything travels pickled through a pipe, one message a worker and step.
+    """Sub-environments in worker processes; everything is pickled through a pipe, one message per worker and step.
 
-    Slower than shmem, and with nothing shared: the one to compare with when shared memory is in doubt.
+    Slower than shmem, but nothing is shared: use it for comparison if you suspect a problem with shared memory.
 
     >>> import gymnasium
     >>> with SubprocessBackend([lambda: gymnasium.make("CartPole-v1")] * 2, workers=1) as env:

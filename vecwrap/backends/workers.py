@@ -1,7 +1,7 @@
-"""What backends share whose sub-environments live with workers: processes of ours, or the actors of a cluster.
+"""The common base of backends whose sub-environments live in workers: local processes, or actors of a cluster.
 
-How a worker is started, and how messages come and go, is a backend's own affair; here is what workers are asked, and
-what their answers, their silence and their end mean for the sub-environments.
+Starting workers and transporting messages is up to the backend; this module defines the requests to workers, and what
+their answers, their silence and their end mean for the sub-environments.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ __all__ = ["LOOK", "AnyWorker", "Expected", "WorkerBackend", "check_limits", "sh
 def share_out(
     num_envs: int, workers: int | None, envs_per_worker: int | None, parent_share: bool | None = False
 ) -> list[range]:
-    """Say which sub-environments each worker holds: consecutive ones, shares that differ by one at most.
+    """Return the sub-environments of each worker: consecutive, in shares that differ by at most one.
 
     Args:
         num_envs: n; need not divide evenly.
-        workers: how many workers; None means as many as there are usable cores, n at most.
-        envs_per_worker: how many sub-environments a worker, the last one fewer; instead of ``workers``.
-        parent_share: whether the parent takes the last share; then there is one share more than ``workers``.
+        workers: how many workers; None means one per usable core, at most n.
+        envs_per_worker: how many sub-environments per worker, fewer in the last; instead of ``workers``.
+        parent_share: whether the parent takes the last share; then there is one more share than ``workers``.
 
     Raises:
         PlanError: both are given, or one is below 1.
@@ -65,10 +65,10 @@ def share_out(
 
 
 def check_limits(limits: Mapping[str, float | None]) -> None:
-    """Refuse limits of time that make no sense.
+    """Refuse invalid time limits.
 
     Raises:
-        PlanError: says which.
+        PlanError: a limit is invalid.
     """
     for name, seconds in limits.items():
         if seconds is not None and not seconds > 0:
@@ -79,10 +79,10 @@ class Expected(NamedTuple):
     """An answer that a worker owes.
 
     Attributes:
-        kind: the first word of the answer; ``"wake"`` and ``"start"`` where an actor owes what it takes to ask for one.
-        limit: the name of the option that says how long it may take, or "" where nothing does.
-        seconds: how long it may take; None for any time.
-        ask: the number of the call to sub-environments that it was asked for in, or of the last one before it.
+        kind: the first word of the answer; ``"wake"`` and ``"start"`` if an actor must come up before it can be asked.
+        limit: the name of the option that limits its time, or "" if there is none.
+        seconds: how long it may take; None for no limit.
+        ask: the number of the call to sub-environments that requested it, or of the last one before it.
     """
 
     kind: str
@@ -92,13 +92,13 @@ class Expected(NamedTuple):
 
 
 class AnyWorker(Protocol):
-    """One worker as its parent sees it; it outlives the process that it runs in.
+    """One worker as its parent sees it; it outlives the worker's process.
 
     Attributes:
         number: its number.
         env_ids: the sub-environments that it holds.
         made: whether its sub-environments are made.
-        torn: whether an interrupt has left in doubt what it answers; it is lost as soon as somebody waits.
+        torn: whether an interrupt has made its answers unreliable; it is then lost at the next wait.
     """
 
     number: int
@@ -107,7 +107,7 @@ class AnyWorker(Protocol):
     torn: bool
 
     def is_up(self) -> bool:
-        """Whether there is a process, as far as is known."""
+        """Whether there is a process, as far as known."""
 
     def owes(self) -> list[str]:
         """The kinds of answers that it owes, in order."""
@@ -117,17 +117,17 @@ _Worker = TypeVar("_Worker", bound=AnyWorker)
 
 
 class WorkerBackend(Backend, Generic[_Worker]):
-    """A backend whose sub-environments live with workers, and are lost with them.
+    """A backend whose sub-environments live in workers, and are lost with them.
 
-    A backend of this kind adds how it starts its workers (``_start``, ``_start_anew``), tells them something
-    (``_send_bytes``, ``_tell_frames``), hears them (``_pump``), loses one (``_lose_worker``), ends one
-    (``_end_worker``) and expects nothing more of it (``_forget``).
+    A subclass adds how to start workers (``_start``, ``_start_anew``), send to them (``_send_bytes``,
+    ``_tell_frames``), receive from them (``_pump``), handle a loss (``_lose_worker``), end a worker (``_end_worker``)
+    and drop its pending answers (``_forget``).
     """
 
     noun: ClassVar[str] = "worker"
     """What a worker is called."""
 
-    _shares: list[range]  # the sub-environments of each worker; last those of this process, where it has some
+    _shares: list[range]  # the sub-environments of each worker; last those of this process, if any
     _owner_of: list[int]  # the number of the worker of each sub-environment
 
     def __init__(self, factories: Sequence[Factory], *, limits: Mapping[str, float | None], **settings: Any) -> None:
@@ -137,12 +137,12 @@ class WorkerBackend(Backend, Generic[_Worker]):
         self._workers: list[_Worker] = []
         self._descriptions: dict[int, Description] = {}
         self._start_failures: list[Failure] = []
-        self._attaching = False  # whether there are slots, for workers that start from now on
-        self._broken: VecwrapError | None = None  # what every further call raises
+        self._attaching = False  # whether there are slots already, for workers started from now on
+        self._broken: VecwrapError | None = None  # raised by every further call
         self._torn = False  # whether any worker is torn
-        self._asks = 0  # how often ``_ask`` was called; what answers an earlier call, which was interrupted, is dropped
+        self._asks = 0  # counts calls of ``_ask``; answers to an earlier, interrupted one are dropped
         self._value_failures: list[Failure] = []
-        self._unanswered: VecwrapError | None = None  # a call that a worker died in
+        self._unanswered: VecwrapError | None = None  # the error of a call in which a worker died
         super().__init__(factories, **settings)
 
     @staticmethod
@@ -162,14 +162,14 @@ class WorkerBackend(Backend, Generic[_Worker]):
 
     @abstractmethod
     def _start_anew(self, worker: _Worker, takeovers: dict[int, Takeover]) -> None:
-        """Start a worker that was lost."""
+        """Restart a worker that was lost."""
 
     @abstractmethod
     def _send_bytes(self, worker: _Worker, data: bytes, owed: Sequence[Expected]) -> None:
-        """Send a message that is answered so; a worker that is gone is a loss, which is settled here."""
+        """Send a message and expect these answers; if the worker is gone, handle its loss."""
 
     def _pickled(self, worker: _Worker, message: tuple[Any, ...]) -> bytes:
-        """Give a message as it is sent."""
+        """Return the encoded message."""
         return encode_for_worker(message)
 
     def _num_answers(self, worker: _Worker, message: tuple[Any, ...]) -> int:
@@ -177,33 +177,33 @@ class WorkerBackend(Backend, Generic[_Worker]):
         return 1
 
     def _offset(self, worker: _Worker) -> int:
-        """What to add to a worker's row to get ours."""
+        """The offset from a worker's rows to ours."""
         return worker.env_ids[0]
 
     @abstractmethod
     def _pump(self, deadline: float | None) -> None:
-        """Take in what has come, once something has.
+        """Wait until something arrives, and receive it.
 
         Raises:
-            TimeoutError: nothing has, until the deadline.
-            BackendError: a worker is lost, and may not be started again.
+            TimeoutError: nothing has arrived by the deadline.
+            BackendError: a worker is lost, and may not be restarted.
         """
 
     @abstractmethod
     def _lose_worker(self, worker: _Worker) -> None:
-        """End a worker that died, hangs or is torn; its sub-environments are made anew, or it is an error.
+        """End a worker that died, hangs or is torn; recreate its sub-environments, or raise.
 
         Raises:
-            BackendError: the policy says so.
+            BackendError: no restart is allowed.
         """
 
     @abstractmethod
     def _end_worker(self, worker: _Worker) -> None:
-        """End a worker, whatever it does."""
+        """End a worker, whatever it is doing."""
 
     @abstractmethod
     def _forget(self, worker: _Worker) -> None:
-        """Expect nothing of a worker that was ended."""
+        """Expect nothing more from a worker that was ended."""
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
@@ -216,7 +216,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
         each: bool = False,
         spins: bool = False,
     ) -> bytes:
-        """Say what a worker is to make; see ``WorkerInit``."""
+        """Return the encoded ``WorkerInit`` of a worker."""
         share = worker.env_ids
         init = WorkerInit(
             env_ids=tuple(share),
@@ -239,12 +239,12 @@ class WorkerBackend(Backend, Generic[_Worker]):
         except Exception as error:
             raise PlanError(
                 f"the environments of sub-environments {share[0]} to {share[-1]} cannot be sent to their {self.noun}: "
-                f'{error}; make what cannot be sent inside the factory, or use backend="dummy"'
+                f'{error}; create unpicklable objects inside the factory, or use backend="dummy"'
             ) from error
         return data
 
     def _await_made(self) -> None:
-        """Wait until all sub-environments are made, or one could not be, and those before it are made."""
+        """Wait until all sub-environments are made, or until one has failed and all those before it are made."""
         patience = math.inf
         while not all(worker.made for worker in self._workers):
             failed = min((failure.index for failure in self._start_failures), default=None)
@@ -270,7 +270,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
             return
         try:
             refuse_unequal([(0, self._descriptions[0]), *descriptions])
-        except BackendError as error:  # the slots are of other spaces, and it must not write into them
+        except BackendError as error:  # its spaces differ from the slots', so it must not write into them
             self._end_worker(worker)
             self._forget(worker)
             self._broken = error
@@ -296,7 +296,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
 
     def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         if options is not None:
-            with _sendable("reset: the options"):  # before any row counts as out
+            with _sendable("reset: the options"):  # before any row counts as pending
                 encode_for_worker(options)
         super()._send_reset(env_ids, seeds, options)
 
@@ -305,7 +305,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
         self._ask_for_steps(env_ids)
 
     def _ask_for_steps(self, env_ids: IntArray) -> None:
-        """Let these sub-environments step, with the actions in the slots."""
+        """Request a step of these sub-environments, with the actions in the slots."""
         messages = []
         for worker, ids in self._by_worker(env_ids):
             rows = None if len(ids) == len(worker.env_ids) else self._rows_of(worker, ids)
@@ -324,12 +324,12 @@ class WorkerBackend(Backend, Generic[_Worker]):
         super()._not_sent(env_ids, error)
         if not isinstance(error, Exception) and any(worker.owes() for worker in self._workers):
             self._broken = BackendError(
-                f"{type(error).__name__} came while actions were being sent, so what the {self.noun}s answer can no "
-                "longer be told apart; close() still works, build the environment again to go on"
+                f"{type(error).__name__} occurred while actions were being sent, so the {self.noun}s' replies can no "
+                "longer be matched to requests; close() still works; build the environment again to continue"
             )
 
     def _by_worker(self, env_ids: Sequence[int] | IntArray) -> list[tuple[_Worker, list[int]]]:
-        """Group indices by the worker that holds them, in their order."""
+        """Group indices by worker, in order."""
         if env_ids is self.all_ids:
             return [(worker, list(worker.env_ids)) for worker in self._workers]
         groups: dict[int, list[int]] = {}
@@ -338,7 +338,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
         return [(self._workers[number], ids) for number, ids in groups.items() if number < self.workers]
 
     def _rows_of(self, worker: _Worker, env_ids: Sequence[int]) -> list[int]:
-        """Which of a worker's rows sub-environments are."""
+        """Map sub-environments to rows of their worker."""
         offset = self._offset(worker)
         return [i - offset for i in env_ids]
 
@@ -351,8 +351,8 @@ class WorkerBackend(Backend, Generic[_Worker]):
         """Send each of these workers its message; all are pickled before any is sent.
 
         Raises:
-            ArgumentError: ``what`` is in them and cannot be sent.
-            BackendError: a worker is gone, and may not be started again.
+            ArgumentError: ``what`` they contain cannot be sent.
+            BackendError: a worker is gone, and may not be restarted.
         """
         self._refuse_broken()
         with _sendable(what) if what else contextlib.nullcontext():
@@ -364,7 +364,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
             self._send_bytes(worker, data, owed)
 
     def _take_in_answer(self, worker: _Worker, answer: tuple[Any, ...], ask: int) -> None:
-        """Take in what a worker has answered; where that is to a call, to that of this number."""
+        """Process an answer of a worker; ``ask`` is the number of the call that it answers, if any."""
         kind, *content = answer
         if kind == "rows":
             _, rows, stepped, payload, failures = content
@@ -387,12 +387,12 @@ class WorkerBackend(Backend, Generic[_Worker]):
                 self._not_made(failure)
 
     def _is_due(self, deadline: float | None) -> bool:
-        """Whether something is to be done by now, where nothing has come.
+        """Whether something is due, if nothing has arrived.
 
         Raises:
-            TimeoutError: the deadline is over.
-            BackendError: rows are out, and no worker owes anything.
-            NoAsyncCallError: none is; another thread has taken them meanwhile.
+            TimeoutError: the deadline has passed.
+            BackendError: rows are pending, but no worker owes anything.
+            NoAsyncCallError: no row is pending; another thread has received them meanwhile.
         """
         now = time.monotonic()
         if self._due and min(self._due.values()) <= now:
@@ -400,7 +400,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
         if not self._due and not any(worker.owes() for worker in self._workers):
             if self._out:
                 raise self._never_home()
-            raise NoAsyncCallError("What this thread waits for was taken by another thread.", str(self._pending))
+            raise NoAsyncCallError("Another thread has taken the result this thread waits for.", str(self._pending))
         if deadline is not None and now >= deadline:
             raise TimeoutError(f"{self._num_out} sub-environments have not answered yet; wait again")
         return False
@@ -433,7 +433,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
     # -- workers that are lost -----------------------------------------------------------------------------------------
 
     def _make_due_anew(self) -> float | None:
-        """Lose the workers that are torn, before anything is heard of them or asked; then as every backend."""
+        """Lose torn workers before receiving from or sending to them; then as every backend."""
         if self._torn:
             for worker in self._workers:
                 if worker.torn:
@@ -455,17 +455,17 @@ class WorkerBackend(Backend, Generic[_Worker]):
                 worker.torn = self._torn = True
 
     def _book_loss(self, worker: _Worker, reason: str, said: str, owed: Sequence[str], **facts: Any) -> None:
-        """Let the sub-environments of a worker that has ended be made anew, or say that they are not.
+        """Schedule the sub-environments of a worker that has ended for recreation, or raise.
 
         Args:
             worker: which.
-            reason: which it was and what became of it, in words.
-            said: what is known besides, from its own line on, or "".
-            owed: what it owed.
+            reason: a description of the worker and what happened to it.
+            said: further details, starting on a new line, or "".
+            owed: the answers it owed.
             facts: further arguments of the error.
 
         Raises:
-            BackendError: the policy does not have them made anew.
+            BackendError: no restart is allowed.
         """
 
         def error(remedy: str) -> BackendError:
@@ -480,18 +480,19 @@ class WorkerBackend(Backend, Generic[_Worker]):
             self._leave_unanswered(worker, owed, f"{reason}{said}", **facts)
             return
         if self._recovery is None:
-            remedy = 'with on_failure="restart" that is done for you'
+            remedy = 'with on_failure="restart" this is automatic'
         else:
-            remedy = f"it is not done for you, for {self._recovery.restarts.limit_in_words(worker.env_ids)} are used up"
-        self._broken = error(f"close() still works; build the environment again to go on ({remedy}).")
+            limit = self._recovery.restarts.limit_in_words(worker.env_ids)
+            remedy = f"this is no longer automatic: {limit} are used up"
+        self._broken = error(f"close() still works; build the environment again to continue ({remedy}).")
         raise self._broken
 
     def _leave_unanswered(self, worker: _Worker, owed: Sequence[str], said: str, **facts: Any) -> None:
-        """Have a call fail that a worker owed an answer of when it was lost."""
+        """Fail a call that a worker owed an answer to when it was lost."""
         if "values" in owed:
             self._unanswered = BackendError(
-                f"{said}\nIt is being started again, and the episodes of its sub-environments are lost; the call is "
-                "not repeated.",
+                f"{said}\nIt is being restarted, and the episodes of its sub-environments are lost; the call is not "
+                "repeated.",
                 worker=worker.number,
                 env_ids=tuple(worker.env_ids),
                 **facts,
@@ -505,8 +506,8 @@ class WorkerBackend(Backend, Generic[_Worker]):
         super()._refuse_closed(name)
         if os.getpid() != self._owner:
             raise BackendError(
-                f"{name}: this environment was built in process {self._owner}, and its {self.noun}s answer that "
-                f"process alone; build one in this process ({os.getpid()})"
+                f"{name}: this environment was built in process {self._owner}, and its {self.noun}s answer only that "
+                f"process; build one in this process ({os.getpid()})"
             )
         self._refuse_broken()
 
@@ -517,10 +518,10 @@ class WorkerBackend(Backend, Generic[_Worker]):
 
 @contextlib.contextmanager
 def _sendable(what: str) -> Iterator[None]:
-    """What cannot be pickled is refused.
+    """Refuse what cannot be pickled.
 
     Raises:
-        ArgumentError: says what, and why.
+        ArgumentError: it cannot; the message says what, and why.
     """
     try:
         yield

@@ -1,1 +1,1 @@
-"""What the command ``vecwrap`` does. Only this package uses terminal libraries."""
+"""The implementation of the ``vecwrap`` command. Only this package uses terminal libraries."""

@@ -1,4 +1,4 @@
-"""The commands and their options; what they do stands in the modules beside this one."""
+"""The commands and their options; the modules next to this one implement them."""
 
 import contextlib
 import errno
@@ -32,9 +32,9 @@ __all__ = ["app", "run_app"]
 app = typer.Typer(
     name="vecwrap",
     help="Vectorised reinforcement-learning environments from a pipeline file.",
-    epilog="Example: vecwrap run 'CartPole-v1 n=4 | framestack:4'. --help after a command says more of it.\n\n"
-    "A mistake gives one message; --debug shows the traceback. "
-    "Exit status: 0 good, 1 findings or a failure while running, 2 a call or pipeline that cannot be used, "
+    epilog="Example: vecwrap run 'CartPole-v1 n=4 | framestack:4'. Use --help after a command for details.\n\n"
+    "An error prints one message; --debug shows the traceback. "
+    "Exit status: 0 success, 1 findings or a failure while running, 2 an invalid call or pipeline, "
     "130 after Ctrl-C.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -54,15 +54,12 @@ Settings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="Replace what stands at a key; one with dots reaches inside: n=16, wrappers.framestack.k=2, eval.seed=7. "
-        "May be given many times.",
+        help="Set a key; a dotted key reaches inside: n=16, wrappers.framestack.k=2, eval.seed=7. May be repeated.",
         metavar="KEY=VALUE",
         autocompletion=completion.settings,
     ),
 ]
-Evaluation = Annotated[
-    bool, typer.Option("--eval", help="Take the evaluation that belongs to the pipeline (its section eval).")
-]
+Evaluation = Annotated[bool, typer.Option("--eval", help="Use the pipeline's evaluation (its section eval).")]
 PolicyName = Annotated[
     str,
     typer.Option(
@@ -84,31 +81,31 @@ Steps = Annotated[
 Episodes = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Stop when so many have ended; with --eval, when each sub-environment has played its share of them."
+        min=1, help="Stop after this many; with --eval, when each sub-environment has played its share of them."
     ),
 ]
 Out = Annotated[
     Path | None,
     typer.Option(
-        help="A folder to fill: pipeline, versions, seed, monitor.csv, progress.csv, log.txt, statistics, picture; one "
-        "that holds a run is refused. Default: only monitor.csv and tiles.png, where the monitor layer says or in "
+        help="A folder for pipeline, versions, seed, monitor.csv, progress.csv, log.txt, statistics, picture; one "
+        "that contains a run is refused. Default: only monitor.csv and tiles.png, in the monitor layer's folder or in "
         "runs/NAME."
     ),
 ]
 Snapshot = Annotated[
     Path | None,
     typer.Option(
-        help="Where the picture of all sub-environments goes: .png, .jpg or .webp. Default: the folder's tiles.png."
+        help="The file for the picture of all sub-environments: .png, .jpg or .webp. Default: the folder's tiles.png."
     ),
 ]
-Record = Annotated[bool, typer.Option("--record", help="Record videos, into the folder's folder videos.")]
+Record = Annotated[bool, typer.Option("--record", help="Record videos, into the subfolder videos.")]
 Interval = Annotated[
     float, typer.Option(min=0.001, help="Seconds between rows of progress.csv, and between lines when piped.")
 ]
 
 
 def _result_alone(context: typer.Context, as_json: bool) -> bool:
-    """Let ``--json`` keep stdout for the result, until the command has ended."""
+    """With ``--json``, reserve stdout for the result until the command ends."""
     if as_json and not context.resilient_parsing:
         context.with_resource(result_alone())
     return as_json
@@ -139,7 +136,7 @@ def run(
     steps: Steps = None,
     episodes: Episodes = None,
     policy: PolicyName = "random",
-    seed: Annotated[int | None, typer.Option(help="Of the environments and of a random policy.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the environments and of a random policy.")] = None,
     n: Number = None,
     backend: BackendName = None,
     out: Out = None,
@@ -150,7 +147,7 @@ def run(
     evaluation: Evaluation = False,
     debug: Debug = False,
 ) -> None:
-    """Step a pipeline under a policy: a live table, a summary, monitor.csv, a picture; with --out a folder of all."""
+    """Step a pipeline under a policy: a live table, a summary, monitor.csv, a picture; with --out a run folder."""
     from vecwrap.commands.pipelines import read_pipeline
     from vecwrap.commands.run import RunSettings, run_pipeline
 
@@ -162,7 +159,7 @@ def run(
 
 @app.command(epilog="Example: vecwrap load runs/tonight --eval --episodes 20 --policy my_agent:act")
 def load(
-    folder: Annotated[Path, typer.Argument(help="What `vecwrap run --out` filled.", metavar="FOLDER")],
+    folder: Annotated[Path, typer.Argument(help="A folder written by `vecwrap run --out`.", metavar="FOLDER")],
     steps: Annotated[
         int | None,
         typer.Option(min=1, help="Agent steps over all sub-environments. Without this and --episodes, nothing is run."),
@@ -172,8 +169,8 @@ def load(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="A folder to fill, as that of `vecwrap run`. Default: only monitor.csv and tiles.png, in the folder "
-            "loaded within FOLDER, with --eval in the folder eval."
+            help="A folder to write, as with `vecwrap run`. Default: only monitor.csv and tiles.png, in FOLDER/loaded, "
+            "or FOLDER/eval with --eval."
         ),
     ] = None,
     record: Record = False,
@@ -194,24 +191,22 @@ def load(
 
 @app.command(epilog="Example: vecwrap clip runs/tonight/videos/video-episode-000000.mp4 pong.webp --width 480 --fps 20")
 def clip(
-    video: Annotated[Path, typer.Argument(help="What the layer video or --record wrote.", metavar="VIDEO")],
+    video: Annotated[Path, typer.Argument(help="A file written by the layer video or --record.", metavar="VIDEO")],
     out: Annotated[Path, typer.Argument(help="The file to write, .webp or .gif.", metavar="OUT")],
-    width: Annotated[int | None, typer.Option(min=1, help="The greatest, in pixels. Default: the video's.")] = None,
+    width: Annotated[int | None, typer.Option(min=1, help="Maximum width in pixels. Default: the video's.")] = None,
     fps: Annotated[
         float | None,
         typer.Option(
             min=0.1,
-            help="Frames a second at most: every second, third, ... frame of the video is taken, and it plays at the "
-            "video's speed. Default: the video's.",
+            help="Maximum frames per second: only every second, third, ... frame is kept; the speed does not change. "
+            "Default: the video's.",
         ),
     ] = None,
-    start: Annotated[float, typer.Option(min=0, help="Seconds to leave out at the beginning.")] = 0.0,
-    seconds: Annotated[
-        float | None, typer.Option(min=0.001, help="How many to take. Default: all that follow.")
-    ] = None,
+    start: Annotated[float, typer.Option(min=0, help="Seconds to skip at the beginning.")] = 0.0,
+    seconds: Annotated[float | None, typer.Option(min=0.001, help="Seconds to keep. Default: the rest.")] = None,
     debug: Debug = False,
 ) -> None:
-    """Turn a recorded video into an animated WebP or GIF, as READMEs and papers take it."""
+    """Turn a recorded video into an animated WebP or GIF, for READMEs and papers."""
     from vecwrap.commands.clip import save_clip
 
     save_clip(video, out, _console(), width=width, fps=fps, start=start, seconds=seconds)
@@ -225,7 +220,7 @@ def explain(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Print the plan: each layer, where it runs, what it makes of spaces, its bytes, its part in an episode's end."""
+    """Print the plan: each layer, where it runs, its spaces and bytes, and what it does at an episode's end."""
     from vecwrap.commands.explain import explain_pipeline
     from vecwrap.commands.pipelines import read_pipeline
 
@@ -241,12 +236,12 @@ def check(
         ),
     ],
     strict: Annotated[
-        bool, typer.Option("--strict", help="Warnings give exit status 1 too, and a seed is asked for.")
+        bool, typer.Option("--strict", help="Exit with status 1 on warnings too, and require a seed.")
     ] = False,
     ignore: Annotated[
         list[str] | None,
         typer.Option(
-            help="A finding that is meant so. May be given many times.",
+            help="A finding to ignore. May be repeated.",
             metavar="ID",
             autocompletion=completion.findings,
         ),
@@ -254,12 +249,12 @@ def check(
     settings: Settings = None,
     evaluation: Evaluation = False,
     no_imports: Annotated[
-        bool, typer.Option("--no-imports", help="Refuse files that name a module to import, as from strangers.")
+        bool, typer.Option("--no-imports", help="Refuse files that name a module to import, for untrusted files.")
     ] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Look for mistakes of order and use, without stepping; exit status 1 where there are errors."""
+    """Look for mistakes in order and use, without stepping; exit with status 1 if there are errors."""
     from vecwrap.commands.check import check_pipelines
     from vecwrap.commands.pipelines import read_pipeline
 
@@ -269,10 +264,10 @@ def check(
 
 @app.command(epilog="Example: vecwrap schema --out pipeline.schema.json")
 def schema(
-    out: Annotated[Path | None, typer.Option(help="Write it to this file instead of printing it.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write to this file instead of printing.")] = None,
     debug: Debug = False,
 ) -> None:
-    """Print the JSON schema of pipeline files, with which editors complete and check them."""
+    """Print the JSON schema of pipeline files, which lets editors complete and check them."""
     from vecwrap.commands.schema import print_schema
 
     print_schema(out)
@@ -289,7 +284,7 @@ def list_all(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """List layers and backends with their parameters and defaults, and what check finds."""
+    """List layers and backends with their parameters and defaults, and the findings of check."""
     from vecwrap.commands.show import list_names
 
     list_names(names or [], _console(), as_json=as_json)
@@ -299,7 +294,7 @@ def list_all(
 def time(
     pipeline: Pipeline,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Agent steps over all sub-environments, those without the clock included.")
+        int | None, typer.Option(min=1, help="Agent steps over all sub-environments, including untimed ones.")
     ] = None,
     seconds: Annotated[
         float | None, typer.Option(min=0.001, help="How long. Default: 5, or no limit with --steps.")
@@ -312,7 +307,7 @@ def time(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Run a pipeline and say where the time of a step goes: each layer, the backend's wait, the copy, the policy."""
+    """Run a pipeline and show where a step's time goes: each layer, the backend's wait, the copy, the policy."""
     from vecwrap.commands.pipelines import read_pipeline
     from vecwrap.commands.time import time_pipeline
 
@@ -326,16 +321,14 @@ def time(
 @app.command(epilog="Example: vecwrap tune examples/pong.yaml --budget 2min")
 def tune(
     pipeline: Pipeline,
-    budget: Annotated[
-        str, typer.Option(help="How long it may take: 60s, 2min. What does not fit is a row that says so.")
-    ] = "60s",
+    budget: Annotated[str, typer.Option(help="Time limit: 60s, 2min. Candidates that do not fit are marked.")] = "60s",
     n: Number = None,
     settings: Settings = None,
     evaluation: Evaluation = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Measure the environment, try backends, workers and batch sizes, and give the lines to write into the pipeline."""
+    """Measure the environment, try backends, workers and batch sizes, and print the lines to add to the pipeline."""
     from vecwrap.commands.pipelines import read_pipeline
     from vecwrap.commands.tune import tune_pipeline
 
@@ -349,14 +342,14 @@ def bench(
     vs: Annotated[
         str | None,
         typer.Option(
-            help="Peers, with commas: gymnasium, sb3, envpool, ale, tianshou. Default: all but tianshou. A peer that "
-            "is named and cannot take part is a finding: exit status 1.",
+            help="Comma-separated peers: gymnasium, sb3, envpool, ale, tianshou. Default: all but tianshou. If a peer "
+            "named here cannot take part, the exit status is 1.",
             metavar="PEERS",
             autocompletion=completion.peers,
         ),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Samples of each, interleaved.")] = 5,
-    seconds: Annotated[float, typer.Option(min=0.001, help="How long a sample lasts.")] = 1.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Samples per contender, interleaved.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.001, help="Duration of a sample.")] = 1.0,
     n: Number = None,
     backend: BackendName = None,
     out: Annotated[Path | None, typer.Option(help="A file for the tables as Markdown.")] = None,
@@ -364,7 +357,7 @@ def bench(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Measure a pipeline beside other libraries, where they are installed and can do the same work."""
+    """Compare a pipeline with other libraries that are installed and can do the same work."""
     from vecwrap.commands.bench import bench_pipeline
     from vecwrap.commands.pipelines import read_pipeline
 
@@ -386,9 +379,9 @@ def plot(
     runs: Annotated[
         list[str],
         typer.Argument(
-            help="Folders with monitor files (one file, or one a sub-environment; ours, Stable-Baselines3's, "
-            "Baselines'), or folders of such folders: one a seed. NAME=FOLDER names a run; runs of one name are seeds "
-            "of one curve.",
+            help="Folders with monitor files (one file, or one per sub-environment; vecwrap's, Stable-Baselines3's or "
+            "Baselines'), or folders of such folders, one per seed. NAME=FOLDER names a run; runs with the same name "
+            "are seeds of one curve.",
             metavar="RUN",
         ),
     ],
@@ -397,10 +390,10 @@ def plot(
         typer.Option("--out", "-o", help="The picture, .png or .svg. May be given twice. Default: curves.png."),
     ] = None,
     smooth: Annotated[
-        str, typer.Option(help="Over how many episodes scores are averaged, with commas.", metavar="EPISODES")
+        str, typer.Option(help="How many episodes to average over, comma-separated.", metavar="EPISODES")
     ] = "10,100",
     x: Annotated[
-        str, typer.Option(help="A panel for each: steps, episodes, minutes, with commas.", metavar="AXES")
+        str, typer.Option(help="One panel each, comma-separated: steps, episodes, minutes.", metavar="AXES")
     ] = "steps,episodes,minutes",
     title: Annotated[str | None, typer.Option(help="Default: the environment's id.")] = None,
     as_json: Annotated[
@@ -420,16 +413,16 @@ def plot(
 
 
 def _console() -> Terminal:
-    """The terminal: plain and never wrapped where the output is piped."""
+    """The terminal: plain and never wrapped if the output is piped."""
     with stdout_of_result():
-        console = Terminal(highlight=False, markup=False)  # what is in brackets is meant: pip install "vecwrap[atari]"
+        console = Terminal(highlight=False, markup=False)  # brackets are literal: pip install "vecwrap[atari]"
         if console.is_terminal:
             return console
         return Terminal(highlight=False, markup=False, no_color=True, width=max(console.width, 120), soft_wrap=True)
 
 
 def run_app(arguments: list[str]) -> int:
-    """Run a command; give the exit status."""
+    """Run a command; return the exit status."""
     debug = "--debug" in arguments
     if sys.platform == "linux" and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR"))):
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else pygame's SDL prints an error that is none
@@ -450,16 +443,16 @@ def run_app(arguments: list[str]) -> int:
             if debug or error.errno != errno.ENOSPC:
                 raise
             discard_output()
-            _say(f"writing failed: {error.strerror}; free some, or write elsewhere")
+            _say(f"writing failed: {error.strerror}; free some space, or write elsewhere")
             return 1
     return status
 
 
 @contextlib.contextmanager
 def _modules_of(here: str) -> Iterator[None]:
-    """Let environments, layers and policies be found in the working directory, as `python -m vecwrap` finds them.
+    """Make environments, layers and policies in the working directory importable, as with `python -m vecwrap`.
 
-    It comes last, so that no file that happens to lie there hides what is installed.
+    It comes last on the path, so that no file that happens to be there hides an installed package.
     """
     if here in sys.path:
         yield
@@ -473,7 +466,7 @@ def _modules_of(here: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _warnings_without_source() -> Iterator[None]:
-    """Let warnings be shown without the line of source code that gave them; of ours no place in it either."""
+    """Show warnings without their line of source code; vecwrap's own also without file and line number."""
 
     def shown(
         message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None

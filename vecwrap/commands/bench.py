@@ -1,4 +1,4 @@
-"""``vecwrap bench``: a pipeline beside its peers, and the tables that ``make bench`` prints too."""
+"""``vecwrap bench``: compares a pipeline with its peers; its tables are shared with ``make bench``."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -33,11 +33,11 @@ def bench_pipeline(
     out: Path | None,
     console: Console,
 ) -> int:
-    """Compare a pipeline with peers; give the exit status.
+    """Compare a pipeline with peers; return the exit status.
 
     Args:
         spec: the pipeline.
-        vs: names of peers with commas between them; None: all that can take part.
+        vs: comma-separated names of peers; None: all that can take part.
         rounds: how many samples of each contender.
         seconds: how long a sample lasts.
         as_json: print JSON instead of tables.
@@ -45,11 +45,11 @@ def bench_pipeline(
         console: where it is shown.
 
     Returns:
-        1 where a peer that was asked for by name has no figures, else 0; as shells say it where Ctrl-C or SIGTERM
-        ended it.
+        1 if a peer that was requested by name has no figures, else 0; after Ctrl-C or SIGTERM, the shell's status for
+        that signal.
 
     Raises:
-        SpecError: the file cannot be written; the tables were printed then, where it could not be known before.
+        SpecError: the file cannot be written; unless that was detected up front, the tables have been printed.
         VecwrapError: the pipeline cannot be built, or fails.
     """
     peers = read_names(DEFAULT_PEERS if vs is None else vs)
@@ -74,7 +74,7 @@ def bench_pipeline(
 
 @contextlib.contextmanager
 def progress(console: Console, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """A line that says what is being measured, where a person looks on."""
+    """A line that shows what is being measured, on a terminal."""
     if quiet or not console.is_terminal:
         yield lambda text: None
         return
@@ -83,7 +83,7 @@ def progress(console: Console, *, quiet: bool = False) -> Iterator[Callable[[str
 
 
 def print_result(result: WorkResult, console: Console) -> None:
-    """Print one piece of work: a table for each quantity, then remarks, then who has no figures and why."""
+    """Print one piece of work: a table per quantity, then remarks, then the contenders without figures and why."""
     console.print(Text(f"\n{result.title}", style="bold"))
     console.print(Text(result.how, style="dim"))
     for quantity in result.quantities:
@@ -97,7 +97,7 @@ def print_result(result: WorkResult, console: Console) -> None:
 
 
 def print_targets(verdicts: Sequence[Verdict], console: Console) -> None:
-    """Print what is to be reached, and what was."""
+    """Print the targets, and what was reached."""
     rows = [tuple(cell.replace("**", "") for cell in row) for row in target_rows(verdicts, {})]
     console.print(Text("\nTargets", style="bold"))
     console.print(_table(TARGET_HEADER, rows, right=(3, 4), folding=(1, 2, 5)))

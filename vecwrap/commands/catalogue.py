@@ -1,4 +1,4 @@
-"""The layers, backends and rules that have names, with what a reader wants to know of each."""
+"""The named layers, backends and rules, each with a description for the reader."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from vecwrap.wrapper import VecEnvWrapper
 
 __all__ = ["Row", "RuleRow", "argument_help", "backend_rows", "layer_rows", "rule_rows"]
 
-# What `build` and the pipeline say by themselves, and so no option of a backend.
+# Set by `build` and the pipeline directly, so not listed as options of a backend.
 _PIPELINE_KEYS = ("autoreset", "copy", "batch_size", "start_index", "seed", "debug")
 
 
@@ -32,17 +32,16 @@ class Row:
     Attributes:
         name: as pipelines write it.
         where: ``"worker"`` for a layer around each sub-environment, ``"parent"`` for one around the vector,
-            ``"preset"`` for several layers under one name, ``""`` for a backend or where that shows only when it is
-            built.
+            ``"preset"`` for several layers under one name, ``""`` for a backend, or if unknown until it is built.
         summary: the first line of its docstring, or why it cannot be imported.
         parameters: with types and defaults.
-        help: what the docstring says of each, where it says something.
+        help: the docstring's text on each, if any.
         owner: the package that registered it.
         layers: of a preset, the layers that it stands for as a line, with the defaults of its parameters; else ``""``.
         any_name: whether it takes arguments of any name.
         any_position: whether it takes any number of arguments without a name.
-        at_end: what a layer does at an episode's end, where that is known.
-        details: the rest of what its docstring says, in paragraphs and blocks.
+        at_end: what a layer does at an episode's end, if known.
+        details: the rest of its docstring, in paragraphs and blocks.
     """
 
     name: str
@@ -67,7 +66,7 @@ class RuleRow:
         kind: ``"error"``, ``"warning"``, or ``"warning, with --strict"``.
         summary: the mistake in one line, or why the rule cannot be imported.
         reasons: why it is one.
-        wrong, right: a pipeline in a line that has it, and one that has not; ``""`` where there are none.
+        wrong, right: a one-line pipeline that has it, and one that does not; ``""`` if there are none.
         owner: the package that registered it.
     """
 
@@ -91,7 +90,7 @@ def backend_rows() -> list[Row]:
 
 
 def rule_rows() -> list[RuleRow]:
-    """Every kind of finding: what ``build`` refuses, then the rules, sorted by name."""
+    """Every kind of finding: those that ``build`` refuses, then the rules, sorted by name."""
     refusals = [RuleRow(each.__name__, "error", summary(each), reasons(each)) for each in REFUSALS]
     return refusals + [_rule_row(name) for name in rules.names()]
 
@@ -110,7 +109,7 @@ def _row(table: NameTable, name: str, without: tuple[str, ...]) -> Row:
     try:
         target = table.load(name)
         owner = table.entry(name).owner
-    except SpecError as error:  # an extra that is not installed, or a name that is claimed twice
+    except SpecError as error:  # an extra that is not installed, or a name that two packages claim
         return Row(name, "", str(error), (), {}, "", any_name=True, any_position=True)
     signature = Signature.of(target, skip=0 if isinstance(target, Preset) else 1)
     parameters = tuple(p for p in signature.parameters if p.name not in without)
@@ -134,7 +133,7 @@ def _layers(target: Callable[..., Any]) -> str:
         return ""
     try:
         return " | ".join(map(str, read_layers(target(), Source(steps=(summary(target),)))))
-    except Exception:  # one that has no use for its own defaults; a pipeline that names it is told why
+    except Exception:  # one that rejects its own defaults; a pipeline that names it gets the error
         return ""
 
 
@@ -149,7 +148,7 @@ def _where(target: Callable[..., Any]) -> str:
 
 
 def argument_help(target: Any, title: str = "Args") -> dict[str, str]:
-    """What a section of docstrings in Google style says of each name, in a line; a class's add to its base's."""
+    """Return a Google-style section's text for each name, in one line; a class's extends its base's."""
     help_texts = {}
     for documented in reversed(target.__mro__) if isinstance(target, type) else [target]:
         text = section(documented, title) or section(getattr(documented, "__dict__", {}).get("__init__"), title)

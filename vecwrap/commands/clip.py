@@ -1,4 +1,4 @@
-"""``vecwrap clip``: turns a recorded video into an animated picture."""
+"""``vecwrap clip``: turns a recorded video into an animated image."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def save_clip(
     start: float,
     seconds: float | None,
 ) -> None:
-    """Write the animated picture, and say how large it is.
+    """Write the animated image, and print its size.
 
     Raises:
         ClipError: as ``Clip.save``.

@@ -1,7 +1,7 @@
-"""What a shell offers where one of our names can stand; commands and options Typer completes by itself.
+"""Shell completion of vecwrap's own names; Typer itself completes commands and options.
 
-Where nothing fits, a shell offers files. A name that cannot be looked up must not disturb whoever types: then nothing
-fits.
+If nothing matches, a shell offers files. A lookup that fails must not disturb the user while typing: then nothing
+matches.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ __all__ = ["backends", "findings", "names", "peers", "pipelines", "policies", "s
 
 
 def pipelines(incomplete: str) -> list[str]:
-    """Ids of environments, and pipeline files beside them; after a bar in a line, layers.
+    """Ids of environments, and pipeline files; after a bar in a line, layers.
 
     >>> pipelines("CartPole-v1 | frames")
     ['CartPole-v1 | framestack']
@@ -48,17 +48,17 @@ def backends(incomplete: str) -> list[str]:
 
 
 def findings(incomplete: str) -> list[str]:
-    """What ``check`` finds."""
+    """The findings of ``check``."""
     return _beginning(incomplete, _findings())
 
 
 def policies(incomplete: str) -> list[str]:
-    """Policies that have a name."""
+    """Named policies."""
     return _beginning(incomplete, ["random", "zeros"])
 
 
 def peers(incomplete: str) -> list[str]:
-    """Peers, the last of those between commas; none twice.
+    """Peers, for the last one after a comma; none twice.
 
     >>> peers("sb3,e")
     ['sb3,envpool']

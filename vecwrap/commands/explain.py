@@ -14,7 +14,7 @@ _STYLES = {"head": "bold", "title": "dim", "name": "cyan", "plain": "", "note": 
 
 
 def explain_pipeline(spec: PipelineSpec, console: Console, *, as_json: bool = False) -> None:
-    """Print the plan of a pipeline, with the spaces that its environment turns out to have.
+    """Print the plan of a pipeline, with the actual spaces of its environment.
 
     Args:
         spec: the pipeline.
@@ -22,7 +22,7 @@ def explain_pipeline(spec: PipelineSpec, console: Console, *, as_json: bool = Fa
         as_json: print it as JSON instead.
 
     Raises:
-        VecwrapError: where it cannot be planned.
+        VecwrapError: it cannot be planned.
     """
     planned = plan(spec).with_spaces()
     if as_json:

@@ -1,4 +1,4 @@
-"""What a run writes into its folder while it goes: each piece at once, so that a kill costs at most the last one."""
+"""Writes a run's folder during the run: each piece immediately, so that a kill loses at most the last one."""
 
 import contextlib
 import io
@@ -26,17 +26,17 @@ COLUMNS = ("time", "steps", "steps_per_second", "episodes", "score_mean", "score
 
 
 class Journal:
-    """The files of a run folder that are the command's own; the layers write theirs.
+    """The command's own files in a run folder; the layers write theirs.
 
-    A disk that fills up later is a warning, once for each file, and never the end of a run.
+    A disk that fills up later causes a warning, once per file, and never ends the run.
 
     Args:
-        folder: made where missing; refused where it holds a run.
+        folder: created if missing; refused if it contains a run.
         planned: the plan that was built.
-        facts: what else ``run.json`` shall say.
+        facts: further entries for ``run.json``.
 
     Raises:
-        SpecError: a folder that holds a run, or that cannot be written to.
+        SpecError: a folder that contains a run, or that cannot be written to.
     """
 
     def __init__(self, folder: Path, planned: Plan, facts: Mapping[str, Any]) -> None:
@@ -57,7 +57,7 @@ class Journal:
         text = portable(pipeline, folder).to_yaml()
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._log = GrowingFile(folder / LOG, new=True)  # of two that start at once, one is refused
+            self._log = GrowingFile(folder / LOG, new=True)  # if two runs start at once, one is refused
             write_whole(folder / PIPELINE, lambda file: file.write(text.encode()))
             self._write_facts()
             self._progress = GrowingFile(folder / PROGRESS, new=True)
@@ -70,14 +70,14 @@ class Journal:
             ) from error
 
     def say(self, *what: Any) -> None:
-        """Write into the log what the terminal shows, without colours."""
+        """Write the terminal's output to the log, without colours."""
         text = io.StringIO()
         Console(file=text, color_system=None, highlight=False, width=120, soft_wrap=True).print(*what)
         self._try(LOG, lambda: self._log.append(text.getvalue()))
 
     @contextlib.contextmanager
     def warnings_too(self) -> Iterator[None]:
-        """Let warnings be shown as ever, and stand in the log."""
+        """Show warnings as usual, and write them to the log too."""
         with warnings.catch_warnings():
             show = warnings.showwarning
 
@@ -89,13 +89,13 @@ class Journal:
             yield
 
     def note(self, env: VecEnv, tally: Tally, restarts: int, *, torn: bool = False) -> None:
-        """Write a row of progress, and the statistics as they are now; nothing where nothing happened meanwhile.
+        """Write a row of progress, and the current statistics; nothing if nothing happened meanwhile.
 
         Args:
-            env: whose statistics.
-            tally: what was counted.
+            env: the environment with the statistics.
+            tally: the counts.
             restarts: how many there were.
-            torn: whether a layer may have been interrupted in the middle of a step; then the last statistics stay.
+            torn: whether a layer may have been interrupted during a step; then the last statistics are kept.
         """
         now = tally.seconds, tally.steps
         if now == self._before:
@@ -111,7 +111,7 @@ class Journal:
             self._try(STATISTICS, lambda: checkpoint.write_state(self.folder / STATISTICS, state))
 
     def end(self, how: str, tally: Tally, restarts: int) -> None:
-        """Write how the run ended, and what came of it."""
+        """Write how the run ended, and its results."""
         self._facts |= {
             "ended": _now(),
             "end": how,
@@ -138,7 +138,7 @@ class Journal:
             if name not in self._failed:
                 self._failed.add(name)
                 warnings.warn(
-                    f"--out: {self.folder / name} cannot be written ({error}); the run goes on, what was written stays",
+                    f"--out: {self.folder / name} cannot be written ({error}); the run goes on; what was written stays",
                     RuntimeWarning,
                     stacklevel=2,
                 )

@@ -1,4 +1,4 @@
-"""``vecwrap load``: what a run's folder holds, whether it can be rebuilt, and how it goes when it is run again."""
+"""``vecwrap load``: shows a run folder, checks that it can be rebuilt, and runs it again."""
 
 import csv
 import math
@@ -34,26 +34,26 @@ def load_folder(
     *,
     as_json: bool = False,
 ) -> int:
-    """Show what a run's folder holds; run it where steps or episodes are given.
+    """Show the contents of a run folder; run it if steps or episodes are given.
 
     Args:
-        folder: what ``vecwrap run --out`` filled.
-        settings: what ``--set`` says.
-        chosen: how it is run.
+        folder: written by ``vecwrap run --out``.
+        settings: the values of ``--set``.
+        chosen: how to run it.
         console: where it is shown.
         as_json: print it as JSON instead.
 
     Returns:
-        The exit status: 1 where a finding of ``vecwrap check`` is an error, else 0, or that of the run.
+        The exit status: 1 if a finding of ``vecwrap check`` is an error, else 0, or that of the run.
 
     Raises:
-        VecwrapError: it cannot be rebuilt, JSON is wanted of a run, or no run is where options of one are given.
+        VecwrapError: it cannot be rebuilt, JSON was requested for a run, or a run's options were given without a run.
     """
     again = chosen.steps is not None or chosen.episodes is not None
     if as_json and again:
-        raise SpecError("load: --json prints what the folder holds; leave --steps and --episodes out, or --json.")
+        raise SpecError("load: --json prints the folder's contents; leave out --steps and --episodes, or --json.")
     if not again and (idle := _for_a_run(chosen)):
-        raise SpecError(f"load: {', '.join(idle)}: expected --steps or --episodes with it, for nothing is run without.")
+        raise SpecError(f"load: {', '.join(idle)}: expected --steps or --episodes too; without them nothing is run.")
     run = read_run(folder)
     overrides = read_settings(settings)
     spec = run.pipeline("eval" if chosen.evaluation else "train", overrides, dict.fromkeys(overrides, Place("--set")))
@@ -68,7 +68,7 @@ def load_folder(
 
 
 def _for_a_run(chosen: RunSettings) -> list[str]:
-    """The options that were given and say how something is run."""
+    """The given options that apply only to a run."""
     default = RunSettings()
     names = ("policy", "out", "record", "snapshot", "interval")
     return [f"--{name}" for name in names if getattr(chosen, name) != getattr(default, name)]
@@ -79,7 +79,7 @@ def _status(findings: Sequence[Finding]) -> int:
 
 
 def _facts(run: Run, resolved: PipelineSpec) -> dict[str, Any]:
-    """All that is known of a run, as plain data."""
+    """Everything known about a run, as plain data."""
     facts = {key: value for key, value in run.facts.items() if key not in ("pipeline", "versions")}
     return {
         "folder": str(run.folder),
@@ -96,7 +96,7 @@ def _facts(run: Run, resolved: PipelineSpec) -> dict[str, Any]:
 
 
 def _last_row(path: Path) -> dict[str, float | None] | None:
-    """The last whole row of progress; None where there is none, or another program wrote the file."""
+    """The last complete row of progress; None if there is none, or another program wrote the file."""
     if not path.is_file():
         return None
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
@@ -129,7 +129,7 @@ def _statistics(path: Path) -> dict[str, dict[str, float]]:
 
 
 def _files(folder: Path) -> list[str]:
-    """What lies there, but for what a rebuilt one wrote."""
+    """The files there, except those that a rebuilt run wrote."""
     names = [path.name for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith(".")]
     return names + sorted(f"{VIDEOS}/{path.name}" for path in (folder / VIDEOS).glob("*.mp4"))
 
@@ -145,7 +145,7 @@ def _show(run: Run, facts: Mapping[str, Any], findings: Sequence[Finding], conso
 
 
 def _installed(now: str | None) -> str:
-    return "and is not installed" if now is None else f"and {now} is installed: the stream may be another one"
+    return "and is not installed" if now is None else f"and {now} is installed: the stream may differ"
 
 
 def _lines(facts: Mapping[str, Any]) -> list[tuple[str, str]]:

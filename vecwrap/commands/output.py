@@ -1,4 +1,4 @@
-"""How the commands print: for machines, and names beside values."""
+"""How the commands print: JSON for machines, and tables of names and values."""
 
 import contextlib
 import ctypes
@@ -37,10 +37,10 @@ __all__ = [
 
 
 class Terminal(Console):
-    """Rich's console, which leaves it to its users what the end of a pipe means (`| head`); Rich would exit."""
+    """Rich's console, but the caller decides what a broken pipe (`| head`) means; Rich would exit."""
 
     def on_broken_pipe(self) -> None:
-        """Say nothing more, at the interpreter's exit neither.
+        """Print nothing more, not even at interpreter exit.
 
         Raises:
             BrokenPipeError: always.
@@ -51,8 +51,8 @@ class Terminal(Console):
 
 
 def print_json(data: Any, console: Console) -> None:
-    """Print plain data as JSON, in colours on a terminal; what is infinite or no number is null, as JSON has it."""
-    text = json.dumps(_finite(msgspec.to_builtins(data)), indent=2)  # in ASCII, which every terminal can show
+    """Print plain data as JSON, in colour on a terminal; infinities and NaN become null, as JSON lacks them."""
+    text = json.dumps(_finite(msgspec.to_builtins(data)), indent=2)  # as ASCII, which every terminal can show
     with stdout_of_result():
         if console.is_terminal:
             console.print_json(text)
@@ -73,9 +73,9 @@ _kept: list[tuple[Any, int | None]] = []  # sys.stdout and a copy of descriptor 
 
 @contextlib.contextmanager
 def result_alone() -> Iterator[None]:
-    """Keep stdout for what ``print_json`` prints; all else goes to stderr meanwhile.
+    """Reserve stdout for ``print_json``; all other output goes to stderr meanwhile.
 
-    So does what libraries in C print, and processes that are started meanwhile.
+    This includes output of C libraries, and of processes started meanwhile.
     """
     flush_output()
     descriptor: int | None = None
@@ -87,7 +87,7 @@ def result_alone() -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).fflush(None)  # what C has buffered would come at the exit
+            ctypes.CDLL(None).fflush(None)  # C's buffered output would appear at exit
         _lead(*_kept.pop())
         if descriptor is not None:
             os.close(descriptor)
@@ -95,7 +95,7 @@ def result_alone() -> Iterator[None]:
 
 @contextlib.contextmanager
 def stdout_of_result() -> Iterator[None]:
-    """Let stdout be the result's again within ``result_alone``; elsewhere it is."""
+    """Give stdout back to the result within ``result_alone``; elsewhere do nothing."""
     if not _kept:
         yield
         return
@@ -108,7 +108,7 @@ def stdout_of_result() -> Iterator[None]:
 
 
 def _lead(file: Any, descriptor: int | None) -> None:
-    """Let what is printed go there, by Python and by others."""
+    """Redirect output of Python and of others there."""
     sys.stdout = file
     if descriptor is not None:
         with contextlib.suppress(OSError):  # stderr is closed
@@ -116,24 +116,24 @@ def _lead(file: Any, descriptor: int | None) -> None:
 
 
 def escape_what_cannot_be_shown() -> None:
-    """Let characters that the output's encoding lacks be written as escapes, instead of ending the command."""
+    """Escape characters that the output's encoding lacks, instead of failing."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def flush_output() -> None:
-    """Write what was printed; else Python would at its exit, and say in its own words what keeps it from that."""
+    """Flush printed output; otherwise Python would do it at exit, and report errors in its own words."""
     if sys.stdout is not None:
         sys.stdout.flush()
 
 
 def discard_output() -> None:
-    """Let what is still to be written, now or at Python's exit, go nowhere."""
+    """Discard unwritten output, now and at Python's exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def printable_lines(text: str) -> str:
-    r"""Write text for the terminal without what it would obey, whoever wrote it: an environment's id, an exception.
+    r"""Escape control characters in untrusted text for the terminal: an environment's id, an exception.
 
     >>> print(printable_lines("one\n\x1b[31mtwo"))
     one
@@ -143,9 +143,9 @@ def printable_lines(text: str) -> str:
 
 
 def refuse_unwritable(out: Path) -> None:
-    """See whether the file of ``--out`` can be written, before work is done whose result would be lost.
+    """Check that the file of ``--out`` can be written, before doing work whose result would be lost.
 
-    Its folder is made where it is missing.
+    A missing folder is created.
 
     Raises:
         SpecError: it cannot.
@@ -160,7 +160,7 @@ def refuse_unwritable(out: Path) -> None:
 
 
 def write_out(out: Path, text: str) -> None:
-    """Write the file of ``--out`` as a whole, so that a full disk leaves what was there.
+    """Write the file of ``--out`` atomically, so that a full disk leaves the old one.
 
     Raises:
         SpecError: it cannot be written.
@@ -184,7 +184,7 @@ def _cannot_be_written(out: Path, error: OSError) -> SpecError:
 
 
 def name_table(lines: Iterable[tuple[str, RenderableType]]) -> Table:
-    """Give names and values, one below the other; brackets in texts are no markup."""
+    """Return a table of names and values; brackets in text are not markup."""
     table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")

@@ -1,4 +1,4 @@
-"""Pipelines as the commands take them, and what a run adds to one."""
+"""Pipelines as the commands accept them, and the layers that a run adds."""
 
 import dataclasses
 import shlex
@@ -33,17 +33,17 @@ def read_pipeline(
     evaluation: bool = False,
     imports: bool = True,
 ) -> PipelineSpec:
-    """Read a file, or a pipeline in one line, and what is set over it.
+    """Read a file, or a one-line pipeline, and apply overrides.
 
     Args:
-        pipeline: a file, or a pipeline in one line.
-        settings: what ``--set`` says: ``"n=16"``, ``"wrappers.framestack.k=2"``.
-        options: keys that have an option of their own, to their values; None for one that was not given.
-        evaluation: whether the evaluation is meant that belongs to it.
+        pipeline: a file, or a one-line pipeline.
+        settings: the values of ``--set``: ``"n=16"``, ``"wrappers.framestack.k=2"``.
+        options: the values of keys that have their own option; None if not given.
+        evaluation: whether to use the pipeline's evaluation.
         imports: whether the pipeline may name something to import.
 
     Raises:
-        SpecError: where it cannot be read.
+        SpecError: it cannot be read.
     """
     path = Path(pipeline)
     if names_file(pipeline) or is_file(path):
@@ -58,28 +58,28 @@ def read_pipeline(
     given = {key: value for key, value in (options or {}).items() if value is not None}
     for key in given:
         if key in overrides:
-            fail_where(f"--set {key}", f"--{key} says it already; leave one of the two out")
+            fail_where(f"--set {key}", f"--{key} sets it already; leave one of the two out")
     places = {**dict.fromkeys(overrides, Place("--set")), **{key: Place(f"--{key}") for key in given}}
     return in_mode(spec, "eval" if evaluation else "train", {**given, **overrides}, places)
 
 
 def _refuse_run_folder(folder: Path, env: Any) -> None:
-    """Refuse a run folder in the place of a pipeline, unless an environment is called so too."""
+    """Refuse a run folder instead of a pipeline, unless there is an environment of the same name."""
     try:
         find_environment(env)
     except SpecError:
         fail_where(
             str(folder),
-            "expected a pipeline, got a run folder. Take `vecwrap load "
+            "expected a pipeline, got a run folder. Use `vecwrap load "
             f"{shlex.quote(str(folder))}`, or the pipeline in it: {folder / PIPELINE}",
         )
 
 
 def read_settings(settings: Sequence[str]) -> dict[str, Any]:
-    """Read ``key=value``: values as in a pipeline's line, lists and mappings as in YAML; the last of a key counts.
+    """Read ``key=value``: values as in a one-line pipeline, lists and mappings as in YAML; a key's last value counts.
 
     Raises:
-        SpecError: where one cannot be read.
+        SpecError: one cannot be read.
     """
     read = {}
     for setting in settings:
@@ -95,10 +95,10 @@ def read_settings(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def with_monitor(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
-    """Give a pipeline whose episodes are counted and written to a folder.
+    """Return the pipeline with a monitor that writes to a folder.
 
     The outermost monitor stays where it is and keeps its folder unless ``out`` names another; a pipeline without one
-    gets one around everything. Without any folder, it is ``runs/NAME`` in the working directory.
+    gets one around everything. The default folder is ``runs/NAME`` in the working directory.
     """
     spec = _laid_open(spec, "monitor")
     if out is None and _folder_of(spec, "monitor") is not None:
@@ -107,17 +107,17 @@ def with_monitor(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
 
 
 def with_videos(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
-    """Give a pipeline that records videos.
+    """Return the pipeline with video recording.
 
-    The outermost ``video`` stays as it is, but for its folder where ``out`` is given; a pipeline without one gets one
-    around everything, with a folder beside the monitor's file.
+    The outermost ``video`` stays as it is, except for its folder if ``out`` is given; a pipeline without one gets one
+    around everything, with a folder next to the monitor's file.
 
     Args:
         spec: with a monitor that has a folder.
-        out: the folder of the run, for whose folder ``videos`` they are.
+        out: the run folder; the videos go into its subfolder ``videos``.
 
     Raises:
-        SpecError: an environment that renders no images.
+        SpecError: the environment does not render images.
     """
     if spec.render_mode not in ("rgb_array", "human") and spec.env_kwargs.get("render_mode") != "rgb_array":
         asked = spec.render_mode or spec.env_kwargs.get("render_mode")
@@ -132,10 +132,10 @@ def with_videos(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
 
 
 def _with_folder(spec: PipelineSpec, name: str, folder: Path) -> PipelineSpec:
-    """Give a pipeline whose outermost layer of a name writes into a folder; one is added where there is none.
+    """Return the pipeline with its outermost layer of a name writing into a folder; added if there is none.
 
-    What an evaluation with layers of its own wrote into the old folder goes into the new one; to an evaluation that has
-    a layer of this name already, none is added.
+    The layers of an evaluation that write into the old folder are moved to the new one; an evaluation that already has
+    a layer of this name does not get another.
     """
     layers, section = list(spec.wrappers), spec.eval
     found, old = _outermost(spec, name), _folder_of(spec, name)
@@ -153,9 +153,9 @@ def _with_folder(spec: PipelineSpec, name: str, folder: Path) -> PipelineSpec:
 
 
 def _laid_open(spec: PipelineSpec, name: str) -> PipelineSpec:
-    """Give a pipeline in which a preset that holds a layer of a name is replaced by its layers.
+    """Return the pipeline with any preset that contains a layer of a name replaced by its layers.
 
-    Its evaluation is filled in then, because the section may speak of the preset.
+    The evaluation is then filled in, because its section may refer to the preset.
     """
     layers = tuple(part for word in spec.wrappers for part in _parts(word, name))
     if layers == spec.wrappers:
@@ -164,7 +164,7 @@ def _laid_open(spec: PipelineSpec, name: str) -> PipelineSpec:
 
 
 def _parts(word: LayerSpec, name: str) -> tuple[LayerSpec, ...]:
-    """The layers of a preset that holds one of a name; else the word itself."""
+    """The layers of a preset that contains one of a name; else the word itself."""
     _, layers = plan_layers([word])
     if any(layer.preset and layer.spec.name == name for layer in layers):
         return tuple(layer.spec for layer in layers)
@@ -177,7 +177,7 @@ def _outermost(spec: PipelineSpec, name: str) -> int | None:
 
 
 def _arguments(layer: LayerSpec) -> dict[str, Any]:
-    """The arguments of a layer whose first is its folder."""
+    """The arguments of a layer whose first argument is its folder."""
     return {**dict(zip(("dir",), layer.args, strict=False)), **layer.kwargs}
 
 
@@ -202,10 +202,10 @@ def _folder(spec: PipelineSpec, out: Path | None) -> Path:
 
 
 def with_images(spec: PipelineSpec) -> PipelineSpec:
-    """Give a pipeline that renders images, where it renders nothing yet and its environment says that it can.
+    """Return the pipeline with image rendering, if it renders nothing yet and its environment supports that.
 
     Raises:
-        VecwrapError: where there is no such environment.
+        VecwrapError: there is no such environment.
     """
     if spec.render_mode is not None or "render_mode" in spec.env_kwargs:
         return spec
@@ -214,7 +214,7 @@ def with_images(spec: PipelineSpec) -> PipelineSpec:
     for maker in makers:
         try:
             creator = creator_of(maker)
-        except (Exception, SystemExit):  # building tells it, with its place
+        except (Exception, SystemExit):  # building reports it, with its location
             return spec
         if "rgb_array" not in getattr(creator, "metadata", {}).get("render_modes", ()):
             return spec

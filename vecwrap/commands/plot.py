@@ -17,7 +17,7 @@ from vecwrap.plotting.runs import Run, Seed, read_runs
 
 __all__ = ["plot_runs", "to_data"]
 
-RECENT = 100  # episodes whose mean score the table tells
+RECENT = 100  # episodes whose mean score the table shows
 
 
 def plot_runs(
@@ -30,13 +30,13 @@ def plot_runs(
     as_json: bool,
     console: Console,
 ) -> int:
-    """Draw learning curves and print what they are of; give the exit status.
+    """Draw learning curves and print a table of the runs; return the exit status.
 
     Args:
         places: as ``read_runs`` takes them.
         out: the pictures; none: ``curves.png``, or with ``as_json`` no picture.
-        smooth: numbers of episodes with commas between them.
-        axes: names of axes with commas between them.
+        smooth: comma-separated numbers of episodes.
+        axes: comma-separated names of axes.
         title: above the picture; None: the environment's id.
         as_json: print the numbers of the curves.
         console: where it is shown.
@@ -66,7 +66,7 @@ def plot_runs(
 
 
 def to_data(run: Run, axes: Sequence[str], windows: Sequence[int]) -> dict[str, Any]:
-    """Give the numbers of a run as plain data: each episode, and each curve at each of its points.
+    """Return the numbers of a run as plain data: each episode, and each curve at each of its points.
 
     Args:
         run: the run.
@@ -120,7 +120,7 @@ def _window(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise PlotError(f'--smooth: expected numbers of episodes with commas, such as 10,100, got "{text}"') from None
+        raise PlotError(f'--smooth: expected comma-separated episode counts, such as 10,100, got "{text}"') from None
 
 
 # -- what is printed ---------------------------------------------------------------------------------------------------
@@ -150,12 +150,12 @@ def _range(numbers: Sequence[int]) -> str:
 
 
 def _notes(runs: Sequence[Run], windows: Sequence[int]) -> list[str]:
-    """Say what was left out, and what is not to be compared."""
+    """Note what was left out, and what must not be compared."""
     notes = []
     for run in runs:
         for text, count in (
             ("ended because the sub-environment was lost", sum(seed.lost for seed in run.seeds)),
-            ("with a score that is no finite number, or one beyond 1e150", sum(seed.not_finite for seed in run.seeds)),
+            ("with a score that is not finite, or beyond 1e150", sum(seed.not_finite for seed in run.seeds)),
         ):
             if count:
                 notes.append(f"{run.name}: left out {_count(count, 'episode')} {text}; its steps count")
@@ -172,7 +172,7 @@ def _notes(runs: Sequence[Run], windows: Sequence[int]) -> list[str]:
     units = {step_label([run]) for run in runs}
     if len(units) > 1:
         said = "; ".join(f"{run.name}: {step_label([run])}" for run in runs)
-        notes.append(f"the steps of these runs are not the same, compare over minutes or episodes ({said})")
+        notes.append(f"these runs count steps differently, so compare over minutes or episodes ({said})")
     return notes
 
 

@@ -20,15 +20,15 @@ _OWN = ("random", "zeros")
 
 
 def find_policy(name: str, env: VecEnv) -> Policy:
-    """Give the policy of a name.
+    """Return the policy of a name.
 
     Args:
         name: ``random``, ``zeros`` (the action nearest to zero), or ``module:callable``; the callable takes batched
-            observations and gives batched actions.
-        env: whose actions they are.
+            observations and returns batched actions.
+        env: the environment to act in.
 
     Raises:
-        SpecError: for a name that leads nowhere.
+        SpecError: the name cannot be resolved.
     """
     if name == "random":
         return lambda observations: env.action_space.sample()
@@ -46,7 +46,7 @@ def _imported(name: str) -> Policy:
     if module_name.endswith(".py") and Path(module_name).is_file():
         module_path = ".".join(Path(module_name).with_suffix("").parts)
         raise SpecError(
-            f"{where}: expected module:callable, got the name of a file; leave out .py: {module_path}:{attribute}."
+            f"{where}: expected module:callable, got a file name; leave out .py: {module_path}:{attribute}."
         )
     if is_import_path(name):
         try:
@@ -88,4 +88,4 @@ def _nearest_to_zero(space: spaces.Space[Any]) -> Any:
         return {key: _nearest_to_zero(member) for key, member in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
         return tuple(_nearest_to_zero(member) for member in space.spaces)
-    raise SpecError(f"--policy zeros: there is no zero in the action space {space}. Take --policy random.")
+    raise SpecError(f"--policy zeros: the action space {space} contains no zero. Use --policy random.")

@@ -1,4 +1,4 @@
-"""Steps a vector environment under a policy and keeps count; it knows nothing of terminals."""
+"""Steps a vector environment under a policy and keeps count; independent of terminals."""
 
 import signal
 import threading
@@ -20,7 +20,7 @@ from vecwrap.wrapper import VecEnvWrapper
 
 __all__ = ["RECENT", "Interrupt", "StepCounter", "Tally", "interruptible", "rollout"]
 
-RECENT = 100  # episodes, over which scores are averaged while a run goes
+RECENT = 100  # episodes over which scores are averaged during a run
 
 
 class StepCounter(VecEnvWrapper):
@@ -35,19 +35,19 @@ class StepCounter(VecEnvWrapper):
         self.steps = 0
 
     def on_step(self, step: StepResult) -> None:
-        """Count the rows in which an action really happened."""
+        """Count the rows in which an action was taken."""
         self.steps += int(np.count_nonzero(step.acted))
 
 
 @dataclass
 class Tally:
-    """What happened so far.
+    """The counts so far.
 
     Attributes:
-        stats_key: under which the monitor reports in infos.
+        stats_key: the monitor's key in infos.
         steps: agent steps over all sub-environments.
-        scores, lengths: of every episode that was reported: sum of rewards, agent steps.
-        window: over how many episodes ``recent_score`` is taken.
+        scores, lengths: of every reported episode: sum of rewards, agent steps.
+        window: how many episodes ``recent_score`` covers.
         seconds: since the first reset was done.
     """
 
@@ -66,18 +66,18 @@ class Tally:
 
     @property
     def rate(self) -> float:
-        """Agent steps a second, from the start."""
+        """Agent steps per second, from the start."""
         return self.steps / self.seconds if self.seconds else 0.0
 
     @property
     def recent_rate(self) -> float:
-        """Agent steps a second over the last vector steps, for a live display."""
+        """Agent steps per second over the last vector steps, for a live display."""
         then, steps = self._recent[0]
         return (self.steps - steps) / (self.seconds - then) if self.seconds > then else 0.0
 
     @property
     def recent_score(self) -> tuple[float, float] | None:
-        """Mean and spread over the last ``window`` episodes; None where none has ended."""
+        """Mean and standard deviation over the last ``window`` episodes; None if none has ended."""
         recent = self.scores[-self.window :]
         return (float(np.mean(recent)), float(np.std(recent))) if recent else None
 
@@ -94,7 +94,7 @@ class Tally:
 
 @dataclass
 class Interrupt:
-    """Whether the user, or the system, wants to stop, and by which signal."""
+    """Whether the user or the system has requested a stop, and by which signal."""
 
     asked: bool = False
     number: int = signal.SIGINT
@@ -102,7 +102,7 @@ class Interrupt:
 
 @contextmanager
 def interruptible() -> Iterator[Interrupt]:
-    """Make the first Ctrl-C or SIGTERM a wish: the step in flight finishes; the second one stops at once, as ever."""
+    """Let the first Ctrl-C or SIGTERM stop after the current step; the second stops at once, as usual."""
     interrupt = Interrupt()
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield interrupt
@@ -113,7 +113,7 @@ def interruptible() -> Iterator[Interrupt]:
         signal.signal(number, before[number])
 
     handlers: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    # What was ignored from the start stays so: Ctrl-C is not for a run that a script has put into the background.
+    # A signal ignored from the start stays ignored: a run that a script put into the background must survive Ctrl-C.
     before = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
     for number in before:
         signal.signal(number, ask)
@@ -130,12 +130,12 @@ def rollout(
     """Reset, then step until enough steps or episodes are done or the user asks to stop.
 
     Args:
-        env: with a monitor among its layers: what it reports under ``tally.stats_key`` counts as an episode.
+        env: with a monitor among its layers, whose reports under ``tally.stats_key`` count as episodes.
         policy: from observations to actions.
-        tally: what is counted goes in here.
+        tally: receives the counts.
         steps: agent steps over all sub-environments, rounded up to a whole vector step; None for no limit.
         episodes: None for no limit.
-        interrupt: looked at between steps.
+        interrupt: checked between steps.
 
     Yields:
         After each vector step.

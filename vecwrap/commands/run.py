@@ -1,4 +1,4 @@
-"""``vecwrap run``: steps a pipeline under a policy, and says what came of it."""
+"""``vecwrap run``: steps a pipeline under a policy, and reports the results."""
 
 import contextlib
 import secrets
@@ -38,7 +38,7 @@ __all__ = ["RunSettings", "run_pipeline"]
 
 DEFAULT_STEPS = 20_000  # two or three games of random Pong in each of eight sub-environments
 PICTURES = (".png", ".jpg", ".webp")
-INTERRUPTED = 128  # and the signal's number, as shells say it
+INTERRUPTED = 128  # plus the signal's number, the shell convention
 REFRESH_SECONDS = 0.1
 
 
@@ -48,14 +48,14 @@ class RunSettings:
 
     Attributes:
         policy: as ``find_policy`` takes it.
-        steps: agent steps over all sub-environments; None for a default, or no limit where ``episodes`` is given.
-        episodes: stop when so many have ended; in an evaluation, when each sub-environment has met its quota.
-        out: the folder to fill; None: only monitor.csv and the picture, in the monitor layer's folder or else in one
+        steps: agent steps over all sub-environments; None for a default, or no limit if ``episodes`` is given.
+        episodes: stop after this many; in an evaluation, when each sub-environment has met its quota.
+        out: the folder to write; None: only monitor.csv and the picture, in the monitor layer's folder or else in one
             named after the pipeline.
         record: whether to record videos.
-        interval: seconds between rows of progress, and between lines where the output is piped.
+        interval: seconds between rows of progress, and between lines if the output is piped.
         snapshot: the file for the picture; None: ``tiles.png`` in the folder.
-        evaluation: whether it is the evaluation that belongs to the pipeline.
+        evaluation: whether this is the pipeline's evaluation.
     """
 
     policy: str = "random"
@@ -69,23 +69,23 @@ class RunSettings:
 
 
 def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, loaded: Run | None = None) -> int:
-    """Run a pipeline; give the exit status.
+    """Run a pipeline; return the exit status.
 
     Args:
         spec: the pipeline.
-        settings: how.
+        settings: how to run it.
         console: where it is shown.
         loaded: the run folder that it was loaded from, whose statistics it uses.
 
     Raises:
-        VecwrapError: after the summary, where stepping failed; and so anything else that a layer raised.
+        VecwrapError: stepping failed; raised after the summary, like any other exception of a layer.
     """
     out = settings.out
     if settings.snapshot is not None and settings.snapshot.suffix not in PICTURES:
         raise PlanError(f'--snapshot: expected a file {", ".join(PICTURES)}, got "{settings.snapshot}"')
     if out is not None:
         refuse_taken(out)
-        if spec.seed is None:  # so that the folder can say which
+        if spec.seed is None:  # so that the folder can record it
             spec = spec.override(seed=secrets.randbelow(2**31))
     spec = with_images(with_monitor(spec, out))
     if settings.record:
@@ -136,7 +136,7 @@ class _Running:
         self._restarts = 0
 
     def go(self, act: Callable[..., object]) -> None:
-        """Step to the end, whatever ends it."""
+        """Step until something ends the run."""
         limit = self._settings.steps
         if limit is None and self._settings.episodes is None:
             limit = DEFAULT_STEPS
@@ -158,7 +158,7 @@ class _Running:
             self._interrupt.asked = torn = True
         except (Exception, SystemExit) as error:
             self._failure = _as_failure(error)
-            torn = not isinstance(error, VecwrapError)  # a layer raised in the middle of a step
+            torn = not isinstance(error, VecwrapError)  # a layer raised during a step
         self._count_restarts()
         if self.journal is not None:
             self.journal.note(self._env, self._tally, self._restarts, torn=torn)
@@ -166,7 +166,7 @@ class _Running:
             self._take_picture()
 
     def _take_picture(self) -> None:
-        """Take it when all else is written: rendering may end the process, as without a display."""
+        """Take the picture after everything else is written: rendering may end the process, as without a display."""
         try:
             self._picture = _save_picture(self._env, self._settings.snapshot or self.folder / "tiles.png")
         except KeyboardInterrupt:  # the second Ctrl-C
@@ -175,14 +175,14 @@ class _Running:
             self._failure = _as_failure(error)
 
     def close(self) -> None:
-        """Close the environment; a layer that fails at that costs neither the summary nor the folder's end."""
+        """Close the environment; even if a layer fails at that, the summary and the folder are completed."""
         try:
             self._env.close()
         except (Exception, SystemExit) as error:
             self._failure = self._failure or _as_failure(error)
 
     def finish(self) -> int:
-        """Say what came of it, when all files of the environment are closed; give the exit status."""
+        """Print the summary, once all files of the environment are closed; return the exit status."""
         summary, end = self._summary(), self._end()
         if self.journal is not None:
             self.journal.say(summary)
@@ -198,7 +198,7 @@ class _Running:
 
     @contextlib.contextmanager
     def _shown(self, limit: int | None) -> Iterator[Callable[[], None]]:
-        """A live table on a terminal; nothing where the output is piped, which gets lines."""
+        """A live table on a terminal; nothing if the output is piped, which gets lines instead."""
         if not self._console.is_terminal:
             yield lambda: None
             return
@@ -216,7 +216,7 @@ class _Running:
             yield show
 
     def _note(self) -> None:
-        """A line where no table is shown, and a row of the folder."""
+        """Print a line if no table is shown, and write a row to the folder."""
         self._count_restarts()
         line = Text("  ".join(f"{name} {value}" for name, value in self._figures()))
         if not self._console.is_terminal:
@@ -226,7 +226,7 @@ class _Running:
             self.journal.note(self._env, self._tally, self._restarts)
 
     def _print(self, what: Text | Table) -> None:
-        """Print it; that nobody reads any more (`| head`) ends a run as Ctrl-C does, a full disk does not."""
+        """Print it; a closed pipe (`| head`) ends a run like Ctrl-C, a full disk does not."""
         try:
             self._console.print(what)
         except BrokenPipeError:
@@ -271,14 +271,14 @@ class _Running:
 
     def _by(self) -> str:
         number = self._interrupt.number
-        words = {signal.SIGINT: "Ctrl-C", signal.SIGPIPE: "the end of the pipe that it printed to"}
+        words = {signal.SIGINT: "Ctrl-C", signal.SIGPIPE: "the closing of its output pipe"}
         return words.get(signal.Signals(number), signal.Signals(number).name)
 
     def _summary(self) -> Table:
         tally = self._tally
         lines: list[tuple[str, str]] = []
         if self._interrupt.asked:
-            lines.append(("interrupted", f"by {self._by()}; the files are whole"))
+            lines.append(("interrupted", f"by {self._by()}; the files are complete"))
         lines.append(("environment", self._description))
         lines.append(("policy", self._settings.policy))
         lines.append(("agent steps", f"{tally.steps:,} in {tally.seconds:.1f} s, {tally.rate:,.0f} a second"))
@@ -290,7 +290,7 @@ class _Running:
             )
             lines.append(("length", f"{lengths.mean():.0f} agent steps, from {lengths.min()} to {lengths.max()}"))
         if self._restarts:
-            lines.append(("restarts", f"{self._restarts:,} sub-environments were lost and made anew"))
+            lines.append(("restarts", f"{self._restarts:,} sub-environments were lost and recreated"))
         lines += [("monitor", str(seen_from_here(path))) for path in self._monitor.paths if path.exists()]
         lines += [("video", path) for path in _first([path for layer in self._videos for path in layer.paths])]
         lines.append(("picture", self._picture))
@@ -301,7 +301,7 @@ class _Running:
 
 
 def _counted(env: VecEnv, settings: RunSettings) -> tuple[VecEnv, Tally]:
-    """Give what is stepped, and the tally of what counts: in an evaluation the episodes of ``vecwrap.evaluate``."""
+    """Return the environment to step, and a tally: in an evaluation, it counts as ``vecwrap.evaluate`` does."""
     if settings.evaluation and settings.episodes is not None:
         quota = Quota(env, settings.episodes)
         return quota, Tally(quota.stats_key, window=settings.episodes)  # the last to end would favour long ones
@@ -309,7 +309,7 @@ def _counted(env: VecEnv, settings: RunSettings) -> tuple[VecEnv, Tally]:
 
 
 def _refuse_unwritable(folder: Path) -> None:
-    """Refuse the monitor's folder where a run lies, or nothing can be written; most pipelines did not name it."""
+    """Refuse a monitor folder that contains a run or cannot be written; most pipelines do not name it themselves."""
     remedy = "Give another folder with --out, or as the monitor layer's dir."
     refuse_taken(folder, remedy)
     try:
@@ -321,7 +321,7 @@ def _refuse_unwritable(folder: Path) -> None:
 
 
 def _as_failure(error: Exception | SystemExit) -> Exception:
-    """What ends a run: a layer that exits fails like another, for the command's exit status is not the layer's."""
+    """Turn a layer's sys.exit into a failure, because the command's exit status is not the layer's."""
     if isinstance(error, Exception):
         return error
     failure = VecwrapError(f"a layer called sys.exit({error.code!r}); expected an error, which says what is wrong")
@@ -330,7 +330,7 @@ def _as_failure(error: Exception | SystemExit) -> Exception:
 
 
 def _said(error: Exception) -> str:
-    """What an exception says; of one that is not ours, its kind too."""
+    """An exception's message; for one that is not vecwrap's, with its kind."""
     return str(error) if isinstance(error, VecwrapError) else f"{type(error).__name__}: {text_of(error)}"
 
 
@@ -341,11 +341,11 @@ def _first(paths: Sequence[Path], most: int = 3) -> list[str]:
 
 
 def _save_picture(env: VecEnv, path: Path) -> str:
-    """Write what the sub-environments look like now; give the path, or why there is none."""
+    """Write a picture of the sub-environments now; return the path, or why there is none."""
     if env.render_mode not in ("rgb_array", "human"):
         return f"none: the environment renders {env.render_mode or 'nothing'}, a picture needs rgb_array"
     try:
-        env.get_images(indices=0)  # what fails in one is not tried in the next: OpenGL would end the process
+        env.get_images(indices=0)  # try only one first: after a failure, OpenGL would end the process on the next
         image = env.picture()
         path.parent.mkdir(parents=True, exist_ok=True)
         content = imageio.imwrite("<bytes>", image, extension=path.suffix)

@@ -1,6 +1,6 @@
 """``vecwrap schema``: the JSON schema of pipeline files, read from the name tables and the signatures.
 
-What a schema cannot say (two layers in a wrong order, a number out of its range) is for ``vecwrap check``.
+What a schema cannot express (layers in a wrong order, a number out of range) is left to ``vecwrap check``.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ __all__ = ["pipeline_schema", "print_schema"]
 
 Json = dict[str, Any]
 
-# The grammar of layer_spec and scalars, in the words that Python's and JavaScript's regular expressions share.
+# The grammar of layer_spec and scalars, in regular expressions valid in both Python and JavaScript.
 _DOTTED = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 _QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^']|'')*'"""
 _BARE = r"""[^\s"',:=|](?:[^,:=|]*[^\s,:=|])?"""
@@ -50,7 +50,7 @@ def print_schema(out: Path | None) -> None:
 
 
 def pipeline_schema() -> Json:
-    """Give the JSON schema (draft 2020-12) of a pipeline file, with every registered layer and backend."""
+    """Return the JSON schema (draft 2020-12) of a pipeline file, with every registered layer and backend."""
     layers, backends = layer_rows(), backend_rows()
     keys = _keys()
     return {
@@ -63,8 +63,8 @@ def pipeline_schema() -> Json:
             "extends": {
                 "type": ["string", "null"],
                 "minLength": 1,
-                "description": "A pipeline file that this one builds upon, relative to this one. What stands here is "
-                "written over it: mappings join, a list replaces the one before it.",
+                "description": "A pipeline file that this one extends, relative to this one. The keys here override "
+                "it: mappings are merged, lists are replaced.",
             },
             **keys,
             "eval": {
@@ -72,10 +72,10 @@ def pipeline_schema() -> Json:
                 "description": keys["eval"].get("description", ""),  # python -OO has no docstrings
                 "properties": {
                     **{key: schema for key, schema in keys.items() if key != "eval"},
-                    "add": {"$ref": "#/$defs/layers", "description": "Layers to add, as far out as they may stand."},
+                    "add": {"$ref": "#/$defs/layers", "description": "Layers to add, as far out as possible."},
                     "drop": {
                         "anyOf": [_NAME_OR_NUMBER, {"type": "array", "items": _NAME_OR_NUMBER}, {"type": "null"}],
-                        "description": "Layers to leave out, by name, or by number where a name stands twice.",
+                        "description": "Layers to leave out, by name, or by number if a name occurs twice.",
                     },
                 },
                 "additionalProperties": False,
@@ -129,11 +129,11 @@ def _keys() -> dict[str, Json]:
 
 
 def _told(parameter: Parameter, help_text: str) -> Json:
-    """Help, and the default where a file can hold it."""
+    """Help, and the default if a file can hold it."""
     told: Json = {"description": help_text} if help_text else {}
     default = parameter.default
     if default is None or (isinstance(default, (bool, int, float, str, tuple)) and default != ()):
-        with contextlib.suppress(SpecError, ValueError):  # what is no plain data; and JSON knows neither inf nor nan
+        with contextlib.suppress(SpecError, ValueError):  # not plain data; and JSON has neither inf nor nan
             default = plain(default, parameter.name)
             json.dumps(default, allow_nan=False)
             told["default"] = default
@@ -141,7 +141,7 @@ def _told(parameter: Parameter, help_text: str) -> Json:
 
 
 def _value(parameter: Parameter) -> Json:
-    """The schema of one argument; a default may be given even where the type would not allow it."""
+    """The schema of one argument; its default is allowed even if the type does not include it."""
     schema = json_type(parameter.annotation)
     return _or_null(schema) if parameter.default is None else schema
 
@@ -156,7 +156,7 @@ def _or_null(schema: Json) -> Json:
 
 
 def _layer(rows: list[Row]) -> Json:
-    """A layer in any of the forms that a file may hold."""
+    """A layer in any of the forms that a file may use."""
     alone = [{"const": row.name, "description": row.summary} for row in rows if not _required(row)]
     texts = {"type": "string", "pattern": _pattern([_text_of(row) for row in rows])}
     return {
@@ -178,10 +178,10 @@ def _layer(rows: list[Row]) -> Json:
 
 
 def _changes(rows: list[Row]) -> Json:
-    """Changes of layers that another file, or this one above, has."""
+    """Changes to layers of another file, or of this one's main section."""
     return {
         "type": "object",
-        "description": "Arguments to change, by the name of the layer, or by its number where a name stands twice.",
+        "description": "Arguments to change, by the name of the layer, or by its number if a name occurs twice.",
         "properties": {
             row.name: {
                 "anyOf": [{"$ref": f"#/$defs/settings {row.name}"}, {"$ref": f"#/$defs/layer {row.name}"}],
@@ -195,7 +195,7 @@ def _changes(rows: list[Row]) -> Json:
 
 
 def _arguments(row: Row) -> Json:
-    """What may stand beneath a layer's name: nothing, the first argument, a list of them, or a mapping of names."""
+    """The values allowed under a layer's name: none, the first argument, a list of arguments, or a mapping."""
     positional = [p for p in row.parameters if p.by_position]
     needed = set(_required(row))
     forms: list[Json] = [_settings(row, partial=False)]
@@ -211,12 +211,12 @@ def _arguments(row: Row) -> Json:
 
 
 def _settings(row: Row, *, partial: bool) -> Json:
-    """Arguments by name; ``*`` holds a list of those without."""
+    """Arguments by name; ``*`` holds a list of positional ones."""
     schema: Json = {
         "type": "object",
         "properties": {
             **{p.name: {**_value(p), **_told(p, row.help.get(p.name, ""))} for p in row.parameters},
-            POSITIONAL: {**_list(row, partial=True), "description": "Arguments without a name."},
+            POSITIONAL: {**_list(row, partial=True), "description": "Positional arguments."},
         },
         "additionalProperties": row.any_name,
     }
@@ -266,7 +266,7 @@ def _pattern(texts: list[str], *, many: bool = False) -> str:
 
 
 def _backend(rows: list[Row]) -> Json:
-    """A backend by its name, as text with options, or as a mapping; without a name it is ``auto``."""
+    """A backend by name, as text with options, or as a mapping; without a name it is ``auto``."""
     auto = Row("auto", "", "The one that fits n.", _options_of_any(rows), _help_of_any(rows), "")
     named = [auto, *rows]
     texts = [_text_of(row) for row in named]

@@ -1,4 +1,4 @@
-"""``vecwrap list``: the names that there are, with what a reader wants to know of each."""
+"""``vecwrap list``: all names, each with a description."""
 
 import itertools
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ def list_names(names: Sequence[str], console: Console, *, as_json: bool = False)
     """Print layers, backends and findings with what they do.
 
     Args:
-        names: only these, in full; all where there are none.
+        names: only these, in full; all if empty.
         console: where it is shown.
         as_json: print them as JSON instead.
 
@@ -32,7 +32,7 @@ def list_names(names: Sequence[str], console: Console, *, as_json: bool = False)
     known = [row.name for row in layers + backends] + [row.name for row in rules]
     for name in names:
         if name not in known:
-            remedy = did_you_mean(name, known) or f" Known are {', '.join(known)}."
+            remedy = did_you_mean(name, known) or f" Known names: {', '.join(known)}."
             raise SpecError(f'list: there is no layer, backend or finding "{name}".{remedy}')
     if names:
         layers = [row for row in layers if row.name in names]
@@ -115,7 +115,7 @@ def _table(title: str, rows: Sequence[Row], in_full: bool) -> Table:
 
 
 def _in_columns(block: str) -> str:
-    r"""Give a table of a docstring as a terminal shows one, any other block as it is.
+    r"""Format a docstring's table for a terminal; return any other block as it is.
 
     >>> print(_in_columns("| space | stacked |\n|---|---|\n| (D,) | (k, D) |"))
     space  stacked

@@ -1,4 +1,4 @@
-"""SIGTERM for commands that measure: it ends them as Ctrl-C does."""
+"""SIGTERM for measuring commands: it ends them like Ctrl-C."""
 
 import contextlib
 import signal
@@ -11,9 +11,9 @@ __all__ = ["sigterm_as_ctrl_c"]
 
 @contextlib.contextmanager
 def sigterm_as_ctrl_c() -> Iterator[list[int]]:
-    """Let SIGTERM end it as Ctrl-C does, through everything that has to be closed; gives which of the two it was."""
+    """Let SIGTERM end the command like Ctrl-C, closing everything; yields a list that receives the signal."""
     came: list[int] = [signal.SIGINT]
-    # Only the main thread may handle signals, and what was ignored from the start stays so.
+    # Only the main thread may handle signals, and a signal ignored from the start stays ignored.
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
         yield came
         return

@@ -1,4 +1,4 @@
-"""``vecwrap time``: runs a pipeline, and says where the time of a vector step goes."""
+"""``vecwrap time``: runs a pipeline, and shows where the time of a vector step goes."""
 
 import contextlib
 import itertools
@@ -30,11 +30,11 @@ from vecwrap.vec_env import VecEnv
 __all__ = ["time_pipeline"]
 
 DEFAULT_SECONDS = 5.0
-WARM_UP = 32  # vector steps that are not counted: caches are filled, spins learnt
-BLOCK = 16  # vector steps with the stopwatch on, then as many with it off, in turn
+WARM_UP = 32  # vector steps that are not counted, while caches fill and spin times adapt
+BLOCK = 16  # vector steps with the stopwatch on, then the same number with it off, alternating
 BLOCK_SECONDS = 0.1
 BAR = 20
-WORDS = 24  # columns for what a part does; where these two have no room, the table goes without them
+WORDS = 24  # columns for what a part does; if these two do not fit, the table omits them
 _COLOURS = {
     "environment": "green",
     "layer": "cyan",
@@ -47,7 +47,7 @@ _COLOURS = {
 
 @dataclass
 class _Timed:
-    """What was measured: with the stopwatch on, and beside it with it off."""
+    """The measurements: with the stopwatch on, and with it off."""
 
     description: str
     parts: list[Part]
@@ -86,13 +86,13 @@ def time_pipeline(
     as_json: bool,
     console: Console,
 ) -> int:
-    """Run a pipeline and print what each part of a vector step costs; give the exit status.
+    """Run a pipeline and print what each part of a vector step costs; return the exit status.
 
     Args:
         spec: the pipeline; its files go to a temporary folder meanwhile.
         policy: as ``find_policy`` takes it.
         steps: agent steps over all sub-environments; None for no limit.
-        seconds: how long; None for a default, or no limit where ``steps`` is given.
+        seconds: how long; None for a default, or no limit if ``steps`` is given.
         as_json: print JSON instead of the table.
         console: where it is shown.
 
@@ -121,7 +121,7 @@ def time_pipeline(
 def _measure(
     env: VecEnv, act: Policy, name: str, steps: int | None, seconds: float | None, interrupt: Interrupt
 ) -> _Timed:
-    """Step in blocks, with the stopwatch on and off in turn, so that a machine's moods meet both alike."""
+    """Step in blocks, alternating the stopwatch on and off, so that fluctuations affect both alike."""
     watch = Stopwatch(env)
     drive = rollout if env.pipeline.batch_size is None else _exchange
     taken = drive(
@@ -141,12 +141,12 @@ def _measure(
         if not count or (end is not None and time.monotonic() >= end):
             break
     if not watch.steps:
-        raise VecwrapError("time: it ended before a step was timed; expected more --steps, or no Ctrl-C so early")
+        raise VecwrapError("time: ended before a step was timed; increase --steps, or press Ctrl-C later")
     return _Timed(repr(env), watch.parts, watch.steps, plain, plain_nanoseconds)
 
 
 def _take(taken: Iterator[None], most: int, seconds: float) -> int:
-    """Take steps, so many at most and for so long; gives how many, 0 when there are no more."""
+    """Take at most this many steps, for this long; return how many, 0 when there are no more."""
     end = time.monotonic() + seconds
     count = 0
     for _ in itertools.islice(taken, most):
@@ -159,7 +159,7 @@ def _take(taken: Iterator[None], most: int, seconds: float) -> int:
 def _exchange(
     env: VecEnv, policy: Policy, tally: Tally, *, steps: int | None, episodes: int | None, interrupt: Interrupt
 ) -> Iterator[None]:
-    """As ``rollout``, with ``send`` and ``recv``: whoever is ready gets its next action."""
+    """As ``rollout``, with ``send`` and ``recv``: each ready sub-environment gets its next action."""
     observations, _ = env.reset()
     env.send(policy(observations))
     start = time.perf_counter()
@@ -167,7 +167,7 @@ def _exchange(
         observations, _, _, _, infos = env.recv()
         ids = infos["env_id"]
         tally.add(len(ids), infos, time.perf_counter() - start)
-        actions = policy(observations)  # random and zeros give n rows, whoever asks
+        actions = policy(observations)  # random and zeros always return n rows
         rows = actions if isinstance(actions, np.ndarray) else list(iterate(env.action_space, actions))
         env.send(rows[: len(ids)], env_ids=ids)
         yield
@@ -185,7 +185,7 @@ def _show(measured: _Timed, console: Console) -> None:
 
 
 def _table(measured: _Timed, *, in_full: bool) -> Table:
-    """The parts and their figures; in full with a bar for each and with what it does. No figure ever gives way."""
+    """The parts and their figures; in full with a bar and a description each. Figures are never cut."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("part", no_wrap=in_full, overflow="fold")
     table.add_column("µs/step", justify="right", no_wrap=True)
@@ -206,7 +206,7 @@ def _table(measured: _Timed, *, in_full: bool) -> Table:
 def _remark(measured: _Timed) -> str:
     text = f"{measured.steps:,} vector steps were timed."
     if measured.plain_microseconds is not None:
-        text += f" As many in between without a stopwatch took {measured.plain_microseconds:,.1f} µs each."
+        text += f" The same number in between, untimed, took {measured.plain_microseconds:,.1f} µs each."
     return text
 
 

@@ -1,4 +1,4 @@
-"""``vecwrap tune``: tries ways to run a pipeline, and says which one to write into it."""
+"""``vecwrap tune``: tries ways to run a pipeline, and recommends one."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -43,17 +43,17 @@ def read_seconds(text: str) -> float:
 
 
 def tune_pipeline(spec: PipelineSpec, *, budget: str, as_json: bool, console: Console, evaluation: bool = False) -> int:
-    """Measure, try, and print the table with the recommendation; give the exit status.
+    """Measure, try, and print the table with the recommendation; return the exit status.
 
     Args:
         spec: the pipeline; its files go to a temporary folder meanwhile.
         budget: how long it may take: ``"60s"``.
         as_json: print JSON instead.
         console: where it is shown.
-        evaluation: whether it is the evaluation of a pipeline, whose section ``eval`` the lines are for.
+        evaluation: whether it is a pipeline's evaluation, so that the lines are for its section ``eval``.
 
     Returns:
-        1 where no candidate could be measured; as shells say it where Ctrl-C or SIGTERM ended it.
+        1 if no candidate could be measured, else 0; after Ctrl-C or SIGTERM, the shell's status for that signal.
 
     Raises:
         VecwrapError: the pipeline cannot be built, or not even one sub-environment could be measured.
@@ -75,7 +75,7 @@ def tune_pipeline(spec: PipelineSpec, *, budget: str, as_json: bool, console: Co
 
 @contextlib.contextmanager
 def _progress(seconds: float, console: Console, *, quiet: bool) -> Iterator[Callable[[float, str], None]]:
-    """A bar of the budget, where a person looks on."""
+    """A progress bar of the budget, on a terminal."""
     if quiet or not console.is_terminal:
         yield lambda spent, text: None
         return
@@ -97,21 +97,21 @@ def _show(tuned: Tuned, seconds: float, console: Console) -> None:
     console.print()
     recommendation = tuned.recommendation
     if recommendation is None:
-        console.print(Text("No candidate could be measured: give more --budget, or see what they failed with."))
+        console.print(Text("No candidate could be measured: increase --budget, or see why they failed."))
         return
     console.print(Text(recommendation.reason))
     for line in recommendation.lines:
         console.print(Text(f"    {line}", style="bold green"))
     if (in_a_line := recommendation.in_a_line) is not None:
-        console.print(Text(f"in a line: {in_a_line}", style="dim"))
+        console.print(Text(f"in one line: {in_a_line}", style="dim"))
     if recommendation.other_loop is not None:
-        console.print(Text(f"\nA loop that calls send and recv, and acts on whoever is ready, would do "
+        console.print(Text(f"\nA loop that calls send and recv, and acts on the rows that are ready, would do "
                            f"{recommendation.other_reason}:"))  # fmt: skip
         for line in recommendation.other_lines:
             console.print(Text(f"    {line}", style="bold"))
     if any(trial.late for trial in tuned.trials):
         console.print(
-            Text(f"\nSome had too little time; more --budget than {tuned.budget:g}s gives it to them.", style="dim")
+            Text(f"\nSome had too little time; increase --budget above {tuned.budget:g}s to measure them.", style="dim")
         )
     cores = f"{tuned.situation.cores} usable core{'s' * (tuned.situation.cores != 1)}"
     console.print(Text(f"\nn={tuned.situation.n}, {cores}, {seconds:.0f} s", style="dim"))
@@ -132,7 +132,7 @@ def _environment(cost: EnvCost) -> Table:
 
 
 def _megabytes(megabytes: float) -> str:
-    """A size; what is too little to be seen is not said to be nothing.
+    """Format a size; one too small to show is not printed as zero.
 
     >>> _megabytes(0.004), _megabytes(12.34)
     ('under 0.1 MB', '12.3 MB')

@@ -158,7 +158,7 @@ def _read_place(path: Path) -> list[tuple[Path, list[Seed]]]:
     if path.is_file():
         return [(path, [_read_seed(path, [path])])]
     if not path.is_dir():
-        raise PlotError(f"{path}: there is no such file or folder. Is the path right, seen from {Path.cwd()}?")
+        raise PlotError(f"{path}: there is no such file or folder. Is the path right, relative to {Path.cwd()}?")
     if files := _monitor_files(path):
         return [(path, [_read_seed(path, files)])]
     folders = {folder: _monitor_files(folder) for folder in sorted(path.iterdir()) if folder.is_dir()}

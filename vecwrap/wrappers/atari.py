@@ -1,4 +1,4 @@
-"""Atari games as the literature plays them: the DeepMind lineage, and that of Machado et al."""
+"""Atari preprocessing as in the literature: the DeepMind lineage, and that of Machado et al."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Atari"]
 
 
 def choose_player(env: gymnasium.Env[Any, Any], settings: Settings) -> Player:
-    """Take the direct way to the emulator where it is open and not forbidden."""
+    """Access the emulator directly if that is possible and allowed."""
     size, pooling = settings.screen_size, settings.lineage.pooling
     if settings.direct is False:
         return ThroughStep(env, size, pooling)
@@ -28,50 +28,50 @@ def choose_player(env: gymnasium.Env[Any, Any], settings: Settings) -> Player:
     if reason is None:
         return Direct(env, size, pooling)
     if settings.direct:
-        raise PlanError(f"atari: direct=True cannot be done: {reason}. Leave direct out: the stream is the same")
+        raise PlanError(f"atari: direct=True is not possible: {reason}. Leave direct out: the stream is the same")
     return ThroughStep(env, size, pooling)
 
 
 class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
     """Preprocess one Atari game; the agent sees grey images of shape (84, 84), dtype uint8.
 
-    Two lineages exist in the literature, and results of the one cannot be compared with results of the other:
+    Two lineages exist in the literature, and their results cannot be compared with each other:
 
-    - ``deepmind`` (Mnih et al. 2015), as OpenAI Baselines and Stable-Baselines3 (SB3) build it. Observations are the
-      grey of the per-channel maximum of two colour frames; an episode ends at every lost life; games that wait for
-      FIRE get it at each reset; rewards are clipped to their sign; actions are never sticky.
-    - ``machado`` (Machado et al. 2018), as Gymnasium's ``AtariPreprocessing`` builds it. Observations are the maximum
-      of the emulator's own greys; an episode is a whole game; rewards are the game's; the emulator repeats the last
-      action instead of the one given with probability 0.25.
+    - ``deepmind`` (Mnih et al. 2015), as in OpenAI Baselines and Stable-Baselines3 (SB3). Observations are the grey of
+      the per-channel maximum of two colour frames; an episode ends at every lost life; games that wait for FIRE get it
+      at each reset; rewards are clipped to their sign; actions are never sticky.
+    - ``machado`` (Machado et al. 2018), as in Gymnasium's ``AtariPreprocessing``. Observations are the maximum of the
+      emulator's own greys; an episode is a whole game; rewards are the game's; with probability 0.25 the emulator
+      repeats the last action instead of taking the given one.
 
-    Both hold an action for four frames, pool the last two of them, resize by area, and begin a game with 1 to 30
-    no-ops, drawn as one ``integers(1, noop_max + 1)`` of the environment's own ``np_random``. At equal seeds the
-    streams equal those of the peers named; docs/atari.md says where they differ, and why.
+    Both hold an action for four frames, pool the last two of them, resize by area, and start a game with 1 to 30
+    no-ops, drawn as one ``integers(1, noop_max + 1)`` from the environment's own ``np_random``. For equal seeds the
+    streams equal those of the libraries named; docs/atari.md lists the differences and the reasons.
 
-    After a lost life the game goes on: the seedless `reset` that follows holds a no-op for one agent step. Any other
+    After a lost life the game continues: the unseeded `reset` that follows holds a no-op for one agent step. Any other
     reset, and every seeded one, starts a new game.
 
     At an episode's end:
-        A lost life ends an episode too, unless ``terminal_on_life_loss`` is off; the game then goes on.
+        A lost life ends an episode too, unless ``terminal_on_life_loss`` is off; the game then continues.
 
     Args:
-        env: an ALE game that shows colour images and neither skips frames nor repeats actions by itself, other than
-            ``repeat_action_probability`` says. `environment_kwargs` gives what to make it with.
+        env: an ALE game with colour images that does not skip frames by itself and repeats actions only as
+            ``repeat_action_probability`` specifies. `environment_kwargs` returns the arguments to make it with.
         lineage: ``"deepmind"`` or ``"machado"``.
-        noop_max: the most no-ops (frames) a game begins with; 0 for none.
+        noop_max: the maximum number of no-ops (frames) at the start of a game; 0 for none.
         frame_skip: how many frames an agent step lasts; with 1 there is no pooling.
         screen_size: height and width of the observations, in pixels.
-        terminal_on_life_loss: whether a lost life ends the episode. Here and below, None takes the lineage's default.
-        fire_reset: whether each reset, also after a lost life, presses FIRE (action 1) and then action 2, each for one
-            agent step, where the game knows FIRE.
+        terminal_on_life_loss: whether a lost life ends the episode. Here and below, None means the lineage's default.
+        fire_reset: whether each reset, including after a lost life, presses FIRE (action 1) and then action 2, each for
+            one agent step, if the game has FIRE.
         clip_reward: whether rewards become their sign: -1, 0 or 1.
-        repeat_action_probability: how likely the emulator is to repeat the last action (sticky actions).
-        direct: whether to speak to the emulator past ``env.step``, which is faster and gives the same stream. None:
-            where only wrappers known to be transparent lie in between; True: it is an error where others do; False:
-            never.
+        repeat_action_probability: the probability that the emulator repeats the last action (sticky actions).
+        direct: whether to bypass ``env.step`` and access the emulator directly, which is faster and gives the same
+            stream. None: if only wrappers known to be transparent lie in between; True: always, and raise if other
+            wrappers do; False: never.
 
     Attributes:
-        game_goes_on: True from an episode's end at a lost life until the next reset.
+        game_goes_on: True from the end of an episode by a lost life until the next reset.
 
     Raises:
         PlanError: the arguments or the environment do not fit, or OpenCV cannot be imported.
@@ -94,7 +94,7 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
     """
 
     game_goes_on: bool = False
-    not_hashed: ClassVar[frozenset[str]] = frozenset({"direct"})  # both ways to the emulator give the same stream
+    not_hashed: ClassVar[frozenset[str]] = frozenset({"direct"})  # the stream is the same either way
 
     def __init__(
         self,
@@ -133,30 +133,30 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
 
     @property
     def frame_skip(self) -> int:
-        """How many frames an agent step lasts; a monitor writes it into its file's header."""
+        """How many frames an agent step lasts; a monitor writes it into the header of its file."""
         return self._settings.frame_skip
 
     @property
     def path(self) -> Path:
-        """The way to the emulator."""
+        """How the emulator is accessed."""
         return self._player.path
 
     def describe(self) -> str:
-        """Say which way to the emulator this one takes."""
+        """Describe how this layer accesses the emulator."""
         if self.path == "direct":
-            return "Speaks to the emulator directly: only wrappers known to be transparent lie in between."
+            return "Accesses the emulator directly: only wrappers known to be transparent lie in between."
         return f"Goes through env.step: {obstacle(self.env) or 'direct=False'}."
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Image, dict[str, Any]]:
-        """Begin an episode: the next life of the game where it goes on and no seed is given, else a new game.
+        """Start an episode: the next life if the game continues and no seed is given, else a new game.
 
         Args:
             seed: seeds the game and its no-ops; a seeded reset always starts a new game.
-            options: handed on to the environment where a new game starts.
+            options: passed to the environment when a new game starts.
 
         Returns:
-            The observation, (84, 84) uint8, and what the environment reported last, with what only a reset reports
-            (``seeds``) where a new game started.
+            The observation, (84, 84) uint8, and the environment's last info; for a new game, including the keys that
+            only a reset reports (``seeds``).
         """
         goes_on = self.game_goes_on and seed is None
         info = self._next_life(options) if goes_on else self._new_game(seed, options)
@@ -175,18 +175,17 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
         """Hold an action for ``frame_skip`` frames, or until the game ends.
 
         Args:
-            action: as the environment's action space says.
+            action: an element of the environment's action space.
 
         Returns:
             The observation, (84, 84) uint8: the last two frames of this step pooled, or its only one; the reward;
-            whether the episode terminated (game over, or a life lost) or was truncated; what the environment reported
-            last.
+            whether the episode terminated (game over, or a life lost) or was truncated; the environment's last info.
 
         Raises:
-            ResetNeededError: there was no `reset` before.
+            ResetNeededError: `reset` has not been called.
         """
         if not self._has_reset:
-            raise ResetNeededError("atari: expected a reset before the first step, got step(): call reset() first")
+            raise ResetNeededError("atari: expected a reset before the first step, got step(); call reset() first")
         reward, terminated, truncated, info = self._player.play(action, self._settings.frame_skip)
         lost = self._life_lost()
         self.game_goes_on = lost and not (terminated or truncated)
@@ -195,7 +194,7 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
         return self._player.image(), reward, terminated or lost, truncated, info
 
     def _new_game(self, seed: int | None, options: dict[str, Any] | None) -> dict[str, Any]:
-        """Start a game and let 1 to ``noop_max`` frames pass."""
+        """Start a game with 1 to ``noop_max`` no-op frames."""
         info = self._player.reset(seed, deepcopy(options))  # what lies inside may write into its options
         noop_max = self._settings.noop_max
         noops = int(self.env.unwrapped.np_random.integers(1, noop_max + 1)) if noop_max else 0
@@ -208,7 +207,7 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
         return info
 
     def _next_life(self, options: dict[str, Any] | None) -> dict[str, Any]:
-        """Let the game go on after a lost life, with a no-op; a game that this ends is followed by a new one."""
+        """Continue the game after a lost life, with a no-op; if that ends the game, start a new one."""
         _, terminated, truncated, info = self._player.play(NOOP, self._settings.frame_skip)
         if terminated or truncated:
             return self._new_game(None, options)
@@ -225,19 +224,19 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
 
     @classmethod
     def environment_kwargs(cls, env_spec: EnvSpec, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Say what to make an id with, so that it skips no frames and repeats actions only as this layer says.
+        """Return the arguments to make an id with, so that it skips no frames and only this layer sets stickiness.
 
         Args:
             env_spec: the environment's registration.
-            args: the layer's arguments by position,
-            kwargs: and by name.
+            args: the layer's positional arguments.
+            kwargs: the layer's keyword arguments.
 
         Returns:
-            Keyword arguments for ``gymnasium.make``: those of the two that the environment's constructor takes. `Atari`
-            itself looks at what was made.
+            Keyword arguments for ``gymnasium.make``: of these two, those that the environment's constructor accepts.
+            `Atari` itself checks the environment that was made.
 
         Raises:
-            PlanError: the arguments do not fit, or the id is no Atari game.
+            PlanError: the arguments do not fit, or the id is not an Atari game.
 
         Example:
             >>> import ale_py, gymnasium
@@ -260,7 +259,7 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
 
     @classmethod
     def in_words(cls, *args: Any, **kwargs: Any) -> str:
-        """Say in one sentence which lineage this is, and what it does.
+        """Describe in one sentence which lineage this is, and what it does.
 
         Example:
             >>> Atari.in_words(noop_max=0)
@@ -272,7 +271,7 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
 
     @classmethod
     def filled_in(cls, **arguments: Any) -> dict[str, Any]:
-        """Say what the arguments are that the lineage decides, so that a resolved pipeline says it.
+        """Return the arguments with the lineage's defaults filled in, for the resolved pipeline.
 
         Example:
             >>> sorted(Atari.filled_in(lineage="machado").items())[:2]
@@ -284,5 +283,5 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
 
     @classmethod
     def in_evaluation(cls, **arguments: Any) -> dict[str, Any]:
-        """An evaluation takes whole games, and the rewards that they pay."""
+        """An evaluation plays whole games, with unclipped rewards."""
         return {"terminal_on_life_loss": False, "clip_reward": False}

@@ -1,4 +1,4 @@
-"""Watches for numbers that are not finite."""
+"""Checks for numbers that are not finite."""
 
 from __future__ import annotations
 
@@ -19,22 +19,21 @@ __all__ = ["CheckNan"]
 
 
 class CheckNan(VecEnvWrapper):
-    """Raise or warn when an action, observation or reward is not finite: who, when, and after which action.
+    """Raise or warn when an action, observation or reward is not finite: where, when, and after which action.
 
-    Looked at are the actions on their way down (what the agent did), and the observations, terminal observations and
-    rewards on their way up (what the environment and the layers inside of this one did). What is reported is the
-    sub-environment, the agent step of its episode, and the action that led there. Where it raises on an action, nothing
-    has been stepped; where it raises on a result, the layers outside of this one have not seen it, so reset before you
-    go on.
+    Checks the agent's actions on their way down, and on their way up the observations, terminal observations and
+    rewards from the environment and the layers inside this one. The report names the sub-environment, the agent step of
+    its episode, and the action that led there. If it raises on an action, nothing has been stepped; if it raises on a
+    result, the layers outside this one have not seen that result, so reset before continuing.
 
     At an episode's end:
-        The terminal observation is looked at too; steps are counted anew.
+        The terminal observation is checked too; the step count restarts.
 
     Args:
         env: what it wraps.
         report: ``"raise"`` an error or ``"warn"``.
         inf: whether infinities are reported too.
-        once: whether only the first finding is warned of, and no more looked at after it.
+        once: whether to warn of the first finding only, and check nothing after it.
 
     Raises:
         NotFiniteError: with ``report="raise"``, from ``step``, ``recv`` and ``reset``; has ``index``, ``step`` and
@@ -49,7 +48,7 @@ class CheckNan(VecEnvWrapper):
         >>> env.step([[0.5], [float("nan")]])
         Traceback (most recent call last):
         ...
-        vecwrap.errors.NotFiniteError: check_nan: nan in actions for sub-environment 1, for step 1 of its episode:
+        vecwrap.errors.NotFiniteError: check_nan: nan in actions for sub-environment 1, at step 1 of its episode:
         expected finite numbers from the agent, got array([nan], dtype=float32); nothing was stepped
         >>> env.close()
     """
@@ -74,14 +73,14 @@ class CheckNan(VecEnvWrapper):
         self._actions = LastRows(env.single_action_space, env.num_envs)
 
     def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
-        """Look at what the agent did, and remember it."""
+        """Check the actions, and remember them."""
         bad = self._find("actions", actions, np.ones(len(env_ids), dtype=np.bool_))
         if bad is not None:
             what, row = bad
             i = int(env_ids[row])
             step, action = int(self._steps[i]) + 1, batches.row(actions, row)
             self._tell(
-                f"{what} for sub-environment {i}, for step {step} of its episode: expected finite numbers from the "
+                f"{what} for sub-environment {i}, at step {step} of its episode: expected finite numbers from the "
                 f"agent, got {action!r}" + ("; nothing was stepped" if self.report == "raise" else ""),
                 i,
                 step,
@@ -91,7 +90,7 @@ class CheckNan(VecEnvWrapper):
         return actions
 
     def on_step(self, step: StepResult) -> None:
-        """Look at what came of it."""
+        """Check the result."""
         steps = self._steps[step.rows] + step.acted
         self._steps[step.rows] = np.where(step.first, 0, steps)
         ended = step.first & step.dones
@@ -106,7 +105,7 @@ class CheckNan(VecEnvWrapper):
             self._tell_of(found, step, self._steps[step.rows])
 
     def layer_state(self) -> dict[str, Any]:
-        """Give the steps and the last actions."""
+        """Return the steps and the last actions."""
         return {"steps": self._steps.copy(), "actions": self._actions.state(), "warned": self._warned}
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
@@ -120,7 +119,7 @@ class CheckNan(VecEnvWrapper):
         self._warned = bool(state["warned"])
 
     def _find(self, name: str, batch: Batch, rows: BoolArray) -> tuple[str, int] | None:
-        """Give what was found, in words, and the first row that has it; None where all is well."""
+        """Return a description of the first finding and its row; None if all numbers are finite."""
         if self._warned and self.once:
             return None
         for path, leaf in batches.leaves(batch):
@@ -138,7 +137,7 @@ class CheckNan(VecEnvWrapper):
         when = f"step {number} of its episode, after the action {action!r}" if number else "the reset of its episode"
         self._tell(
             f"{what} of sub-environment {i}, in {when}: expected finite numbers from the environment and the layers "
-            "inside of this one",
+            "inside this one",
             i,
             number,
             action,
@@ -152,7 +151,7 @@ class CheckNan(VecEnvWrapper):
 
 
 def _not_finite(array: np.ndarray[Any, Any], inf: bool) -> BoolArray | None:
-    """(m,) bool: which rows have a NaN (or an infinity); None where no row has, which is quick to say."""
+    """(m,) bool: which rows have a NaN (or an infinity); None if no row has one, which is quick to check."""
     if array.dtype == object:
         rows = np.array([_within(value, inf) for value in array], dtype=np.bool_)
         return rows if rows.any() else None
@@ -163,7 +162,7 @@ def _not_finite(array: np.ndarray[Any, Any], inf: bool) -> BoolArray | None:
 
 
 def _within(value: Any, inf: bool) -> bool:
-    """Whether a value without an array form holds such a number."""
+    """Whether a value without an array form contains such a number."""
     if isinstance(value, dict):
         return any(_within(item, inf) for item in value.values())
     if isinstance(value, (tuple, list)):

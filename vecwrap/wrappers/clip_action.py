@@ -16,7 +16,7 @@ __all__ = ["ClipAction"]
 
 
 class ClipAction(VecEnvWrapper):
-    """Clip actions to the bounds of the action space, and take any number.
+    """Clip actions to the bounds of the action space; the agent may send any number.
 
     The action space that the agent sees has no bounds (for integers: those of their dtype).
 
@@ -27,7 +27,7 @@ class ClipAction(VecEnvWrapper):
         env: what it wraps; its actions are a Box.
 
     Raises:
-        PlanError: actions that are no Box.
+        PlanError: the action space is not a Box.
 
     Example:
         >>> import gymnasium
@@ -53,5 +53,5 @@ class ClipAction(VecEnvWrapper):
         self._set_action_space(spaces.Box(low, high, space.shape, space.dtype.type))
 
     def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
-        """Clip them."""
+        """Clip the actions."""
         return np.clip(actions, self._low, self._high)

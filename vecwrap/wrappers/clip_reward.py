@@ -17,16 +17,16 @@ __all__ = ["ClipReward"]
 class ClipReward(VecEnvWrapper):
     """Clip rewards: to their sign, or to the bounds given.
 
-    Only what the agent is given changes: ``raw_rewards``, and with them a monitor's scores, stay what the environment
-    paid, wherever the monitor stands.
+    Changes only the agent's rewards: ``raw_rewards``, and so a monitor's scores, remain the environment's own, wherever
+    the monitor is in the chain.
 
     At an episode's end:
-        The last reward is clipped like every other. A row in which nothing was done pays nothing, whatever ``low`` is.
+        The last reward is clipped like any other. A row in which no action was taken has reward 0, whatever ``low`` is.
 
     Args:
         env: what it wraps.
-        low: the least reward; None for no lower bound.
-        high: the greatest reward; None for no upper bound. Without either, rewards become their sign: -1, 0 or 1.
+        low: the lowest reward; None for no lower bound.
+        high: the highest reward; None for no upper bound. Without either, rewards become their sign: -1, 0 or 1.
 
     Raises:
         PlanError: ``low`` is above ``high``, or a bound is not a number.
@@ -56,7 +56,7 @@ class ClipReward(VecEnvWrapper):
         self.high = high
 
     def on_step(self, step: StepResult) -> None:
-        """Clip ``rewards`` where something was done, and leave ``raw_rewards`` alone."""
+        """Clip ``rewards`` where an action was taken, and leave ``raw_rewards`` alone."""
         if self.low is None and self.high is None:
             step.rewards = np.sign(step.rewards)
         else:

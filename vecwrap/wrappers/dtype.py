@@ -1,4 +1,4 @@
-"""Observations as another number type."""
+"""Observations cast to another dtype."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["Dtype"]
 class Dtype(MapObservations):
     """Cast observations to a dtype.
 
-    A Box keeps its bounds, Discrete and MultiBinary become a Box, MultiDiscrete stays what it is if the dtype is one of
-    integers and becomes a Box otherwise. Floats that become integers lose what stands behind the point.
+    A Box keeps its bounds, Discrete and MultiBinary become a Box, MultiDiscrete stays one if the dtype is an integer
+    type and becomes a Box otherwise. Floats cast to integers lose their fractional part.
 
     Args:
-        env: what it wraps; its observations are arrays, or a Dict of such.
+        env: what it wraps; its observations are arrays, or a Dict of them.
         dtype: NumPy's name of an integer or float type: ``"float32"``, ``"uint8"``, ...
         keys: which members of a Dict to cast; None means all.
 
     Raises:
-        PlanError: observations of another space, no such dtype, or one that cannot hold the bounds.
+        PlanError: an unsupported observation space, an unknown dtype, or one that cannot hold the bounds.
 
     Example:
         >>> import gymnasium
@@ -50,14 +50,14 @@ class Dtype(MapObservations):
             keys,
             lambda space: isinstance(space, ARRAY_SPACES),
             "a Box, Discrete, MultiDiscrete or MultiBinary",
-            "the layer flatten, inside of this one, makes a Box of most spaces",
+            "the layer flatten, placed inside this one, turns most spaces into a Box",
         )
         cast: dict[Key, Any] = {key: _cast(space, self.dtype, key) for key, space in chosen.items()}
         self._functions = dict.fromkeys(chosen, lambda values: values.astype(self.dtype))
         super().__init__(env, members.replaced(env.single_observation_space, cast))
 
     def map(self, observations: Batch) -> Batch:
-        """Cast them."""
+        """Cast the observations."""
         return members.apply(self._functions, observations)
 
 
@@ -72,19 +72,19 @@ def _read(name: str) -> np.dtype[Any]:
 
 
 def _cast(space: spaces.Space[Any], dtype: np.dtype[Any], key: Key) -> spaces.Space[Any]:
-    """Give the space of what is cast; whatever the values are, the dtype must hold the bounds."""
+    """Return the space after the cast; whatever the values are, the dtype must hold the bounds."""
     low, high = _bounds(space)
     limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
     bounds = np.stack([low, high])
     if bounds.dtype.kind == "f":
-        bounds = bounds.astype(np.float64)  # a float32 has no 2**31 - 1 to compare with
+        bounds = bounds.astype(np.float64)  # float32 cannot represent 2**31 - 1, to compare with
     held = (bounds >= limits.min) & (bounds <= limits.max)
     if dtype.kind == "f":
         held |= np.isinf(bounds)
     if not held.all():
         raise PlanError(
             f"dtype: {members.name_of(key)}: expected bounds that {dtype} can hold, {limits.min} to {limits.max}, got "
-            f"{space}; take a larger dtype, or put scale_obs inside of this layer"
+            f"{space}; use a larger dtype, or put scale_obs inside this layer"
         )
     if isinstance(space, spaces.MultiDiscrete) and dtype.kind in "iu":
         return spaces.MultiDiscrete(space.nvec, dtype=dtype, start=space.start)

@@ -1,4 +1,4 @@
-"""An episode for each life."""
+"""One episode per life."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ __all__ = ["EpisodicLife"]
 
 
 class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """End an episode at every lost life, and go on with the next life at the reset that follows.
+    """End an episode at every lost life, and continue with the next life at the reset that follows.
 
-    As in the DeepMind lineage (OpenAI Baselines, Stable-Baselines3): a life counts as lost where ``0 < lives <
-    before``, looked at after each step, which outside of ``frame_skip`` is a whole skip; the last life ends with the
-    game. The seedless `reset` directly after a lost life takes one no-op (action 0) in the running game. Every other
-    reset, and, unlike there, every seeded one, starts a new game. A ``monitor`` goes on reporting whole games.
+    As in the DeepMind lineage (OpenAI Baselines, Stable-Baselines3): a life counts as lost if ``0 < lives < before``,
+    checked after each step (a whole skip if outside ``frame_skip``); the last life ends with the game. An unseeded
+    `reset` directly after a lost life takes one no-op (action 0) in the running game. Every other reset and, unlike in
+    those libraries, every seeded one starts a new game. A ``monitor`` still reports whole games.
 
     At an episode's end:
-        A lost life is such an end too; the game goes on, with a no-op, at the seedless reset that follows.
+        A lost life also ends an episode; the unseeded reset that follows continues the game, with a no-op.
 
     Args:
         env: a game of the Arcade Learning Environment (ale-py).
 
     Attributes:
-        game_goes_on: True from an episode's end at a lost life until the next reset.
+        game_goes_on: True from the end of an episode by a lost life until the next reset.
 
     Raises:
-        PlanError: the environment has no lives to look at.
+        PlanError: the environment does not count lives.
 
     Example:
         >>> import ale_py, gymnasium
@@ -62,11 +62,11 @@ class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._lives = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin the next life of a game that goes on, where no seed is given, else a new game.
+        """Start the next life if the game continues and no seed is given, else a new game.
 
         Args:
             seed: seeds the game; a seeded reset always starts a new one.
-            options: handed on where a new game starts.
+            options: passed on when a new game starts.
         """
         observation, info = (
             self._next_life(options)
@@ -78,7 +78,7 @@ class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step, and end the episode where a life was lost."""
+        """Step, and end the episode if a life was lost."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         before, self._lives = self._lives, lives_of(self.env)
         lost = is_life_lost(before, self._lives)
@@ -86,6 +86,6 @@ class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, reward, bool(terminated) or lost, bool(truncated), info
 
     def _next_life(self, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        """Let the game go on with a no-op; a game that this ends is followed by a new one."""
+        """Continue the game with a no-op; if that ends the game, start a new one."""
         observation, _, terminated, truncated, info = self.env.step(NOOP)
         return self.env.reset(options=options) if terminated or truncated else (observation, info)

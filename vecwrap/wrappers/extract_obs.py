@@ -14,14 +14,14 @@ __all__ = ["ExtractObs"]
 
 
 class ExtractObs(MapObservations):
-    """Take one member of Dict observations, and leave the others out.
+    """Keep one member of Dict observations as the observation, and drop the rest.
 
     Args:
         env: what it wraps; its observations are a Dict.
         key: which member.
 
     Raises:
-        PlanError: observations that are no Dict, or no such member.
+        PlanError: the observations are not a Dict, or have no such member.
 
     Example:
         >>> import gymnasium
@@ -44,5 +44,5 @@ class ExtractObs(MapObservations):
         self.key = key
 
     def map(self, observations: Batch) -> Batch:
-        """Take the member."""
+        """Return the member."""
         return observations[self.key]

@@ -14,16 +14,16 @@ __all__ = ["FilterObs"]
 
 
 class FilterObs(MapObservations):
-    """Keep some members of Dict observations, and leave the others out.
+    """Keep some members of Dict observations, and drop the rest.
 
-    They keep the order that they have in the environment's space.
+    They keep their order in the environment's space.
 
     Args:
         env: what it wraps; its observations are a Dict.
         keys: which members to keep.
 
     Raises:
-        PlanError: observations that are no Dict, no such member, or none at all.
+        PlanError: the observations are not a Dict, a member does not exist, or no member is named.
 
     Example:
         >>> import gymnasium
@@ -42,7 +42,7 @@ class FilterObs(MapObservations):
         if not isinstance(space, spaces.Dict):
             raise PlanError(f"filter_obs: expected observations of a Dict space, got {space}; leave the layer out")
         refuse_missing("filter_obs", space, keys)
-        super().__init__(env, space)  # a copy, which may be changed
+        super().__init__(env, space)  # stores a copy, which may be changed
         for key in set(space.spaces) - set(keys):
             del self.single_observation_space.spaces[key]  # type: ignore[attr-defined]
         self._set_observation_space(self.single_observation_space)

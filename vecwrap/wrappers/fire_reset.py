@@ -13,22 +13,23 @@ __all__ = ["FireReset"]
 
 
 class FireReset(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Press FIRE (action 1) and then action 2 at each reset, in games that know FIRE; others are left as they are.
+    """Press FIRE (action 1) and then action 2 at each reset, in games that have FIRE; other games are unchanged.
 
-    Some games, such as Breakout, stand still until FIRE is pressed. Both actions are taken as the agent's would be: for
-    a whole skip outside of ``frame_skip``. Outside of ``episodic_life`` they are pressed after a lost life too. As in
-    OpenAI Baselines and Stable-Baselines3 (SB3); but what the resets and steps report is not lost.
+    Some games, such as Breakout, do not start until FIRE is pressed. Both actions are taken like the agent's: for a
+    whole skip if outside ``frame_skip``. Outside ``episodic_life`` they are also pressed after a lost life. As in
+    OpenAI Baselines and Stable-Baselines3 (SB3), except that the infos of the resets and steps are kept.
 
-    An episode that ends meanwhile is begun again, and the rest is pressed; a life that is lost is followed by the next.
+    If the episode ends meanwhile, a new one is started and the remaining actions are pressed; after a lost life, the
+    next life is used.
 
     At an episode's end:
-        The reset that follows is followed by FIRE and action 2.
+        FIRE and action 2 are pressed after the next reset.
 
     Args:
         env: a game of the Arcade Learning Environment, or one with its ``get_action_meanings``.
 
     Raises:
-        PlanError: the environment does not say what its actions mean, or FIRE is not action 1 of three or more.
+        PlanError: the environment has no action meanings, or FIRE is not action 1 of three or more.
 
     Example:
         >>> import ale_py, gymnasium
@@ -46,14 +47,14 @@ class FireReset(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._opening = opening_of(meanings)
         if self._opening and not knows_fire(meanings):
             raise PlanError(
-                "fire_reset: expected actions of which the second is FIRE and a third follows, got "
-                f"{', '.join(meanings)}: make the environment with full_action_space=True"
+                "fire_reset: expected at least three actions, the second of them FIRE, got "
+                f"{', '.join(meanings)}; make the environment with full_action_space=True"
             )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode, and press FIRE where the game knows it.
+        """Start an episode, and press FIRE if the game has it.
 
         Returns:
-            The last observation, and what was reported until then.
+            The last observation, and the infos reported until then.
         """
         return play_opening(self.env, self._opening, seed, options)

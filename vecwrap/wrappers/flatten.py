@@ -13,14 +13,14 @@ __all__ = ["Flatten"]
 class Flatten(MapObservations):
     """Flatten observations of any space of fixed size to one vector each.
 
-    Arrays are laid out in a row, Discrete and MultiDiscrete values become one-hot, members of Dict and Tuple spaces
-    follow each other in the order of the space: as ``gymnasium.spaces.utils.flatten`` does it.
+    Arrays are raveled, Discrete and MultiDiscrete values become one-hot, and members of Dict and Tuple spaces are
+    concatenated in the order of the space, as in ``gymnasium.spaces.utils.flatten``.
 
     Args:
         env: what it wraps.
 
     Raises:
-        PlanError: observations without a flat form of fixed size (Graph, Sequence, spaces of your own).
+        PlanError: observations without a flat form of fixed size (Graph, Sequence, custom spaces).
 
     Example:
         >>> import gymnasium
@@ -42,5 +42,5 @@ class Flatten(MapObservations):
         self._dtype = box.dtype
 
     def map(self, observations: Batch) -> Batch:
-        """Flatten them."""
+        """Flatten the observations."""
         return flat(self._inner_space, observations).astype(self._dtype, copy=False)

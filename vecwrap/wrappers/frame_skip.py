@@ -20,22 +20,22 @@ __all__ = ["FrameSkip"]
 class FrameSkip(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Hold each action for ``frame_skip`` steps of what it wraps, or until the episode ends; rewards are summed.
 
-    A layer of our own, because Gymnasium's and Stable-Baselines3's pool frames of *earlier* agent steps where an
-    episode ends within a skip (Gymnasium's ``MaxAndSkipObservation``, SB3's ``MaxAndSkipEnv``), and hand one and the
-    same action to every step, so that an environment which writes into it changes what is held. Here the maximum is
-    that of the last two observations of *this* agent step, or its only one, and each step gets a copy.
+    vecwrap has its own layer because those of Gymnasium (``MaxAndSkipObservation``) and Stable-Baselines3
+    (``MaxAndSkipEnv``) pool frames of *earlier* agent steps if an episode ends within a skip, and pass the same action
+    object to every step, so that an environment that writes into it changes the action being held. Here the maximum is
+    over the last two observations of *this* agent step, or its only one, and each step gets a copy.
 
     At an episode's end:
-        The agent step ends early, and pools none but its own frames.
+        The agent step ends early, and pools only its own frames.
 
     Args:
-        env: what it wraps. An Atari game that skips frames by itself, such as ``ALE/Pong-v5``, is made without it.
+        env: what it wraps. An Atari game that skips frames by itself, such as ``ALE/Pong-v5``, is made without a skip.
         frame_skip: how many steps; with 1 there is no pooling.
         pooling: ``"none"``: the agent sees the last observation; ``"max"``: the element-wise maximum of the last two,
-            for games that draw some things in every other frame alone, as Atari's do.
+            for games such as Atari's that draw some objects only in every other frame.
 
     Raises:
-        PlanError: an argument out of range, an environment that skips by itself, or pooling of what is no Box.
+        PlanError: an argument out of range, an environment that skips by itself, or pooling without a Box.
 
     Example:
         >>> import gymnasium
@@ -67,14 +67,14 @@ class FrameSkip(gymnasium.Wrapper[Any, Any, Any, Any]):
 
         Returns:
             The last observation, or the maximum of the last two of this step; the sum of the rewards; whether the
-            episode ended; what the last step reported.
+            episode ended; the last step's info.
         """
         total = 0.0
         earlier = latest = None
         for _ in range(self.frame_skip):
             observation, reward, terminated, truncated, info = self.env.step(deepcopy(action))
             total += float_reward(reward)
-            if self.pooling == "max":  # at each of them, because the episode may end at the next
+            if self.pooling == "max":  # at every step, because the episode may end at the next
                 earlier, latest = latest, np.array(observation)
             if terminated or truncated:
                 break
@@ -84,12 +84,12 @@ class FrameSkip(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     @classmethod
     def environment_kwargs(cls, env_spec: EnvSpec, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Say what to make an id with: an Atari game without a skip of its own.
+        """Return the arguments to make an id with: an Atari game without its own skip.
 
         Args:
             env_spec: the environment's registration.
-            args: the layer's arguments by position,
-            kwargs: and by name.
+            args: the layer's positional arguments.
+            kwargs: the layer's keyword arguments.
 
         Example:
             >>> import ale_py, gymnasium

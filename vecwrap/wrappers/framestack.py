@@ -1,4 +1,4 @@
-"""The last k observations as one."""
+"""The last k observations stacked into one."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ __all__ = ["FrameStack"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_SHORT = 16  # elements of a run, such as the channels of a pixel: OpenCV brings them together several times as fast
-_MOST_CHANNELS = 512  # of an image of OpenCV's
-_PIXELS = {1: "u1", 2: "u2", 4: "i4", 8: "f8"}  # a number of OpenCV's that has so many bytes; it copies its bits
+_SHORT = 16  # elements of a run, such as a pixel's channels: up to this, OpenCV merges several times as fast
+_MOST_CHANNELS = 512  # of an OpenCV image
+_PIXELS = {1: "u1", 2: "u2", 4: "i4", 8: "f8"}  # by size in bytes, an OpenCV type whose bits it copies unchanged
 
 
 class FrameStack(VecEnvWrapper):
     """Stack the last k observations of each sub-environment, the newest last.
 
-    Every stack handed out is a fresh array. A stack holds one episode alone: terminal observations are stacked with the
+    Every stack returned is a fresh array. A stack never mixes episodes: terminal observations are stacked with the
     history of the episode that they end, and an episode's first stack is padded.
 
     | space | ``axis="new"`` | ``axis="channel"`` | with channels ``first`` |
@@ -41,18 +41,17 @@ class FrameStack(VecEnvWrapper):
     | (H, W) | (k, H, W) | (H, W, k) | (k, H, W) |
     | (D,) | (k, D) | (k*D,) | (k*D,) |
 
-    Of observations of a Dict space, each member is stacked by itself; those that ``keys`` does not name pass unchanged.
+    Members of a Dict space are stacked separately; those that ``keys`` does not name pass through unchanged.
 
     At an episode's end:
-        The terminal observation is stacked with its own episode's history; the next begins as ``padding`` says.
+        The terminal observation is stacked with its own episode's history; the next stack starts with the padding.
 
     Args:
         env: what it wraps; its observations are a Box, or a Dict with Boxes.
         k: how many observations a stack holds.
-        axis: ``"new"`` puts a leading axis of length k before any shape; ``"channel"`` concatenates along the channels,
-            those of the oldest observation first. An image without a channel axis counts as one channel, and a vector
-            is all channels.
-        padding: what stands before an episode's first observation: ``"zero"``, as in Baselines, SB3 and ALE, or
+        axis: ``"new"`` adds a leading axis of length k; ``"channel"`` concatenates along the channels, the oldest
+            observation first. An image without a channel axis counts as one channel, and a vector is all channels.
+        padding: what fills a stack before an episode's first observation: ``"zero"``, as in Baselines, SB3 and ALE, or
             ``"first"``, copies of that observation.
         channels: with ``axis="channel"``, whether they are the ``"last"`` axis or the ``"first"``.
         keys: which members of a Dict to stack; None means all.
@@ -86,7 +85,7 @@ class FrameStack(VecEnvWrapper):
         super().__init__(env)
         space = env.single_observation_space
         stacked = members.choose(
-            "framestack", space, keys, _is_box, "a Box", "put a layer that makes them one inside of it (flatten does)"
+            "framestack", space, keys, _is_box, "a Box", "put a layer that makes them one, such as flatten, inside"
         )
         if k < 1:
             raise PlanError(f"framestack: k: expected 1 or more observations, got {k}")
@@ -104,7 +103,7 @@ class FrameStack(VecEnvWrapper):
         self._set_observation_space(members.replaced(space, {key: each.space for key, each in self._stacks.items()}))
 
     def on_step(self, step: StepResult) -> None:
-        """Stack terminal observations with the ended history, clear the rows that open an episode, append."""
+        """Stack terminal observations with the ended history, clear rows that open an episode, then append."""
         observations, final_obs = step.observations, step.final_obs
         stacks, final_stacks = {}, {}
         for key, each in self._stacks.items():
@@ -115,7 +114,7 @@ class FrameStack(VecEnvWrapper):
             step.final_obs = members.with_new(final_obs, final_stacks)
 
     def layer_state(self) -> dict[str, Any]:
-        """Give the stacks: (n, *shape), or for a Dict such by key."""
+        """Return the stacks: (n, *shape), for a Dict by key."""
         return {"stacks": members.with_new({}, {key: each.all() for key, each in self._stacks.items()})}
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
@@ -124,7 +123,7 @@ class FrameStack(VecEnvWrapper):
             each.load(members.of(state["stacks"], key))
 
     def _remember(self, step: StepResult) -> None:
-        """Keep what other members show; what the stacks show is kept already."""
+        """Keep what other members show; the stacks already keep their own."""
         if None not in self._stacks:
             super()._remember(step)
 
@@ -138,13 +137,13 @@ def _is_box(space: spaces.Space[Any]) -> bool:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where the k values lie in one stack.
+    """How the k values are arranged in one stack.
 
     Attributes:
         k: how many.
-        position: before which axis of a value the axis of length k stands.
-        merged: whether it is merged with the axis behind it.
-        value_shape: of one value.
+        position: the axis of a value before which the axis of length k is inserted.
+        merged: whether that is merged with the axis after it.
+        value_shape: the shape of one value.
     """
 
     k: int
@@ -154,12 +153,12 @@ class _Layout:
 
     @property
     def split_shape(self) -> tuple[int, ...]:
-        """Of a stack before two axes of it are merged."""
+        """The shape of a stack before the axes are merged."""
         return (*self.value_shape[: self.position], self.k, *self.value_shape[self.position :])
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of a stack."""
+        """The shape of a stack."""
         if not self.merged:
             return self.split_shape
         before, after = self.value_shape[: self.position], self.value_shape[self.position + 1 :]
@@ -167,16 +166,16 @@ class _Layout:
 
     @property
     def run(self) -> int:
-        """How many elements of one value stand together in a stack."""
+        """How many elements of one value are contiguous in a stack."""
         return math.prod(self.value_shape[self.position :])
 
     def values(self, stacks: Array) -> Array:
-        """See (m, *shape) as (m, k, *value_shape), without a copy."""
+        """View (m, *shape) as (m, k, *value_shape), without a copy."""
         split = stacks.reshape(len(stacks), *self.split_shape)
         return np.moveaxis(split, 1 + self.position, 1) if self.position else split
 
     def stack(self, values: Array) -> Array:
-        """Lay (k, *value_shape) out as one stack."""
+        """Arrange (k, *value_shape) as one stack."""
         return np.moveaxis(values, 0, self.position).reshape(self.shape)
 
 
@@ -192,23 +191,23 @@ def _layout(shape: tuple[int, ...], k: int, axis: str, channels: str) -> _Layout
 class _Stack:
     """The last k values of one Box, for each of n sub-environments.
 
-    In memory, a stack is made of runs of elements: a run of each of its k values in turn, then the next run of each. So
-    a value is kept as (runs, length of a run), and a stack is its k values brought together along the second axis.
+    In memory, a stack interleaves runs of elements: a run of each of its k values in turn, then the next run of each.
+    So a value is kept as (runs, run length), and a stack is its k values concatenated along the second axis.
 
     Attributes:
-        space: of one stack.
+        space: the space of one stack.
     """
 
     def __init__(self, space: spaces.Box, num_envs: int, layout: _Layout, padding: str) -> None:
         self._layout = layout
         self._padding = padding
         low, high = (np.repeat(bound[None], layout.k, axis=0) for bound in (space.low, space.high))
-        if padding == "zero":  # stacks hold zeros, also where the space of one value does not
+        if padding == "zero":  # stacks contain zeros even if the space of one value does not
             low[:-1], high[:-1] = np.minimum(low[:-1], 0), np.maximum(high[:-1], 0)
         self.space = spaces.Box(layout.stack(low), layout.stack(high), dtype=low.dtype.type)
         runs = math.prod(layout.value_shape[: layout.position])
-        dtype = self.space.dtype  # of every value: runs are brought together bit by bit, in one byte order
-        self._values = [np.zeros((num_envs, runs, layout.run), dtype) for _ in range(layout.k)]  # the oldest first
+        dtype = self.space.dtype  # for every value: runs are merged as raw bytes, which needs one byte order
+        self._values = [np.zeros((num_envs, runs, layout.run), dtype) for _ in range(layout.k)]  # oldest first
         recycle(sum(value.nbytes for value in self._values))
         self._cv2 = None
         short = runs > 1 and 0 < layout.run <= _SHORT and layout.k * layout.run <= _MOST_CHANNELS
@@ -216,7 +215,7 @@ class _Stack:
             self._cv2 = load_cv2("framestack")
 
     def push(self, step: StepResult, observations: Array, final_obs: Array | None) -> tuple[Array, Array | None]:
-        """Give the stacks of observations and of final observations, as fresh arrays, and remember the former."""
+        """Return the stacks of observations and of final observations, as fresh arrays, and remember the former."""
         endings = [] if final_obs is None else self._endings(step, final_obs)
         self._append(step, observations.reshape(len(observations), *self._values[0].shape[1:]))
         stacks = self._of(step.rows)
@@ -228,18 +227,18 @@ class _Stack:
         return stacks, final_stacks
 
     def all(self) -> Array:
-        """Give all n stacks as they were last given, as a fresh array."""
+        """Return all n latest stacks, as a fresh array."""
         return self._of(slice(None))
 
     def load(self, stacks: Array) -> None:
-        """Go on from these n stacks."""
+        """Continue from these n stacks."""
         for value, loaded in zip(self._values, np.moveaxis(self._layout.values(stacks), 1, 0), strict=True):
             value[:] = loaded.reshape(value.shape)
 
     def _append(self, step: StepResult, observations: Array) -> None:
-        """Remember the newest values, and forget the oldest, in rows that have something new."""
+        """Append the newest values and drop the oldest, in rows with a new observation."""
         live, first, values = step.live, step.first, self._values
-        if np.count_nonzero(live) == len(values[0]):  # where the oldest are, the newest go
+        if np.count_nonzero(live) == len(values[0]):  # the newest reuse the memory of the oldest
             values.append(values.pop(0))
             values[-1][:] = observations
         else:
@@ -253,28 +252,28 @@ class _Stack:
                 older[step.env_ids[first]] = padding
 
     def _endings(self, step: StepResult, final_obs: Array) -> list[tuple[BoolArray, Array]]:
-        """Stack terminal observations with the history of the episodes that they end, before that is forgotten."""
+        """Stack terminal observations with the history of the episodes that they end, before it is cleared."""
         ended = step.first & step.dones
         history = [value[step.env_ids[ended]] for value in self._values[1:]]
         newest = final_obs[ended].astype(self.space.dtype, copy=False)
         endings = [(ended, self._together([*history, newest.reshape(len(newest), *self._values[0].shape[1:])]))]
         lost = step.cut_off
-        if np.count_nonzero(lost):  # its last observation stands in the history already
+        if np.count_nonzero(lost):  # its last observation is in the history already
             endings.append((lost, self._of(step.env_ids[lost])))
         return endings
 
     def _of(self, rows: slice | IntArray) -> Array:
-        """Give the stacks of some sub-environments, as a fresh array."""
+        """Return the stacks of some sub-environments, as a fresh array."""
         return self._together([value[rows] for value in self._values])
 
     def _together(self, values: list[Array]) -> Array:
-        """Bring (m, runs, length of a run), k times, together to (m, *shape), as a fresh array."""
+        """Merge k arrays of (m, runs, run length) into (m, *shape), as a fresh array."""
         num_rows = len(values[0])
         if self._cv2 is None or not num_rows:
             return np.concatenate(values, axis=2).reshape(num_rows, *self._layout.shape)
         run, dtype = self._layout.run, values[0].dtype
         pixel: str | None = _PIXELS.get(run * dtype.itemsize)
-        shape: tuple[int, ...] = (-1, 1)  # a run as one number
+        shape: tuple[int, ...] = (-1, 1)  # each run as one number
         if pixel is None:
             pixel, shape = _PIXELS[dtype.itemsize], (-1, 1, run)
         stacks: Array = self._cv2.merge([value.view(pixel).reshape(shape) for value in values])

@@ -17,17 +17,17 @@ __all__ = ["Grayscale"]
 class Grayscale(gymnasium.ObservationWrapper[Any, Any, Any]):
     """Turn RGB images into grey ones: 0.299 R + 0.587 G + 0.114 B, rounded, as OpenCV's ``RGB2GRAY``.
 
-    These are the greys of OpenAI Baselines, Stable-Baselines3 and ``atari``. A layer of our own, because Gymnasium's
-    ``GrayscaleObservation`` weighs otherwise (0.2125, 0.7154, 0.0721) and cuts fractions off: of an image that is grey
-    already, eight of the 256 greys come out one less.
+    These are the greys of OpenAI Baselines, Stable-Baselines3 and ``atari``. vecwrap has its own layer because
+    Gymnasium's ``GrayscaleObservation`` uses other weights (0.2125, 0.7154, 0.0721) and truncates: in an image that is
+    already grey, eight of the 256 levels come out one too low.
 
     Args:
-        env: what it wraps; its observations are images, (height, width, 3) uint8 or float32, or a Dict with such.
+        env: what it wraps; its observations are images, (height, width, 3) uint8 or float32, or a Dict of such.
         keep_dim: whether the images keep an axis of one channel, (height, width, 1).
         keys: which members of a Dict are such images; None means all.
 
     Raises:
-        PlanError: observations that are no such images, or OpenCV cannot be imported.
+        PlanError: observations that are not such images, or OpenCV cannot be imported.
 
     Example:
         >>> import ale_py, gymnasium
@@ -56,7 +56,7 @@ class Grayscale(gymnasium.ObservationWrapper[Any, Any, Any]):
         self.observation_space = members.replaced(env.observation_space, grey_spaces)
 
     def observation(self, observation: Any) -> Any:
-        """Give the grey images."""
+        """Return the grey images."""
         return members.apply(self._functions, observation)
 
     def _grey(self, image: Any) -> Any:

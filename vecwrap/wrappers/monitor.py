@@ -44,48 +44,47 @@ class Episode(NamedTuple):
 
 
 class Monitor(VecEnvWrapper):
-    """Record the score and length of every game: in ``infos``, and in ``monitor.csv`` where a folder is given.
+    """Record the score and length of every game: in ``infos``, and in ``monitor.csv`` if a folder is given.
 
-    An episode here is one of the environment itself: a game, in which lives may be lost, with the rewards that the
-    environment paid. That is so wherever the monitor stands in the chain, whatever clips or scales rewards or ends the
-    agent's episodes earlier, and in every autoreset mode. An episode that a reset breaks off is not reported.
+    An episode here is one of the environment itself: a whole game, even if lives are lost in it, with the environment's
+    own rewards. This holds wherever the monitor is in the chain, even if other layers clip or scale rewards or end the
+    agent's episodes earlier, and in every autoreset mode. An episode interrupted by a reset is not reported.
 
-    In the step in which games end, ``infos`` has, laid out as by Gymnasium's ``RecordEpisodeStatistics``::
+    In a step in which games end, ``infos`` has the same columns as with Gymnasium's ``RecordEpisodeStatistics``::
 
         infos["episode"]   # {"r": (m,) float64 score, "l": (m,) int64 agent steps, "t": (m,) float64 seconds it took}
-        infos["_episode"]  # (m,) bool, whose game ended; elsewhere the three are 0
+        infos["_episode"]  # (m,) bool, which games ended; the three are 0 elsewhere
 
-    ``monitor.csv`` is read by Stable-Baselines3's ``load_results`` and by OpenAI Baselines. Its first line is ``#`` and
-    JSON: ``t_start`` (seconds since 1970), ``env_id``, ``step_unit``, ``frame_skip`` (frames an agent step; null where
-    that varies, and around an engine) and ``pipeline`` (the pipeline's hash, null where the chain was put together by
-    hand). Then a row a game: ``r``, ``l``, ``t`` (unlike in ``infos``: seconds from ``t_start`` to its end, as in these
-    two libraries), ``env``, ``lost`` (1 where the game ended because its sub-environment was lost, so ``r`` is no
-    score), and the ``info_keys``. Each row is written when its game ends, so a killed run loses the row in flight at
-    most.
+    ``monitor.csv`` can be read by Stable-Baselines3's ``load_results`` and by OpenAI Baselines. Its first line is ``#``
+    and JSON: ``t_start`` (seconds since 1970), ``env_id``, ``step_unit``, ``frame_skip`` (frames per agent step; null
+    if it varies, and around an engine) and ``pipeline`` (the pipeline's hash, null if the chain was assembled by hand).
+    Then one row per game: ``r``, ``l``, ``t`` (unlike in ``infos``: seconds from ``t_start`` to its end, as in these
+    libraries), ``env``, ``lost`` (1 if the game ended because its sub-environment was lost, so ``r`` is not a score),
+    and the ``info_keys``. Each row is written when its game ends, so a killed run loses at most the row being written.
 
-    Files of an earlier run in the folder are moved aside (``monitor.csv.1``, ``.2``, ...), where they overwrite nothing
-    and no reader takes them for part of this run. So are those of another environment of this process that was not
-    closed, as when the cell of a notebook runs again; if that one is stepped on nevertheless, it warns, and its rows go
-    on in such a file. A folder that cannot be written is an error at the first reset or load; a write that fails later
-    ends the recording with a warning, never the training.
+    Files of an earlier run in the folder are moved aside (``monitor.csv.1``, ``.2``, ...), never overwriting anything,
+    so that no reader takes them for part of this run. So are those of another environment in this process that was not
+    closed, as when a notebook cell is run again; if that environment is stepped again, it warns and continues in such a
+    file. A folder that cannot be written is an error at the first reset or load; a later write failure ends the
+    recording with a warning, never the training.
 
     At an episode's end:
-        Where the environment's own episode ends, its score and length are reported; a lost life is no end.
+        When the environment's own episode ends, its score and length are reported; a lost life is not an end.
 
     Args:
         env: what it wraps.
-        dir: the folder for the files, made where missing; None for no files.
-        info_keys: columns of ``infos`` to write beside each game, from its last step, those of inner layers too; empty
-            where absent.
-        per_env: one file a sub-environment, ``0.monitor.csv`` and so on, instead of one for all.
-        rewards: ``"raw"``: what the environment paid, until its own episode ends. ``"seen"``: the rewards as they are
-            at this place in the chain, until the agent's episode ends.
-        resume: append to the folder's files, whose header is kept, instead of moving them aside.
+        dir: the folder for the files, created if missing; None for no files.
+        info_keys: columns of ``infos`` to write with each game, taken from its last step, including those of inner
+            layers; empty if absent.
+        per_env: one file per sub-environment, ``0.monitor.csv`` and so on, instead of one for all.
+        rewards: ``"raw"``: the environment's own rewards, until its own episode ends. ``"seen"``: the rewards at this
+            place in the chain, until the agent's episode ends.
+        resume: append to the folder's files, keeping their header, instead of moving them aside.
         stats_key: the column's name in ``infos``.
 
     Attributes:
         num_episodes: how many games ended.
-        recent: the last 100 of them, as ``Episode(score, length, seconds, env)``.
+        recent: the last 100 games, as ``Episode(score, length, seconds, env)``.
         paths: the files, ``()`` without ``dir``.
 
     Raises:
@@ -111,7 +110,7 @@ class Monitor(VecEnvWrapper):
 
     @classmethod
     def in_evaluation(cls, *, dir: str | None, **others: Any) -> dict[str, Any]:
-        """What an evaluation writes goes into a folder of its own, so that it does not move the training's aside."""
+        """An evaluation writes into its own folder, so that it does not move the training's files aside."""
         return {} if dir is None else {"dir": str(Path(dir, "eval"))}
 
     def __init__(
@@ -147,20 +146,20 @@ class Monitor(VecEnvWrapper):
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Where the rows go."""
+        """The files that rows are written to."""
         if self.dir is None:
             return ()
         names = [f"{i}.monitor.csv" for i in range(self.num_envs)] if self.per_env else ["monitor.csv"]
         return tuple(self.dir / name for name in names)
 
     def on_pipeline(self, pipeline: Any) -> None:
-        """Take note of the pipeline that this is built from; called before the first reset, for the file's header."""
+        """Remember the pipeline for the file's header; called before the first reset."""
         self._pipeline_hash = pipeline.hash
 
     def on_step(self, step: StepResult) -> None:
-        """Add up; report and write what ended; begin anew where a game does."""
+        """Add up; report and write the games that ended; restart where a game starts."""
         rows = step.rows
-        lost = step.lost  # most often of no row
+        lost = step.lost  # usually no row
         if np.count_nonzero(lost):
             lost = lost & self._running[rows] if self.rewards == "raw" else step.cut_off
         if self.rewards == "raw":
@@ -181,7 +180,7 @@ class Monitor(VecEnvWrapper):
         self._lengths[rows] = lengths
 
     def layer_state(self) -> dict[str, Any]:
-        """Give the running scores, lengths and times, and what was counted."""
+        """Return the running scores, lengths and times, and the counts."""
         return {
             "returns": self._returns.copy(),
             "lengths": self._lengths.copy(),
@@ -192,7 +191,7 @@ class Monitor(VecEnvWrapper):
         }
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
-        """Take in what ``layer_state`` gave; no reset need follow."""
+        """Restore the state that ``layer_state`` returned; no reset is needed."""
         self._open()
         self._returns[:] = state["returns"]
         self._lengths[:] = state["lengths"]
@@ -236,7 +235,7 @@ class Monitor(VecEnvWrapper):
     def _close_episodes(
         self, step: StepResult, closed: BoolArray, lost: BoolArray, returns: FloatArray, lengths: IntArray
     ) -> None:
-        """Report the rows that closed, in infos and in the files."""
+        """Report the games that ended, in infos and in the files."""
         seconds = (time.perf_counter() - self._started[step.rows]).round(6)
         reported = closed & ~lost
         if reported.any():
@@ -260,17 +259,17 @@ class Monitor(VecEnvWrapper):
             self._warned = True
             warnings.warn(
                 f'monitor: infos["{self.stats_key}"] of an inner layer or of the environment is replaced; leave one of '
-                'the two out, or give this one a name of its own with stats_key="..."',
+                'the two out, or rename this one with stats_key="..."',
                 stacklevel=2,
             )
 
     def _refuse_one_above(self) -> None:
-        """Refuse Gymnasium's own recorder with the same column before it refuses ours, at the end of an episode."""
+        """Refuse Gymnasium's recorder with the same column now, before it refuses ours at the end of an episode."""
         if any(getattr(wrapper, "_stats_key", None) == self.stats_key for wrapper in gymnasium_wrappers_above()):
             raise PlanError(
-                f'monitor: infos["{self.stats_key}"] is what Gymnasium\'s RecordEpisodeStatistics above reports too; '
-                "leave one of the two out, or give one a name of its own: the layer monitor or RecordEpisodeStatistics "
-                'with stats_key="game"'
+                f'monitor: infos["{self.stats_key}"] is also reported by Gymnasium\'s RecordEpisodeStatistics around '
+                "this environment; leave one of the two out, or rename one: the layer monitor or "
+                'RecordEpisodeStatistics with stats_key="game"'
             )
 
     # -- files ---------------------------------------------------------------------------------------------------------
@@ -314,9 +313,9 @@ class Monitor(VecEnvWrapper):
         self._opened = True
 
     def _frame_skip(self) -> int | None:
-        """How many frames an agent step lasts, as the sub-environment's layers or its environment say; else 1.
+        """How many frames an agent step lasts, as declared by the sub-environment's layers or environment; else 1.
 
-        None where nobody knows: an engine is not asked, for it may skip without a word, and its workers may die of it.
+        None if unknown: an engine is not asked, because it may skip without declaring it, and its workers may die.
         """
         if self._root.is_engine:
             return None
@@ -336,21 +335,21 @@ class Monitor(VecEnvWrapper):
         except OSError as error:
             self._close_files()
             warnings.warn(
-                f"monitor: {file.path} cannot be written any more ({error}); the run goes on without it, what was "
-                "written stays",
+                f"monitor: {file.path} can no longer be written ({error}); the run continues without it, and what was "
+                "written is kept",
                 RuntimeWarning,
                 stacklevel=2,
             )
 
     def _go_on_aside(self) -> None:
-        """Write beside the newer monitor's files, and say so: nobody looks for rows there."""
+        """Write beside the newer monitor's files, and warn, because nobody would look for rows there."""
         for file in self._files:
             file.go_on_aside()
         assert self.dir is not None
         names = [file.path.name for file in self._files[:3]] + ["..."] * (len(self._files) > 3)
         warnings.warn(
-            f'monitor: dir: a newer environment of this process has taken "{seen_from_here(self.dir)}" over, so the '
-            f"rows of this one go on there in {', '.join(names)}; give each a dir of its own",
+            f'monitor: dir: a newer environment in this process has taken over "{seen_from_here(self.dir)}", so this '
+            f"one continues there in {', '.join(names)}; give each its own dir",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -362,7 +361,7 @@ class Monitor(VecEnvWrapper):
 
 
 def _cell(step: StepResult, key: str, i: int) -> Any:
-    """Give one row's value of an infos column, of the step that ended; empty where the row has none."""
+    """Return one row's value of an infos column, for the step that ended; empty if the row has none."""
     of_reset = step.first[i] and step.dones[i] and key not in step.added
     infos = (step.final_infos if of_reset else step.infos) or {}
     value = row_of({name: infos[name] for name in (key, f"_{key}") if name in infos}, i).get(key, "")

@@ -1,4 +1,4 @@
-"""Episodes that begin at a random moment."""
+"""Episodes that start at a random moment."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ __all__ = ["NoopReset"]
 
 
 class NoopReset(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Take 1 to ``noop_max`` no-ops (action 0) at each reset, so that a deterministic game begins in many ways.
+    """Take 1 to ``noop_max`` no-ops (action 0) at each reset, so that a deterministic game starts in varied states.
 
-    How many is drawn as one ``integers(1, noop_max + 1)`` of the environment's own ``np_random``, as OpenAI Baselines,
-    Stable-Baselines3 (SB3) and Gymnasium's ``AtariPreprocessing`` do. An episode that ends meanwhile is begun again,
-    and the rest of them taken. Place it inside of ``frame_skip``, as they do, and a no-op is one frame; inside of
-    ``episodic_life``, and only new games begin with them.
+    The number is drawn as one ``integers(1, noop_max + 1)`` from the environment's own ``np_random``, as in OpenAI
+    Baselines, Stable-Baselines3 (SB3) and Gymnasium's ``AtariPreprocessing``. If the episode ends meanwhile, a new one
+    is started and the remaining no-ops are taken. Inside ``frame_skip``, as in these libraries, a no-op is one frame;
+    inside ``episodic_life``, only new games start with no-ops.
 
     At an episode's end:
-        The reset that follows is followed by 1 to ``noop_max`` no-ops.
+        The reset that follows takes 1 to ``noop_max`` no-ops.
 
     Args:
-        env: a game whose action 0 does nothing; one that says what its actions mean must call it NOOP.
-        noop_max: the most no-ops.
+        env: a game whose action 0 does nothing; if it has action meanings, the first must be NOOP.
+        noop_max: the maximum number of no-ops.
 
     Raises:
         PlanError: there is no such action, or ``noop_max`` is below 1.
@@ -50,21 +50,21 @@ class NoopReset(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise PlanError(f"noop_reset: noop_max: expected 1 or more, got {noop_max}; leave the layer out for none")
         space = env.action_space
         if not isinstance(space, gymnasium.spaces.Discrete) or not space.contains(NOOP):
-            raise PlanError(f"noop_reset: expected discrete actions, of which 0 does nothing, got {space}")
+            raise PlanError(f"noop_reset: expected discrete actions where 0 is a no-op, got {space}")
         game: Any = env.unwrapped
         meanings = game.get_action_meanings() if hasattr(game, "get_action_meanings") else ["NOOP"]
         if meanings[0] != "NOOP":
             raise PlanError(
-                f"noop_reset: expected actions that begin with NOOP, got {', '.join(meanings)}: make the environment "
-                "with full_action_space=True"
+                f"noop_reset: expected NOOP as the first action, got {', '.join(meanings)}; make the environment with "
+                "full_action_space=True"
             )
         self.noop_max = noop_max
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode, with no-ops.
+        """Start an episode, with no-ops.
 
         Returns:
-            The last observation, and what was reported until then.
+            The last observation, and the infos reported until then.
         """
         return play_opening(self.env, self._noops(), seed, options)
 

@@ -15,19 +15,20 @@ __all__ = ["Normalize"]
 
 
 class Normalize(VecEnvWrapper):
-    """Normalise observations and rewards, as ``normalize_obs`` and ``normalize_reward`` do, which say more.
+    """Normalise observations and rewards; see ``normalize_obs`` and ``normalize_reward`` for details.
 
-    ``env.get_original_obs()`` and ``env.get_original_reward()`` give what came, also through outer layers.
+    ``env.get_original_obs()`` and ``env.get_original_reward()`` return the values before normalisation, also through
+    outer layers.
 
     At an episode's end:
-        The running return begins anew; the terminal observation is normalised, but not counted.
+        The running return restarts; the terminal observation is normalised, but not counted.
 
     Args:
         env: what it wraps; its observations are a Box of floats, or a Dict of such.
-        gamma: the discount of the running return; the agent's own.
+        gamma: the discount of the running return; use the agent's.
         clip_obs: the largest absolute value in an observation.
         clip_reward: the largest absolute value of a reward.
-        epsilon: added to variances, so that nothing is divided by 0.
+        epsilon: added to variances, to avoid division by 0.
         keys: which members of a Dict to normalise; None means all.
         integers: whether to normalise Boxes of integers too, such as images.
 
@@ -37,7 +38,7 @@ class Normalize(VecEnvWrapper):
 
     Raises:
         PlanError: observations that cannot be normalised, or an argument out of range.
-        NotFiniteError: while training, an observation or a reward to count is not finite.
+        NotFiniteError: during training, an observation or a reward to be counted is not finite.
 
     Example:
         >>> import gymnasium
@@ -76,7 +77,7 @@ class Normalize(VecEnvWrapper):
         self._set_observation_space(self.observations.space)
 
     def on_step(self, step: StepResult) -> None:
-        """Count, then normalise, both; what cannot be counted of the one keeps the other from being counted."""
+        """Count, then normalise; if observations or rewards cannot be counted, neither are."""
         observations = self.observations.to_count(step, self.training)
         rewards = self.rewards.to_count(step, self.training)
         self.observations.on_step(step, observations)
@@ -87,12 +88,12 @@ class Normalize(VecEnvWrapper):
         return {**self.observations.layer_statistics(), **self.rewards.layer_statistics()}
 
     def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
-        """Go on with other statistics."""
+        """Use other statistics."""
         self.observations.use_statistics(statistics)
         self.rewards.use_statistics(statistics)
 
     def layer_state(self) -> dict[str, Any]:
-        """Give the state of both halves."""
+        """Return the state of both halves."""
         return {"observations": self.observations.state(), "rewards": self.rewards.state()}
 
     def load_layer_state(self, state: dict[str, Any]) -> None:

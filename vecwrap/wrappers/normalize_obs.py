@@ -18,20 +18,20 @@ class NormalizeObs(VecEnvWrapper):
     """Normalise observations by their running mean and variance.
 
     An observation becomes ``(observation - mean) / √(var + epsilon)``, clipped to ±``clip``, in float32. The statistics
-    are those of all sub-environments together, element by element, in float64, and follow the stream while
-    ``env.training`` (see ``env.train()`` and ``env.eval()``). They count every observation that the agent acts on: also
-    the one that opens an episode, not the one that ends it. That is so in every autoreset mode. A terminal observation
-    is normalised all the same, with the statistics of that moment.
+    are elementwise, over all sub-environments together, in float64, and updated while ``env.training`` is True (see
+    ``env.train()`` and ``env.eval()``). In every autoreset mode they count each observation that the agent acts on:
+    including the one that opens an episode, but not the one that ends it. A terminal observation is still normalised,
+    with the statistics of that moment.
 
-    ``env.get_original_obs()`` gives the observations as they came, also through outer layers.
+    ``env.get_original_obs()`` returns the observations before normalisation, also through outer layers.
 
     At an episode's end:
         The terminal observation is normalised with the statistics of that moment, but not counted.
 
     Args:
-        env: what it wraps; its observations are a Box of floats, or a Dict of such.
+        env: what it wraps; its observations are a Box of floats, or a Dict of them.
         clip: the largest absolute value.
-        epsilon: added to the variance, so that nothing is divided by 0.
+        epsilon: added to the variance, to avoid division by 0.
         keys: which members of a Dict to normalise; None means all.
         integers: whether to normalise Boxes of integers too, such as images.
 
@@ -40,7 +40,7 @@ class NormalizeObs(VecEnvWrapper):
 
     Raises:
         PlanError: observations that cannot be normalised, or an argument out of range.
-        NotFiniteError: while training, an observation to count is not finite.
+        NotFiniteError: during training, an observation to be counted is not finite.
 
     Example:
         >>> import gymnasium
@@ -54,7 +54,7 @@ class NormalizeObs(VecEnvWrapper):
         >>> env.close()
 
     References:
-        Chan, Golub and LeVeque (1979) for the statistics; the rest as OpenAI Baselines has it.
+        Chan, Golub and LeVeque (1979) for the statistics; the rest as in OpenAI Baselines.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class NormalizeObs(VecEnvWrapper):
         return self.normalizer.layer_statistics()
 
     def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
-        """Go on with other statistics."""
+        """Use other statistics."""
         self.normalizer.use_statistics(statistics)
 
     def layer_state(self) -> dict[str, Any]:
-        """Give the statistics, and what was shown and came in last."""
+        """Return the statistics, and the last observations before and after normalisation."""
         return self.normalizer.state()
 
     def load_layer_state(self, state: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Rewards divided by the spread of the discounted return."""
+"""Rewards divided by the standard deviation of the discounted return."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ __all__ = ["NormalizeReward"]
 class NormalizeReward(VecEnvWrapper):
     """Divide rewards by the standard deviation of the discounted return.
 
-    Each sub-environment has a running return, ``return * gamma + reward``, which is counted at every action and begins
-    anew where its episode ends or is reset. A reward becomes ``reward / √(var + epsilon)``, clipped to ±``clip``, where
-    ``var`` is the variance of all returns counted so far. The mean is not subtracted, because that would change what is
-    worth doing. The statistics follow the stream while ``env.training`` (see ``env.train()`` and ``env.eval()``).
+    Each sub-environment has a running return, ``return * gamma + reward``, which is counted at every action and
+    restarts when its episode ends or is reset. A reward becomes ``reward / √(var + epsilon)``, clipped to ±``clip``,
+    where ``var`` is the variance of all returns counted so far. The mean is not subtracted, because that would change
+    the optimal behaviour. The statistics are updated while ``env.training`` is True (see ``env.train()`` and
+    ``env.eval()``).
 
-    Only what the agent is given changes: ``raw_rewards``, and with them a monitor's scores, stay what the environment
-    paid. ``env.get_original_reward()`` gives the rewards as they came, also through outer layers.
+    Changes only the agent's rewards: ``raw_rewards``, and so a monitor's scores, remain the environment's own.
+    ``env.get_original_reward()`` returns the rewards before normalisation, also through outer layers.
 
     At an episode's end:
-        The last reward is counted, then the running return begins anew.
+        The last reward is counted, then the running return restarts.
 
     Args:
         env: what it wraps.
-        gamma: the discount of the running return; the agent's own.
+        gamma: the discount of the running return; use the agent's.
         clip: the largest absolute value.
-        epsilon: added to the variance, so that nothing is divided by 0.
+        epsilon: added to the variance, to avoid division by 0.
 
     Attributes:
         normalizer: holds the ``statistics`` and the running ``returns``.
 
     Raises:
         PlanError: an argument out of range.
-        NotFiniteError: while training, a reward to count is not finite.
+        NotFiniteError: during training, a reward to be counted is not finite.
 
     Example:
         >>> import gymnasium
@@ -60,7 +61,7 @@ class NormalizeReward(VecEnvWrapper):
         self.normalizer = RewardNormalizer("normalize_reward", env.num_envs, gamma=gamma, clip=clip, epsilon=epsilon)
 
     def on_step(self, step: StepResult) -> None:
-        """Count, normalise, begin anew where an episode ended."""
+        """Count, normalise, and restart the return where an episode ended."""
         self.normalizer.on_step(step, self.normalizer.to_count(step, self.training))
 
     def layer_statistics(self) -> dict[str, RunningStatistics]:
@@ -68,11 +69,11 @@ class NormalizeReward(VecEnvWrapper):
         return self.normalizer.layer_statistics()
 
     def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
-        """Go on with other statistics."""
+        """Use other statistics."""
         self.normalizer.use_statistics(statistics)
 
     def layer_state(self) -> dict[str, Any]:
-        """Give the statistics, the running returns, and the last rewards."""
+        """Return the statistics, the running returns, and the last rewards."""
         return self.normalizer.state()
 
     def load_layer_state(self, state: dict[str, Any]) -> None:

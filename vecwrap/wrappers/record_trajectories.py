@@ -23,44 +23,44 @@ __all__ = ["RecordTrajectories"]
 
 
 class RecordTrajectories(VecEnvWrapper):
-    """Write every episode to a ``.npz`` file: what was observed, done and paid, as it is at this place in the chain.
+    """Write every episode to a ``.npz`` file: observations, actions and rewards as they are at this place in the chain.
 
     A file holds one episode, ``env-003-episode-000012.npz``; one of more than ``max_steps`` agent steps is written in
     parts, ``env-003-episode-000012-part-000.npz`` and so on, so that memory is bounded: by ``(max_steps + 1)``
-    observations a sub-environment. Episodes are the agent's, and count from 0 for each sub-environment. With k steps::
+    observations per sub-environment. Episodes are the agent's, numbered from 0 for each sub-environment. With k steps::
 
-        observations    (k + 1, ...)  from the first to the terminal one; observations[t + 1] is what actions[t] led to
+        observations    (k + 1, ...)  from the first to the terminal one; observations[t + 1] follows actions[t]
         actions         (k, ...)
-        rewards         (k,) float64  what the agent was given
-        raw_rewards     (k,) float64  what the environment itself paid
+        rewards         (k,) float64  the agent's rewards
+        raw_rewards     (k,) float64  the environment's own rewards
         terminations, truncations, raw_dones   (k,) bool; raw_dones: the environment's own episode ended
         header          JSON text
 
-    Members of Dict and Tuple spaces have arrays of their own: ``observations/camera``, ``actions/0``. The last
-    observation of a part is the first of the next. The header says ``env_id``, ``pipeline`` (its hash, or null),
-    ``env`` (the sub-environment's index), ``episode``, ``part``, ``first_step`` (of the part within the episode),
-    ``seed`` (that its reset was given, or null: none, before this layer could see it, or its sub-environment was made
-    anew), and ``ended``: ``"terminated"``, ``"truncated"``, ``"lost"`` (with its sub-environment), ``"reset"`` (broken
-    off by one), ``"closed"``, or null where the next part goes on. Nothing in a file is pickled::
+    Members of Dict and Tuple spaces have separate arrays: ``observations/camera``, ``actions/0``. The last observation
+    of a part is the first of the next. The header contains ``env_id``, ``pipeline`` (its hash, or null), ``env`` (the
+    sub-environment's index), ``episode``, ``part``, ``first_step`` (of the part within the episode), ``seed`` (of the
+    episode's reset; null if there was none, if it was given before this layer could see it, or if the sub-environment
+    was recreated), and ``ended``: ``"terminated"``, ``"truncated"``, ``"lost"`` (with its sub-environment), ``"reset"``
+    (interrupted by one), ``"closed"``, or null if another part follows. Nothing in a file is pickled::
 
         with np.load(path, allow_pickle=False) as file:
             header, observations = json.loads(str(file["header"])), file["observations"]
 
-    Each file is there as a whole or not at all, and overwrites nothing. A folder that cannot be written is an error at
-    the first reset; a write that fails later ends the recording with a warning, never the training.
+    Each file is written completely or not at all, and overwrites nothing. A folder that cannot be written is an error
+    at the first reset; a later write failure ends the recording with a warning, never the training.
 
     At an episode's end:
         The episode's file is written, with its terminal observation.
 
     Args:
         env: what it wraps.
-        dir: the folder for the files, made where missing.
+        dir: the folder for the files, created if missing.
         envs: which sub-environments; None means all.
-        max_steps: the most steps in a file.
-        compress: whether files are compressed, which takes time while the training waits.
+        max_steps: the maximum number of steps in a file.
+        compress: whether files are compressed; the training waits meanwhile.
 
     Attributes:
-        num_files: how many were written.
+        num_files: how many files were written.
 
     Raises:
         PlanError: observations or actions without an array form (Text, Graph, Sequence, OneOf, custom spaces), or
@@ -73,13 +73,13 @@ class RecordTrajectories(VecEnvWrapper):
         <VecEnv CartPole-v1, n=2, dummy, same_step, layers RecordTrajectories>
     """
 
-    _failed = True  # until there is something to write
+    _failed = True  # so that `close` writes nothing if `__init__` failed
     path_parameters: ClassVar[frozenset[str]] = frozenset({"dir"})
     not_hashed: ClassVar[frozenset[str]] = frozenset({"dir", "envs", "max_steps", "compress"})
 
     @classmethod
     def in_evaluation(cls, *, dir: str, **others: Any) -> dict[str, Any]:
-        """What an evaluation writes goes into a folder of its own, so that it does not move the training's aside."""
+        """An evaluation writes into its own folder, so that it does not move the training's files aside."""
         return {"dir": str(Path(dir, "eval"))}
 
     def __init__(
@@ -101,7 +101,7 @@ class RecordTrajectories(VecEnvWrapper):
         self.dir = Path(dir).absolute()
         self.num_files = 0
         self._ids = ids
-        self._place = np.full(self.num_envs, -1, dtype=np.int64)  # where a sub-environment's arrays are
+        self._place = np.full(self.num_envs, -1, dtype=np.int64)  # the index of a sub-environment's arrays
         self._place[list(ids)] = np.arange(len(ids))
         self._trajectories = Trajectories(observations, actions, len(ids), max_steps)
         self._actions = {name: np.zeros((self.num_envs, *(s.shape or ())), s.dtype) for name, s in actions.items()}
@@ -120,27 +120,27 @@ class RecordTrajectories(VecEnvWrapper):
         self._failed = False
 
     def on_pipeline(self, pipeline: Any) -> None:
-        """Take note of the pipeline that this is built from, for the headers."""
+        """Remember the pipeline that this is built from, for the headers."""
         self._header["pipeline"] = pipeline.hash
 
     def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
-        """Keep the actions until their results come home."""
+        """Keep the actions until their results arrive."""
         for name, values in flat("actions", actions).items():
             self._actions[name][env_ids] = values
         return actions
 
     def on_step(self, step: StepResult) -> None:
-        """Add what happened; write what ended; begin what begins."""
+        """Add the steps, write the episodes that ended, and start new ones."""
         if not self._failed:
             try:
                 self._take(step)
-            except Exception as error:  # whatever it is, it is the recording's trouble and not the training's
+            except Exception as error:  # a failed recording must never end the training
                 self._give_up(error)
         places = self._place[step.env_ids]
-        self._episodes[places[step.first & (places >= 0)]] += 1  # after a failure too, for saved states
+        self._episodes[places[step.first & (places >= 0)]] += 1  # even after a failure, for saved states
 
     def on_close(self) -> None:
-        """Write the episodes that are running."""
+        """Write the running episodes."""
         if self._failed:
             return
         try:
@@ -153,7 +153,7 @@ class RecordTrajectories(VecEnvWrapper):
         self._close_layer()
 
     def layer_state(self) -> dict[str, Any]:
-        """The episodes that are running, and the counts."""
+        """Return the running episodes, and the counts."""
         return {
             "envs": list(self._ids),
             "trajectories": self._trajectories.state(),
@@ -165,7 +165,7 @@ class RecordTrajectories(VecEnvWrapper):
         }
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
-        """Go on with these."""
+        """Restore the state that ``layer_state`` returned."""
         self._make_folder()
         self._trajectories.load_state(state["trajectories"])
         self._open[:] = state["open"]
@@ -180,14 +180,14 @@ class RecordTrajectories(VecEnvWrapper):
         parts, ids = state["trajectories"], list(self._ids)
         if len(parts) != len(ids) or state.get("envs", ids) != ids:  # older states do not name them
             raise CheckpointError(
-                f"record_trajectories: envs: the state is of {state.get('envs', len(parts))}, this environment records "
-                f"{ids}; give the same"
+                f"record_trajectories: envs: the state is for {state.get('envs', len(parts))}, but this environment "
+                f"records {ids}; use the same envs"
             )
         longest, most = max(len(part["rewards"]) for part in parts), self._trajectories.capacity
         if longest > most:
             raise CheckpointError(
-                f"record_trajectories: max_steps: the state is of a part of {longest} steps, this environment writes "
-                f"{most} at most; give {longest} or more"
+                f"record_trajectories: max_steps: the state has a part of {longest} steps, but this environment writes "
+                f"at most {most}; use {longest} or more"
             )
 
     # -- parts ---------------------------------------------------------------------------------------------------------
@@ -236,18 +236,18 @@ class RecordTrajectories(VecEnvWrapper):
         self._open[places] = True
         self._first_steps[places] = self._parts[places] = 0
         told = scheduled = None
-        if self._root._on_schedule:  # else it is the environment's own word, for whatever it means by it
+        if self._root._on_schedule:  # otherwise the environment itself reports this key, with its own meaning
             told, scheduled = step.infos.get("_episode_seed"), step.infos.get("episode_seed")
         for k, place in zip(np.flatnonzero(which).tolist(), places.tolist(), strict=True):
             i = int(step.env_ids[k])
             seed, self._given[i] = self._given[i], None
-            # A reset that failed with it took another; a schedule tells what it took, and may have taken none.
+            # After a failed reset another seed was used; a schedule reports the one it used, if any.
             if step.lost[k] or self._root._on_schedule:
                 seed = None
             self._seeds[place] = int(scheduled[k]) if told is not None and scheduled is not None and told[k] else seed
 
     def _write(self, place: int, ended: str | None) -> None:
-        """Write the part that a sub-environment is in, and begin the next; ``ended`` says why the episode did."""
+        """Write a sub-environment's current part, and start the next; ``ended`` is why the episode ended."""
         steps = int(self._trajectories.length[place])
         if ended is not None:
             self._open[place] = False
@@ -277,14 +277,13 @@ class RecordTrajectories(VecEnvWrapper):
         self._failed = True
         self._drop_running()
         warnings.warn(
-            "record_trajectories: the recording has ended, the run goes on without it; what was written stays. "
-            f"{error}",
+            f"record_trajectories: the recording has ended; the run continues, and what was written is kept. {error}",
             RuntimeWarning,
             stacklevel=2,
         )
 
     def _drop_running(self) -> None:
-        """Forget the running episodes: what follows is not recorded, and a saved state must not go on with a gap."""
+        """Drop the running episodes: the rest is not recorded, and a saved state must not continue with a gap."""
         self._open[:] = False
         self._trajectories.length[:] = 0
 

@@ -1,4 +1,4 @@
-"""Actions between bounds of your choice, moved to those of the environment."""
+"""Actions between bounds of your choice, mapped to those of the environment."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ __all__ = ["RescaleAction"]
 class RescaleAction(VecEnvWrapper):
     """Let the agent act between ``low`` and ``high``, whatever the environment's bounds are.
 
-    ``low`` and ``high`` become exactly the environment's bounds, and what lies between lies on a straight line. What
-    lies outside stays outside; put ``clip_action`` outside of this layer against that.
+    ``low`` and ``high`` map exactly to the environment's bounds, and the values in between linearly. Values outside
+    stay outside; to prevent that, put ``clip_action`` outside this layer.
 
     At an episode's end:
         Nothing.
 
     Args:
         env: what it wraps; its actions are a bounded Box of floats.
-        low: the least action, one number or one for each element.
-        high: the greatest action, likewise.
+        low: the lowest action, one number or one per element.
+        high: the highest action, likewise.
 
     Raises:
-        PlanError: actions of another space or without bounds, or bounds that do not fit.
+        PlanError: the action space is not a Box of floats or has no bounds, or ``low`` and ``high`` do not fit.
 
     Example:
         >>> import gymnasium
@@ -57,13 +57,13 @@ class RescaleAction(VecEnvWrapper):
             raise PlanError(f"rescale_action: expected actions of a Box of floats, got {space}; leave the layer out")
         if not space.is_bounded():
             raise PlanError(
-                f"rescale_action: expected actions with bounds, got {space}; where clip_action took them away, put it "
-                "outside of this layer"
+                f"rescale_action: expected actions with bounds, got {space}; if clip_action removed them, put it "
+                "outside this layer"
             )
         outer = box_between("rescale_action", low, high, space.shape, space.dtype)
         self._line = Line(outer, space)
         self._set_action_space(outer)
 
     def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
-        """Move them to the environment's bounds."""
+        """Map the actions to the environment's bounds."""
         return self._line(actions)

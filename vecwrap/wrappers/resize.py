@@ -1,4 +1,4 @@
-"""Images of another size."""
+"""Resized images."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ MOST_CHANNELS = 4  # that OpenCV resizes by area
 class Resize(gymnasium.ObservationWrapper[Any, Any, Any]):
     """Resize images by area (OpenCV's ``INTER_AREA``), as OpenAI Baselines, Stable-Baselines3 and ``atari`` do.
 
-    A layer of our own, because Gymnasium's ``ResizeObservation`` takes its size as a tuple, which a line cannot hold,
-    serves uint8 alone, raises at the first reset where there are more than four channels (a stack of frames), and in
-    1.1 loses the axis of images with one channel, though its space has it.
+    vecwrap has its own layer because Gymnasium's ``ResizeObservation`` takes its size as a tuple, which a one-line
+    pipeline cannot express, supports only uint8, raises at the first reset if there are more than four channels (a
+    stack of frames), and in 1.1 drops the axis of images with one channel, though its space has it.
 
     Args:
         env: what it wraps; its observations are images, (height, width) or (height, width, channels) of uint8 or
-            float32, the same bounds for every pixel, or a Dict with such.
+            float32, with the same bounds for every pixel, or a Dict with such images.
         height: in pixels.
-        width: in pixels; None: as the height.
+        width: in pixels; None means the height.
         keys: which members of a Dict are such images; None means all.
 
     Raises:
-        PlanError: observations that are no such images, a size below 1, or OpenCV cannot be imported.
+        PlanError: observations that are not such images, a size below 1, or OpenCV cannot be imported.
 
     Example:
         >>> import ale_py, gymnasium
@@ -71,7 +71,7 @@ class Resize(gymnasium.ObservationWrapper[Any, Any, Any]):
         self.observation_space = members.replaced(env.observation_space, resized)
 
     def observation(self, observation: Any) -> Any:
-        """Give the resized images."""
+        """Return the resized images."""
         return members.apply(self._functions, observation)
 
     def _resized(self, image: Any) -> Any:
@@ -80,7 +80,7 @@ class Resize(gymnasium.ObservationWrapper[Any, Any, Any]):
             return np.concatenate([self._resized(image[:, :, i : i + MOST_CHANNELS]) for i in parts], axis=2)
         size = (self.width, self.height)
         resized = self._cv2.resize(np.ascontiguousarray(image), size, interpolation=self._cv2.INTER_AREA)
-        if resized.dtype == np.float32:  # no mean lies beyond what it is of, but OpenCV's weights add up to 1.0000001
+        if resized.dtype == np.float32:  # OpenCV's weights add up to 1.0000001, so a mean may leave the image's range
             np.clip(resized, np.fmin.reduce(image, axis=None), np.fmax.reduce(image, axis=None), out=resized)
         return resized.reshape(self.height, self.width, *image.shape[2:])  # OpenCV drops an axis of one channel
 

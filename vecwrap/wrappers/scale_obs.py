@@ -1,4 +1,4 @@
-"""Observations moved from the bounds of their space to bounds of your choice."""
+"""Observations scaled from the bounds of their space to bounds of your choice."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["ScaleObs"]
 
 
 class ScaleObs(MapObservations):
-    """Move observations from the bounds of their space to ``low`` and ``high``: images to between 0 and 1, by default.
+    """Scale observations from the bounds of their space to ``low`` and ``high``, by default 0 and 1.
 
-    The bounds of the space become exactly the new ones, and what lies between lies on a straight line. Integers become
-    float32; floats keep their dtype.
+    The bounds of the space map exactly to the new ones, and the values in between linearly. Integers become float32;
+    floats keep their dtype.
 
     Args:
-        env: what it wraps; its observations are a bounded Box, or a Dict of such.
-        low: the least observation, one number or one for each element.
-        high: the greatest observation, likewise.
+        env: what it wraps; its observations are a bounded Box, or a Dict of such Boxes.
+        low: the lowest observation, one number or one per element.
+        high: the highest observation, likewise.
         keys: which members of a Dict to scale; None means all.
 
     Raises:
-        PlanError: observations of another space or without bounds, or bounds that do not fit.
+        PlanError: the observation space is not a Box or has no bounds, or ``low`` and ``high`` do not fit.
 
     Example:
         >>> import gymnasium
@@ -53,7 +53,7 @@ class ScaleObs(MapObservations):
             keys,
             _is_bounded,
             "a Box with bounds",
-            "normalize_obs scales by what comes instead",
+            "normalize_obs scales by running statistics instead",
         )
         scaled = {
             key: box_between("scale_obs", low, high, box.shape, box.dtype if box.dtype.kind == "f" else np.float32)
@@ -63,7 +63,7 @@ class ScaleObs(MapObservations):
         super().__init__(env, members.replaced(env.single_observation_space, scaled))
 
     def map(self, observations: Batch) -> Batch:
-        """Move them to the new bounds."""
+        """Scale the observations to the new bounds."""
         return members.apply(self._lines, observations)
 
 

@@ -1,4 +1,4 @@
-"""Rewards times a factor."""
+"""Rewards multiplied by a factor."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["ScaleReward"]
 class ScaleReward(VecEnvWrapper):
     """Multiply rewards by a factor.
 
-    Only what the agent is given changes: ``raw_rewards``, and with them a monitor's scores, stay what the environment
-    paid, wherever the monitor stands.
+    Changes only the agent's rewards: ``raw_rewards``, and so a monitor's scores, remain the environment's own, wherever
+    the monitor is in the chain.
 
     At an episode's end:
-        The last reward is scaled like every other.
+        The last reward is scaled like any other.
 
     Args:
         env: what it wraps.

@@ -1,4 +1,4 @@
-"""Seed and options of every episode, from a list or a function: level sets, curricula."""
+"""Seeds and options of every episode, from a list or a function: level sets, curricula."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ __all__ = ["SeedEachEpisode"]
 class SeedEachEpisode(VecEnvWrapper):
     """Give each episode its seed and options, from a list or a function.
 
-    That holds for every reset that brings no seed: autoresets in any mode, masked resets, and a first reset without a
-    seed. A reset that does bring one begins the schedule anew; its own episode has the seed that it brought (unless
-    ``replace``), the next is the schedule's first. Options that a reset brings come before the schedule's, key by key.
-    Where lives are lost within a game, an episode here is the game. It costs no message: each sub-environment has its
-    own schedule and asks it where it resets.
+    This applies to every reset without a seed: autoresets in any mode, masked resets, and an unseeded first reset. A
+    seeded reset restarts the schedule: its own episode uses the given seed (unless ``replace``), and the next one the
+    schedule's first entry. Options given to a reset take precedence over the schedule's, key by key. In games with
+    lives, an episode here is the whole game. No extra messages are sent: each sub-environment has its own copy of the
+    schedule.
 
-    A list is gone through in one of two ways. ``"cycle"``: each sub-environment plays the whole list in its order,
-    again and again; they start evenly spread over it. ``"once"``: the list is dealt out like cards, entry ``episode * n
-    + i`` to sub-environment i, so that each is played once; episodes after that have no seed.
+    A list is used in one of two ways. ``"cycle"``: each sub-environment plays the whole list in order, repeatedly;
+    their starting points are spread evenly over it. ``"once"``: the list is dealt out like cards, entry ``episode * n
+    + i`` to sub-environment i, so that each entry is played once; episodes after that have no seed.
 
-    A function takes the number of the episode (from 0, of that sub-environment) and ``start_index + i``, the same
-    index that seeds are counted by. Each sub-environment has a copy of it: what a copy remembers, no other sees, so the
-    stream is the same on every backend. Its exceptions are the sub-environment's (``SubEnvError``). What it remembers
-    is saved by its ``state_dict`` and ``load_state_dict`` where it is an object, or a method of one, that has them;
-    else its attributes that are numbers, text, arrays, or lists, tuples and dicts of these. Anything else is not
-    saved: generators among its attributes, what it closes over. A sub-environment that is made anew has a fresh copy.
+    A function takes the number of the episode (from 0, per sub-environment) and ``start_index + i``, the index that
+    seeds are offset by. Each sub-environment has its own copy, with separate state, so the stream is the same on every
+    backend. Its exceptions are raised as the sub-environment's (``SubEnvError``). Its state is saved with its
+    ``state_dict`` and ``load_state_dict`` if it is an object, or a method of one, that has them; otherwise those of its
+    attributes are saved that are numbers, text, arrays, or lists, tuples and dicts of these. Nothing else is saved: not
+    generators among its attributes, and not variables it closes over. A recreated sub-environment has a fresh copy.
 
-    ``infos["episode_seed"]``, with its mask, tells the seed of each episode that begins, where it has one.
+    ``infos["episode_seed"]``, with its mask, is the seed of each episode that starts with one.
 
     At an episode's end:
         The next episode gets its seed and options.
 
     Args:
         env: what it wraps.
-        seeds: a list, or a function of (episode, index), or its import path ``"module:attr"``. Its entries, or what it
-            returns: a seed, None for none, or a pair of such and a dict of options.
-        use: how a list is gone through.
-        replace: take the place of seeds that a reset brings, too, so that no episode is played outside of the schedule.
+        seeds: a list, a function of (episode, index), or its import path ``"module:attr"``. An entry, or the function's
+            result, is a seed, None for no seed, or a pair of either and a dict of options.
+        use: how a list is used.
+        replace: also replace seeds given to a reset, so that every episode follows the schedule.
 
     Raises:
         PlanError: an empty list, an entry or function that does not fit, one that cannot be sent to another process,
@@ -71,38 +71,38 @@ class SeedEachEpisode(VecEnvWrapper):
         super().__init__(env)
         one_of("seed_each_episode: use", use, ("cycle", "once"))
         if any(isinstance(layer, SeedEachEpisode) for layer in env.layers):
-            raise PlanError("seed_each_episode: an inner layer of this kind gives the seeds already; leave one out")
+            raise PlanError("seed_each_episode: an inner seed_each_episode sets the seeds already; leave one out")
         self.use = use
         self.replace = replace
         self.follow(seeds)
 
     def follow(self, seeds: Any) -> None:
-        """Go on with another schedule, from its first episode: the next reset of each sub-environment follows it.
+        """Switch to another schedule, from its first episode, at the next reset of each sub-environment.
 
         Args:
             seeds: as for the class.
 
         Raises:
             PlanError: likewise.
-            AlreadyPendingCallError: rows are out.
+            AlreadyPendingCallError: rows are pending.
         """
         rules = self._rules(seeds)
         try:
             schedules = [cloudpickle.dumps(Schedule(rule, replace=self.replace)) for rule in rules]
         except Exception as error:
             raise PlanError(
-                f"seed_each_episode: seeds: {seeds!r} cannot be sent to a sub-environment: {error}; make what cannot "
-                "be sent inside the function"
+                f"seed_each_episode: seeds: {seeds!r} cannot be sent to a sub-environment: {error}; create unpicklable "
+                "objects inside the function"
             ) from error
         self._root._follow(schedules)
 
     def layer_state(self) -> dict[str, Any]:
-        """How far each sub-environment is in its schedule, and what its function remembers."""
+        """Return each sub-environment's position in its schedule, and the state of its function."""
         states = self._root._scheduled()
         return {key: [state[key] for state in states] for key in ("episodes", "remembered")}
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
-        """Go on there."""
+        """Restore the state that ``layer_state`` returned."""
         remembered = state.get("remembered", [None] * self.num_envs)
         both = zip(state["episodes"], remembered, strict=True)
         self._root._go_on_in_schedule([{"episodes": k, "remembered": memory} for k, memory in both])

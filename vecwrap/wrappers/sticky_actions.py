@@ -1,4 +1,4 @@
-"""Actions that sometimes do not get through."""
+"""Actions that are sometimes replaced by the previous one."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ __all__ = ["StickyActions"]
 class StickyActions(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Take the previous action instead of the one given, with some probability.
 
-    Whether it does is drawn as one ``uniform()`` of the environment's own ``np_random`` at each step; an episode's
-    first action is always taken, and nothing drawn for it. At equal seeds the actions are those of Gymnasium's
-    ``StickyAction``. A layer of our own, because that one keeps the very object that it hands on: an environment that
-    writes into its action (``action *= max_torque``), or a caller that fills one buffer again and again, changes what
-    is repeated. Here a copy is kept. (Stable-Baselines3's draws for the first action too, with a no-op before it.)
+    Each step draws one ``uniform()`` from the environment's own ``np_random``; an episode's first action is always
+    taken, without a draw. For equal seeds the actions are those of Gymnasium's ``StickyAction``. vecwrap has its own
+    layer because Gymnasium's keeps the action object that it passes on: an environment that writes into its action
+    (``action *= max_torque``), or a caller that reuses one buffer, changes the action to be repeated. Here a copy is
+    kept. (Stable-Baselines3's also draws for the first action, with a no-op as the previous one.)
 
-    Inside of ``frame_skip`` it draws for each frame, as Machado et al. describe it, outside for each agent step. The
-    emulator of Atari games can do it by itself, which is faster: ``atari:machado``.
+    Inside ``frame_skip`` it draws for each frame, as Machado et al. describe, outside it for each agent step. For Atari
+    games the emulator can do this itself, which is faster: ``atari:machado``.
 
     At an episode's end:
         The previous action is forgotten.
 
     Args:
         env: what it wraps.
-        repeat_action_probability: how likely the previous action is taken, less than 1.
+        repeat_action_probability: the probability of taking the previous action, less than 1.
 
     Raises:
-        PlanError: no such probability, or an Atari game whose emulator repeats actions already.
+        PlanError: the probability is out of range, or an Atari game's emulator repeats actions already.
 
     Example:
         >>> import gymnasium
@@ -59,16 +59,16 @@ class StickyActions(gymnasium.Wrapper[Any, Any, Any, Any]):
         own = emulator.getFloat("repeat_action_probability") if emulator is not None else 0.0
         if not math.isclose(own, 0.0, abs_tol=1e-6):
             raise PlanError(
-                f"sticky_actions: expected a game without sticky actions, got one whose emulator repeats with {own:g}: "
-                "make it with repeat_action_probability=0 (said to the layer atari where there is one, else in "
-                "env_kwargs), or leave the layer out"
+                "sticky_actions: expected a game without sticky actions, got one whose emulator repeats actions with "
+                f"probability {own:g}; make it with repeat_action_probability=0 (in the layer atari if there is one, "
+                "else in env_kwargs), or leave the layer out"
             )
         self.repeat_action_probability = repeat_action_probability
         self._previous: Any = None
-        self._began = True  # no action was taken since the reset
+        self._began = True  # no action has been taken since the reset
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; the last one's actions are forgotten."""
+        """Start an episode, and forget the previous action."""
         self._previous, self._began = None, True
         return self.env.reset(seed=seed, options=options)
 
@@ -80,14 +80,14 @@ class StickyActions(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.env.step(deepcopy(self._previous))
 
     def state_dict(self) -> dict[str, Any]:
-        """Give the previous action."""
+        """Return the previous action."""
         return {"previous": deepcopy(self._previous), "began": self._began}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take in what ``state_dict`` gave."""
+        """Restore the state that ``state_dict`` returned."""
         self._previous, self._began = tree_map(_as_given, deepcopy(state["previous"])), bool(state["began"])
 
 
 def _as_given(value: Any) -> Any:
-    """A file holds NumPy's numbers as arrays without axes."""
+    """Unwrap a NumPy number, which a file stores as a 0-d array."""
     return value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value

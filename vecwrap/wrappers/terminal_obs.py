@@ -23,24 +23,23 @@ __all__ = ["TerminalObs"]
 class TerminalObs(VecEnvWrapper):
     """Report each ended episode's last observation in ``infos``, as one dense batch.
 
-    In same-step mode the observation that a step returns opens the next episode already, and Gymnasium's ``final_obs``
-    is an object array; in the other modes the step itself returns the terminal observation. Here it is in one place in
-    every mode, ready to bootstrap from::
+    In same-step mode the observation that a step returns already opens the next episode, and Gymnasium's ``final_obs``
+    is an object array; in the other modes the step itself returns the terminal observation. Here it is in the same
+    place in every mode, ready for bootstrapping::
 
-        infos["terminal_obs"]   # (m, *shape), as observations are: zeros (None for objects) where no episode ended
-        infos["_terminal_obs"]  # (m,) bool, where an episode ended in this very row
+        infos["terminal_obs"]   # (m, *shape), like observations: zeros (None for objects) where no episode ended
+        infos["_terminal_obs"]  # (m,) bool, whether an episode ended in this row
 
-    Both are there in the steps in which an episode ended, as with every other column of ``infos``. The observation is
-    the one at this layer's place in the chain: outside of a frame stack it is a stack, inside it is a frame. A row that
+    As with any other column of ``infos``, both are present only in steps in which an episode ended. The observation is
+    the one at this layer's place in the chain: outside a frame stack it is a stack, inside it is a frame. A row that
     rests in episodic mode reports its end once. Observations of Dict and Tuple spaces give dicts and tuples of arrays.
 
-    With ``record=k`` the last k endings of each sub-environment are kept too: ``endings``, ``save_endings`` and
-    ``draw_endings``. A
-    score there is what the environment paid in the episode, whatever clips rewards; an episode that a reset breaks off
-    leaves no ending.
+    With ``record=k`` the last k endings of each sub-environment are also kept: see ``endings``, ``save_endings`` and
+    ``draw_endings``. Their scores are sums of the environment's own rewards, even if layers clip them; an episode
+    interrupted by a reset leaves no ending.
 
     At an episode's end:
-        The terminal observation is reported in ``infos``, and kept as far as ``record`` says.
+        The terminal observation is reported in ``infos``, and kept if ``record`` is above 0.
 
     Args:
         env: what it wraps.
@@ -48,8 +47,8 @@ class TerminalObs(VecEnvWrapper):
         record: how many endings of each sub-environment to keep.
 
     Raises:
-        PlanError: a key that is empty, begins with an underscore (these are masks), or that Gymnasium gives a meaning,
-            or that an inner layer of this kind has; a negative number of endings.
+        PlanError: a key that is empty, starts with an underscore (reserved for masks), has a meaning in Gymnasium, or
+            is used by an inner layer of this kind; a negative number of endings.
 
     Example:
         >>> import gymnasium
@@ -76,7 +75,7 @@ class TerminalObs(VecEnvWrapper):
         if any(isinstance(inner, TerminalObs) and inner.key == key for inner in env.layers):
             raise PlanError(
                 f'terminal_obs: key: an inner terminal_obs reports infos["{key}"] already; leave one out, or give this '
-                'one a name of its own with key="..."'
+                'one another name with key="..."'
             )
         self.key: str = key
         self.record = record
@@ -86,34 +85,34 @@ class TerminalObs(VecEnvWrapper):
 
     @property
     def endings(self) -> tuple[tuple[Ending, ...], ...]:
-        """The last endings of each sub-environment, the oldest first; at most ``record`` of each."""
+        """The last endings of each sub-environment, oldest first; at most ``record`` of each."""
         return self._endings.all()
 
     def save_endings(self, path: str | os.PathLike[str]) -> None:
         """Write the endings as an ``.npz`` file, which ``np.load`` reads without pickle.
 
-        It holds, for e endings, by sub-environment, the oldest first: ``env_ids`` (e,) int64, ``scores`` (e,) float64,
-        ``lengths`` (e,) int64, ``terminations``, ``truncations`` and ``lost`` (e,) bool, and ``observations``
-        (e, *shape), or of a Dict or Tuple space ``observations.<key>`` for each part.
+        For e endings, ordered by sub-environment, oldest first, it contains: ``env_ids`` (e,) int64, ``scores`` (e,)
+        float64, ``lengths`` (e,) int64, ``terminations``, ``truncations`` and ``lost`` (e,) bool, and ``observations``
+        (e, *shape), or for a Dict or Tuple space ``observations.<key>`` for each part.
 
         Raises:
-            ArgumentError: observations that have no array form, such as texts.
-            OSError: the file cannot be written; one that was there is as it was.
+            ArgumentError: observations that have no array form, such as text.
+            OSError: the file cannot be written; an existing file is left unchanged.
         """
         self._endings.save(path)
 
     def draw_endings(self, member: str | None = None) -> NDArray[np.uint8]:
-        """Draw the last observations of the endings as one image of tiles, by sub-environment, the oldest first.
+        """Draw the last observations of the endings as one image of tiles, by sub-environment, oldest first.
 
         Args:
             member: which member of a Dict is the image.
 
         Returns:
-            (height, width, 3) uint8. Of a stack of images, the newest is drawn; three, six, ... of grey ones look like
-            colours, and are drawn as such.
+            (height, width, 3) uint8. For a stack of images, the newest is drawn; a stack of three, six, ... grey images
+            cannot be told from colour, and is drawn as colour.
 
         Raises:
-            ArgumentError: no episode has ended yet, or the observations are no images.
+            ArgumentError: no episode has ended yet, or the observations are not images.
         """
         return self._endings.draw(member)
 
@@ -127,12 +126,12 @@ class TerminalObs(VecEnvWrapper):
             self._note(step, ended, terminal)
 
     def bytes_held(self) -> int:
-        """The most that is kept, for the plan: all endings there may be, and the running scores."""
+        """The maximum memory held, for the plan: all possible endings, and the running scores."""
         endings = 0 if not self.record else self.record * self.num_envs * (bytes_of(self.single_observation_space) or 0)
         return endings + self._scores.nbytes + self._lengths.nbytes
 
     def _note(self, step: StepResult, ended: BoolArray, terminal: Batch) -> None:
-        """Add up, and keep what ended."""
+        """Add up the running scores, and keep the endings."""
         paid, _ = step.raw_of_step or (step.raw_rewards, step.raw_dones)
         scores = self._scores[step.rows] + paid
         lengths = self._lengths[step.rows] + step.acted
@@ -146,7 +145,7 @@ class TerminalObs(VecEnvWrapper):
         self._lengths[step.rows] = np.where(cleared, 0, lengths)
 
     def layer_state(self) -> dict[str, Any]:
-        """Give the score and length of the running episodes, and the endings."""
+        """Return the scores and lengths of the running episodes, and the endings."""
         return {
             "scores": self._scores.copy(),
             "lengths": self._lengths.copy(),

@@ -1,4 +1,4 @@
-"""One image of all sub-environments, as ``env.render()`` gives it."""
+"""One image of all sub-environments, returned by ``env.render()``."""
 
 from __future__ import annotations
 
@@ -21,26 +21,25 @@ __all__ = ["Tile"]
 class Tile(VecEnvWrapper):
     """Render all sub-environments as one image.
 
-    ``env.render()`` gives it, from whatever layers lie outside of this one: rows = ⌈√n⌉, columns = ⌈n / rows⌉, row by
-    row, the first at the top left. Frames of unequal size are padded with black. The image is scaled down so that it
-    fits ``size``, at any n. (``get_images()`` still gives the single frames.)
+    ``env.render()`` returns it, whatever layers are outside this one: rows = ⌈√n⌉, columns = ⌈n / rows⌉, row by row,
+    the first at the top left. Frames of unequal size are padded with black. The image is scaled down to fit ``size``,
+    for any n. (``get_images()`` still returns the single frames.)
 
-    With ``labels``, each tile tells its index, and the score and length (in agent steps) of its game: what the
-    environment itself paid, whatever clips rewards or ends episodes at lost lives. A game that ended in the last result
-    has its final score and an orange border; in same-step mode the frame below is the next one's first already. Frames
-    that are too small for words are enlarged by whole pixels. Where tiles are small, the numbers stand alone; where
-    they are tiny, the index alone.
+    With ``labels``, each tile shows its index, and the score and length (in agent steps) of its game: the environment's
+    own rewards, even if layers clip rewards or end episodes at lost lives. A game that ended in the last result has its
+    final score and an orange border; in same-step mode the frame below is already the next game's first. Frames too
+    small for words are enlarged by whole pixels. Small tiles show only the numbers; tiny ones only the index.
 
     At an episode's end:
-        With labels, the tile shows the final score within an orange border.
+        With labels, the tile shows the final score and an orange border.
 
     Args:
         env: what it wraps; built with ``render_mode="rgb_array"``.
         labels: draw index, score and length on each tile.
-        size: the greatest width and height of the image, in pixels.
+        size: the maximum width and height of the image, in pixels.
 
     Raises:
-        PlanError: an environment that renders no ``rgb_array``, a size below 16, or labels without OpenCV.
+        PlanError: an environment without ``rgb_array`` rendering, a size below 16, or labels without OpenCV.
 
     Example:
         >>> from vecwrap.backends.dummy import DummyBackend
@@ -75,7 +74,7 @@ class Tile(VecEnvWrapper):
             self._labels.take(step)
 
     def render(self) -> Any:
-        """Give one image of all sub-environments, (height, width, 3) uint8."""
+        """Return one image of all sub-environments, (height, width, 3) uint8."""
         return self.picture()
 
     def picture(self) -> NDArray[np.uint8]:
@@ -86,9 +85,9 @@ class Tile(VecEnvWrapper):
         return tiles.fit(tiles.tile(frames), self.size)
 
     def layer_state(self) -> dict[str, Any]:
-        """The scores and lengths of the labels."""
+        """Return the scores and lengths of the labels."""
         return self._labels.state()
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
-        """Go on with these."""
+        """Restore the state that ``layer_state`` returned."""
         self._labels.load(state)

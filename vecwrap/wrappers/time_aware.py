@@ -1,4 +1,4 @@
-"""Observations that say how far the episode is."""
+"""Observations that include the elapsed time of the episode."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ __all__ = ["TimeAware"]
 
 
 class TimeAware(VecEnvWrapper):
-    """Put the number of agent steps since the episode began into the observations.
+    """Add the number of agent steps since the episode started to the observations.
 
-    Where the end of an episode depends on the time, an agent that does not see the time cannot know what will happen
-    next. A terminal observation has the time of the episode that it ends.
+    If the end of an episode depends on time, an agent that cannot see the time cannot predict what happens next. A
+    terminal observation has the time of the episode that it ends.
 
-    Observations of a Dict space get another member; to a Tuple the time is appended; anything else becomes a Dict of
-    ``obs`` and the time. Then, unless told otherwise, all is flattened to one vector. Members, order and dtypes are
-    those of Gymnasium's ``TimeAwareObservation``.
+    A Dict space gets another member; a Tuple gets the time appended; anything else becomes a Dict of ``obs`` and the
+    time. Then, unless ``flatten`` is off, everything is flattened to one vector. Members, order and dtypes are those of
+    Gymnasium's ``TimeAwareObservation``.
 
     At an episode's end:
-        The terminal observation has the time of its own episode; the next begins at 0.
+        The terminal observation has the time of its own episode; the next episode starts at 0.
 
     Args:
         env: what it wraps.
-        flatten: whether to give one vector, as the layer ``flatten`` does.
-        normalize: whether to give the part of the limit that is over (float32, 0 to 1) instead of steps (int32).
-        limit: the most agent steps that an episode lasts; the time stays there if it lasts longer. None: the time limit
-            that the environment declares, which is in steps of its own: where a layer inside skips some of them, or
-            ends episodes sooner, say the limit here (``vecwrap check`` finds the former).
+        flatten: whether to flatten to one vector, as the layer ``flatten`` does.
+        normalize: whether to give the elapsed fraction of the limit (float32, 0 to 1) instead of steps (int32).
+        limit: the maximum length of an episode in agent steps; the time stops there if it lasts longer. None: the
+            environment's declared time limit, counted in its own steps. If an inner layer skips steps or ends episodes
+            earlier, set the limit here (``vecwrap check`` detects the former).
         key: the member's name.
 
     Raises:
@@ -79,7 +79,7 @@ class TimeAware(VecEnvWrapper):
         self._set_observation_space(self._space if self._box is None else self._box)
 
     def on_step(self, step: StepResult) -> None:
-        """Count; add the ended episode's time to its terminal observation, and the present one to the others."""
+        """Count; add the ended episode's time to its terminal observation, and the current time to the others."""
         times = self._times[step.rows] + step.acted
         if step.final_obs is not None:
             step.final_obs = self._join(step.final_obs, times)
@@ -88,7 +88,7 @@ class TimeAware(VecEnvWrapper):
         self._times[step.rows] = times
 
     def layer_state(self) -> dict[str, Any]:
-        """Give the times."""
+        """Return the times."""
         return {"times": self._times.copy()}
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
@@ -111,7 +111,7 @@ class TimeAware(VecEnvWrapper):
             raise PlanError(f'time_aware: key: the observations have a member "{self.key}" already; give another name')
         sort: Any = (
             {"sort_keys": space.sort_keys} if hasattr(space, "sort_keys") else {}
-        )  # older Gymnasium always sorts
+        )  # older versions of Gymnasium always sort
         return spaces.Dict({self.key: time, **space.spaces}, **sort)
 
     def _join(self, observations: Batch, times: IntArray) -> Batch:
@@ -136,7 +136,7 @@ def _limit_of(env: VecEnv) -> int:
     limit = env.spec.max_episode_steps if env.spec is not None else None
     if limit is None:
         raise PlanError(
-            "time_aware: expected an environment with a time limit, got one without; put time_limit inside of this "
-            "layer, or give limit="
+            "time_aware: expected an environment with a time limit, got one without; put time_limit inside this layer, "
+            "or give limit="
         )
     return int(limit)

@@ -1,4 +1,4 @@
-"""Images with their channels first."""
+"""Images with channels first."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["Transpose"]
 
 
 class Transpose(MapObservations):
-    """Move the channels of images to the front: H×W×C becomes C×H×W, as PyTorch wants it.
+    """Move the channels of images to the front: H×W×C becomes C×H×W, as PyTorch expects.
 
     Axes before these three stay where they are, so a stack k×H×W×C becomes k×C×H×W.
 
     Args:
-        env: what it wraps; its observations are a Box of three or more axes, or a Dict of such.
+        env: what it wraps; its observations are a Box of three or more axes, or a Dict of such Boxes.
         keys: which members of a Dict to transpose; None means all.
 
     Raises:
-        PlanError: observations of another space.
+        PlanError: an unsupported observation space.
 
     Example:
         >>> import gymnasium
@@ -46,7 +46,7 @@ class Transpose(MapObservations):
             keys,
             lambda space: members.is_box(space) and len(space.shape or ()) >= 3,
             "a Box of shape (height, width, channels)",
-            "leave the layer out where there is no channel axis",
+            "leave the layer out if there is no channel axis",
         )
         turned: dict[members.Key, Any] = {
             key: spaces.Box(np.moveaxis(box.low, -1, -3), np.moveaxis(box.high, -1, -3), dtype=box.dtype)
@@ -56,7 +56,7 @@ class Transpose(MapObservations):
         super().__init__(env, members.replaced(env.single_observation_space, turned))
 
     def map(self, observations: Batch) -> Batch:
-        """Turn them; the arrays are contiguous."""
+        """Transpose the observations into contiguous arrays."""
         return members.apply(self._functions, observations)
 
 

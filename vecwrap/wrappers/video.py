@@ -1,4 +1,4 @@
-"""Videos of some episodes or steps, streamed to disk while they are played."""
+"""Videos of some episodes or steps, streamed to disk during play."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNLIMITED = (2**30, 2**30)  # pixels
 
 
 def cubes(episode: int) -> bool:
-    """Whether an episode's number is a cube below 1,000 (0, 1, 8, 27, ...) or a multiple of 1,000, as Gymnasium has it.
+    """Whether an episode's number is a cube below 1,000 (0, 1, 8, 27, ...) or a multiple of 1,000, as in Gymnasium.
 
     >>> [episode for episode in range(3000) if cubes(episode)]
     [0, 1, 8, 27, 64, 125, 216, 343, 512, 729, 1000, 2000]
@@ -32,52 +32,52 @@ def cubes(episode: int) -> bool:
 
 
 class Video(VecEnvWrapper):
-    """Record videos: of whole episodes, or of so many frames, as often as asked for.
+    """Record videos at chosen episodes or steps: of whole episodes, or of a fixed number of frames.
 
-    A recording begins with the frame of a reset (``by="episodes"``) or of the observation after so many agent steps
-    (``by="steps"``; 0 is the first reset's). It has one frame for every observation: the terminal frame is in it, and
-    after it, if the recording goes on, the next episode's first. It ends with the episode's last frame or, with
-    ``length``, after exactly so many, whatever begins and ends meanwhile. Episodes are those of the environment itself,
-    so that a game in which lives are lost is one video. Numbers count from 0, for each sub-environment by itself; in a
-    tiled video those of the first of ``envs`` decide. What would begin during a recording is left out.
+    A recording starts with the frame of a reset (``by="episodes"``) or of the observation after the given number of
+    agent steps (``by="steps"``; 0 is the first reset). It has one frame per observation, including the terminal frame
+    and, if the recording continues, the next episode's first. It ends with the episode's last frame or, with
+    ``length``, after exactly that many frames, across episodes if necessary. Episodes are those of the environment
+    itself, so a game is one video even if lives are lost in it. Numbers count from 0 per sub-environment; a tiled video
+    uses those of the first of ``envs``. A recording that would start during another is skipped.
 
-    Frames are rendered where the sub-environments live and ride home with the results. Recording costs the rendering,
-    no further message; and while nothing is recorded, nothing is rendered, but the first frame of an episode that is to
-    be. Each frame goes to disk at once: memory stays flat, and what a killed run has written can be played, up to its
-    last second at most.
+    Frames are rendered in the sub-environments' processes and arrive with the results. Recording costs only the
+    rendering, with no extra messages; while nothing is recorded, only the first frame of an episode to be recorded is
+    rendered. Each frame is written to disk at once: memory use stays flat, and after a killed run the file is playable,
+    except for at most its last second.
 
-    Files are ``{name}-episode-000008.mp4`` or ``{name}-step-001000.mp4``, with ``-env-3`` where each sub-environment
-    has its own; one that is there already is never overwritten. Beside each lies a ``.json`` with ``env_id``,
-    ``pipeline`` (its hash, null where the chain was put together by hand), ``env_ids``, ``steps`` and ``episodes`` (the
-    first and the last in the video), ``fps``, ``size``, ``frames``, and ``ended``: by ``"length"``, ``"episode"``,
-    ``"reset"`` (which broke the episode off), ``"closed"``, ``"failed"``, or null while it is not finished.
+    Files are ``{name}-episode-000008.mp4`` or ``{name}-step-001000.mp4``, with ``-env-3`` if each sub-environment has
+    its own; existing files are never overwritten. Each has a ``.json`` next to it with ``env_id``, ``pipeline`` (its
+    hash, null if the chain was assembled by hand), ``env_ids``, ``steps`` and ``episodes`` (the first and the last in
+    the video), ``fps``, ``size``, ``frames``, and ``ended``: ``"length"``, ``"episode"``, ``"reset"`` (it interrupted
+    the episode), ``"closed"``, ``"failed"``, or null while it is unfinished.
 
-    A folder that cannot be written is an error at the first reset. Whatever fails later (a full disk, a folder that is
-    gone, a frame that cannot be rendered, a trigger that raises) ends the recording with a warning, never the training.
+    A folder that cannot be written is an error at the first reset. Any later failure (a full disk, a deleted folder, a
+    frame that cannot be rendered, a trigger that raises) ends the recording with a warning, never the training.
 
     At an episode's end:
-        The terminal frame is recorded; the video ends there, or goes on where ``length`` says so.
+        The terminal frame is recorded; the video ends there, or continues if ``length`` is not reached.
 
     Args:
         env: what it wraps; built with ``render_mode="rgb_array"``.
-        dir: the folder for the files, made where missing.
+        dir: the folder for the files, created if missing.
         by: what is counted.
         every: record each k-th: 0, k, 2k, ...
-        at: record these.
-        trigger: record where this says so: a function of the number, or its import path ``"module:attr"``. It is asked
-            once for a number, one ahead. Without any of the three, episodes are recorded at cubes: 0, 1, 8, 27, ...
+        at: the numbers to record.
+        trigger: a function from the number to whether to record, or its import path ``"module:attr"``. It is
+            called once per number, one ahead. With none of the three, episodes are recorded at cubes: 0, 1, 8, 27, ...
         length: how many frames; None: until the episode ends.
         envs: which sub-environments; None means all.
-        files: ``"tiled"``: one video of all of them side by side, or ``"each"``: one of each.
-        fps: frames a second; None means the environment's ``metadata["render_fps"]``, else 30.
+        files: ``"tiled"``: one video of all of them side by side, or ``"each"``: one per sub-environment.
+        fps: frames per second; None means the environment's ``metadata["render_fps"]``, else 30.
         max_size: the longest side of a tiled video in pixels; a larger one is scaled down.
-        name: how the names of the files begin.
+        name: the prefix of the file names.
 
     Attributes:
         paths: the videos so far.
 
     Raises:
-        PlanError: an environment that renders no ``rgb_array``, arguments that do not fit, no ffmpeg.
+        PlanError: an environment without ``rgb_array`` rendering, arguments that do not fit, or no ffmpeg.
 
     Example:
         >>> import gymnasium
@@ -95,7 +95,7 @@ class Video(VecEnvWrapper):
 
     @classmethod
     def in_evaluation(cls, *, dir: str, **others: Any) -> dict[str, Any]:
-        """What an evaluation writes goes into a folder of its own, so that it does not move the training's aside."""
+        """An evaluation writes into its own folder, so that it does not move the training's files aside."""
         return {"dir": str(Path(dir, "eval"))}
 
     def __init__(
@@ -124,7 +124,7 @@ class Video(VecEnvWrapper):
         if not 0 < fps < 1000:
             raise PlanError(f"video: fps: expected a number above 0 and below 1000, got {fps:g}")
         if not name or Path(name).name != name:
-            raise PlanError(f'video: name: expected the beginning of a file\'s name, got "{name}"; folders go into dir')
+            raise PlanError(f'video: name: expected the prefix of file names, got "{name}"; set the folder with dir')
         self._folder = VideoFolder(Path(dir).absolute(), name, fps, {"env_id": self._root.env_id, "pipeline": None})
         by = one_of("video: by", by, ("episodes", "steps"))
         triggered = self._trigger(by, every, at, trigger)
@@ -138,7 +138,7 @@ class Video(VecEnvWrapper):
         self._asked: Any = None
         self._opened = False
         self._failed = False
-        self.request_frames(())  # refused here where an engine cannot do it
+        self.request_frames(())  # raises now if an engine cannot provide frames
 
     @property
     def paths(self) -> list[Path]:
@@ -146,11 +146,11 @@ class Video(VecEnvWrapper):
         return list(self._folder.paths)
 
     def on_pipeline(self, pipeline: Any) -> None:
-        """Take note of the pipeline that this is built from, for the files beside the videos."""
+        """Remember the pipeline that this is built from, for the ``.json`` files."""
         self._folder.header["pipeline"] = pipeline.hash
 
     def on_step(self, step: StepResult) -> None:
-        """Record what is to be recorded, and ask for the frames of the next results."""
+        """Record the frames, and request those of the next results."""
         rows = {i: k for k, i in enumerate(step.env_ids.tolist())}
         before = [(recorder.step, recorder.episode) for recorder in self._recorders]
         if not self._failed:
@@ -158,9 +158,9 @@ class Video(VecEnvWrapper):
                 for recorder in self._recorders:
                     recorder.take(step, rows)
                 self._ask_for_frames(frozenset())
-            except Exception as error:  # whatever it is, it is the recording's trouble and not the training's
+            except Exception as error:  # a failed recording must never end the training
                 self._give_up(error)
-        if self._failed:  # a saved state counts on from here
+        if self._failed:  # keep counting, for saved states
             for recorder, counts in zip(self._recorders, before, strict=True):
                 recorder.go_on(*counts)
                 recorder.count(step, rows)
@@ -173,11 +173,11 @@ class Video(VecEnvWrapper):
         self._close_layer()
 
     def layer_state(self) -> dict[str, Any]:
-        """How many steps and episodes there have been; a recording that is running is not part of it."""
+        """Return the counts of steps and episodes; a running recording is not included."""
         return {"counts": [[recorder.step, recorder.episode] for recorder in self._recorders]}
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
-        """Count on from there."""
+        """Restore the counts."""
         self._finish("closed")
         self._open()
         for recorder, (step, episode) in zip(self._recorders, state["counts"], strict=True):
@@ -188,15 +188,15 @@ class Video(VecEnvWrapper):
         saved, here = len(state["counts"]), len(self._recorders)
         if saved != here:
             raise CheckpointError(
-                f"video: files: the state is of {saved} video{'s' * (saved != 1)} at a time, this environment records "
-                f"{here}; give the same files and envs"
+                f"video: files: the state is for {saved} video{'s' * (saved != 1)} at a time, but this environment "
+                f"records {here}; use the same files and envs"
             )
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         self._open()
-        self._try_to_ask(self._root._resetting)  # where options differ, these rows are some of them
+        self._try_to_ask(self._root._resetting)  # if options differ, these rows are only some of those being reset
         super()._send_reset(env_ids, seeds, options)
 
     def _open(self) -> None:
@@ -228,7 +228,7 @@ class Video(VecEnvWrapper):
         self._finish("failed")
         self.request_frames(())
         warnings.warn(
-            f"video: the recording has ended, the run goes on without it; what was written stays. {text_of(error)}",
+            f"video: the recording has ended; the run continues, and what was written is kept. {text_of(error)}",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -245,7 +245,7 @@ class Video(VecEnvWrapper):
     def _trigger(by: str, every: int | None, at: Sequence[int] | None, trigger: Any) -> Callable[[int], bool]:
         given = [key for key, value in (("every", every), ("at", at), ("trigger", trigger)) if value is not None]
         if len(given) > 1:
-            raise PlanError(f"video: expected one of every, at and trigger, got {' and '.join(given)}")
+            raise PlanError(f"video: expected only one of every, at and trigger, got {' and '.join(given)}")
         if every is not None:
             period = _at_least("every", every, 1)
             return lambda number: number % period == 0
