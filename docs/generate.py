@@ -130,8 +130,8 @@ backend would make it, inspects the spaces before and after each layer, and clos
 ```
 $ vecwrap check cartpole.yaml
 warning  zero_padding  cartpole.yaml:4: wrappers[0] "framestack"
-    each episode's first stacks are filled up with zeros, which are values like others in observations (4,) float32.
-    fix: Take padding=first.
+    each episode's first stacks are padded with zeros, which are values like any other in observations (4,) float32.
+    fix: Use padding=first.
     see: vecwrap list zero_padding
 ```
 

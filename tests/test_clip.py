@@ -110,7 +110,7 @@ def test_one_frame_is_a_picture_too(video, tmp_path, kind):
 @pytest.mark.parametrize("kind", [".webp", ".gif"])
 def test_of_an_animated_picture_no_frames_are_read(video, tmp_path, kind):
     clip = Clip(video).save(tmp_path / f"clip{kind}", width=45)
-    message = rf"clip{kind}: expected a video \.mp4 to read frames from, got an animated picture; give the video"
+    message = rf"clip{kind}: expected an \.mp4 video to read frames from, got an animated image; give the video"
     with pytest.raises(ClipError, match=message):
         next(clip.frames())
     with pytest.raises(ClipError, match=message):

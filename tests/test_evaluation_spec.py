@@ -196,7 +196,7 @@ def test_other_keys_are_written_over_the_pipelines() -> None:
         ("eval:\n  wrappers:\n    9: {k: 2}", "p.yaml:14: eval.wrappers[9]: there are 5 layers, numbered from 0."),
         ("eval: {add: [vidoe]}", 'p.yaml:12: eval.add[0] "vidoe": unknown layer. Did you mean "video"?'),
         ("eval: {wrappers: [monitor], drop: [atari]}",
-         "p.yaml:12: eval.drop: the section has a list of wrappers of its own;"),
+         "p.yaml:12: eval.drop: the section has its own list of wrappers;"),
         ("eval: {n: 0, batch_size: null}", "p.yaml:12: n: expected at least 1 sub-environment, got 0."),
         ("eval: {n: 2}", "p.yaml:4: batch_size: expected 1 to n=2, got 4."),
         ("eval:\n  wrappers:\n    framestack: {k: four}",
@@ -303,9 +303,7 @@ def test_an_evaluation_uses_the_trainings_statistics_and_leaves_them_alone(pendu
 def test_statistics_that_never_saw_anything_are_refused(pendulum: str) -> None:
     with pytest.raises(PlanError) as error:
         vecwrap.load(pendulum, mode="eval", backend="dummy")
-    assert str(error.value).startswith(
-        "stats: expected the statistics that Normalize shall use, since they stand still"
-    )
+    assert str(error.value).startswith("stats: expected statistics for Normalize, which are frozen here")
     vecwrap.load(pendulum, mode="eval", backend="dummy", **{"eval.drop": ["normalize"]}).close()
     with vecwrap.load(pendulum, mode="eval", backend="dummy", **{"eval.training": True}) as env:
         assert env.training

@@ -1,7 +1,7 @@
-"""The state of a whole chain, and the file that it is kept in.
+"""The state of a whole chain, and its file.
 
 A file is a NumPy ``.npz``: the arrays by number, and the structure around them as JSON text. Loading never unpickles,
-so a stranger's file runs no code. Saving is atomic: a crash leaves the old file as it was.
+so an untrusted file runs no code. Saving is atomic: a crash leaves the old file unchanged.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 
 FORMAT = 1
 _STRUCTURE = "structure"
-# What NumPy and zipfile raise of a file that is none of these, or that is damaged.
+# Exceptions of NumPy and zipfile for a file of another kind, or a damaged one.
 _UNREADABLE = (
     *(ValueError, TypeError, KeyError, OSError, EOFError, NotImplementedError, RuntimeError, MemoryError),
     *(zipfile.BadZipFile, zlib.error, struct.error),
@@ -50,7 +50,7 @@ _UNREADABLE = (
 
 
 def state_dict(env: VecEnv) -> dict[str, Any]:
-    """Give the state of every layer and, where they offer theirs, of the sub-environments."""
+    """Return the state of every layer and, if they support it, of the sub-environments."""
     root = env._root
     root._refuse_pending("state_dict")
     sub_envs, reason = root._sub_env_states()
@@ -66,7 +66,7 @@ def state_dict(env: VecEnv) -> dict[str, Any]:
 
 
 def statistics_dict(env: VecEnv) -> dict[str, Any]:
-    """Give the running statistics alone, for ``share_statistics``; the backend may have failed or been closed."""
+    """Return only the running statistics, for ``share_statistics``; the backend may have failed or been closed."""
     return {
         "format": FORMAT,
         "hash": env.pipeline.hash if env.pipeline is not None else None,
@@ -79,10 +79,10 @@ def statistics_dict(env: VecEnv) -> dict[str, Any]:
 
 
 def load_state_dict(env: VecEnv, state: dict[str, Any]) -> None:
-    """Take in what ``state_dict`` gave for the same chain.
+    """Restore a state of the same chain from ``state_dict``.
 
     Raises:
-        CheckpointError: a state of another chain or format; says the first difference. Nothing has changed then.
+        CheckpointError: a state of another chain or format; gives the first difference. Nothing has been changed.
     """
     root = env._root
     root._refuse_pending("load_state_dict")
@@ -105,21 +105,21 @@ def load_state_dict(env: VecEnv, state: dict[str, Any]) -> None:
     interrupts = root._interrupts
     try:
         with interrupts:
-            interrupts.hold()  # all layers, or none
+            interrupts.hold()  # load all layers, or none
             _load_layers(_wrappers(env), state["layers"], state["training"])
         root._load_sub_env_states(state["sub_envs"])
-        if state["sub_envs"] is not None:  # what has to be reset after a load has use for its own seed
+        if state["sub_envs"] is not None:  # an environment to be reset after the load needs its own seed
             root._build_seed = state.get("build_seed")
             env._show_again(state["shown"])
-        elif state.get("build_seed") is None:  # it was used, and its schedules have begun
+        elif state.get("build_seed") is None:  # it was used, and schedules have started
             root._leave_seed_to_schedules()
     except BaseException:
-        root._load_sub_env_states(None)  # what is loaded in part must not be stepped
+        root._load_sub_env_states(None)  # a partially loaded environment must not be stepped
         raise
 
 
 def _load_layers(layers: Sequence[VecEnvWrapper], states: Sequence[dict[str, Any]], training: Sequence[bool]) -> None:
-    """Load them all; where one refuses, put those before it back."""
+    """Load them all; if one refuses, restore those before it."""
     before = [(layer, layer.layer_state(), layer.layer_statistics(), layer.training) for layer in layers]
     loaded = 0
     try:
@@ -130,20 +130,20 @@ def _load_layers(layers: Sequence[VecEnvWrapper], states: Sequence[dict[str, Any
             layer.training = bool(trains)
     except Exception:
         for layer, state, statistics, trains in before[:loaded]:
-            with contextlib.suppress(Exception):  # the one that refused, most often for the same reason
+            with contextlib.suppress(Exception):  # the layer that refused may refuse again
                 layer.load_layer_state(state)
                 layer.training = trains
-            if layer.layer_statistics() != statistics:  # they were another environment's, and are again
+            if layer.layer_statistics() != statistics:  # they were shared from another environment; share them again
                 layer.use_statistics(statistics)
         raise
 
 
 @contextlib.contextmanager
 def _taken_in_by(layer: VecEnvWrapper) -> Iterator[None]:
-    """What Python and NumPy raise of a state of another form is told with the layer's name.
+    """Turn errors about a state of the wrong form into one that names the layer.
 
     Raises:
-        CheckpointError: says whose state it is.
+        CheckpointError: names the layer.
     """
     try:
         yield
@@ -157,13 +157,13 @@ def _taken_in_by(layer: VecEnvWrapper) -> Iterator[None]:
 
 
 def share_statistics(env: VecEnv, source: VecEnv | str | os.PathLike[str]) -> None:
-    """Let every normalising layer of a chain use the statistics of another chain, or go on from those of a saved one.
+    """Let every normalising layer of a chain use the statistics of another chain, or start from those of a saved one.
 
-    Layers are matched by class, from the outermost in; layers without statistics may differ. Where the source
-    normalises observations and no layer here does, that is a warning: what was trained there sees other numbers here.
+    Layers are matched by class, from the outermost in; layers without statistics may differ. If the source normalises
+    observations and no layer here does, there is a warning, because an agent trained there sees other numbers here.
 
     Raises:
-        CheckpointError: the source has no such layer, or one of other observations.
+        CheckpointError: the source has no such layer, or one for different observations.
     """
     if isinstance(source, (str, os.PathLike)):
         where, offered = os.fspath(source), _saved_statistics(source)
@@ -197,7 +197,7 @@ def share_statistics(env: VecEnv, source: VecEnv | str | os.PathLike[str]) -> No
         if not isinstance(source, (str, os.PathLike)):
             layer.use_statistics(theirs)
             continue
-        for key, statistics in own.items():  # its own still: a load goes into them, and is seen by whoever shares them
+        for key, statistics in own.items():  # load in place, so that environments sharing these objects see it
             statistics.load(theirs[key].state(), where)
 
 
@@ -223,7 +223,7 @@ def _wrappers(env: VecEnv) -> tuple[VecEnvWrapper, ...]:
 
 
 def _chain_of(env: VecEnv) -> dict[str, Any]:
-    """What must agree between what was saved and what it is loaded into."""
+    """The properties that a saved chain and the one it is loaded into must share."""
     root = env._root
     pipeline = env.pipeline
     return {
@@ -255,8 +255,8 @@ def write_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
     """Write a state as one ``.npz`` file, atomically.
 
     Raises:
-        CheckpointError: something in it is neither an array nor JSON; says where.
-        OSError: the disk is full or the folder cannot be written; the old file is as it was.
+        CheckpointError: something in it is neither an array nor JSON; gives its location.
+        OSError: the disk is full or the folder cannot be written; the old file is unchanged.
     """
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     text = json.dumps(_split(state, arrays, "state"))
@@ -265,14 +265,14 @@ def write_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
 
 
 def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read what ``write_state`` wrote; nothing in the file is run.
+    """Read a file written by ``write_state``; nothing in it is executed.
 
     Raises:
         CheckpointError: no such file, or not one of these.
     """
     remedy = "expected the file that save wrote; of a run, its stats.npz"
     try:
-        # Opened here: NumPy leaves open what it cannot read.
+        # Opened here, because NumPy does not close a file that it cannot read.
         with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             structure = json.loads(file[_STRUCTURE].tobytes().decode())
             arrays = {name: file[name] for name in file.files if name != _STRUCTURE}
@@ -286,7 +286,7 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
         if isinstance(error, OSError) and error.filename is not None:  # the system's own words, not NumPy's
             with paths_looked_at(CheckpointError):
                 raise
-        # NumPy takes whatever it does not know for pickled data, and advises to allow that.
+        # NumPy takes any unknown format for pickled data, and suggests allowing that.
         reason = "no archive of plain arrays" if "pickle" in str(error) else error
         raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved ({reason}); {remedy}") from error
     if not isinstance(state, dict):
@@ -298,8 +298,8 @@ def refuse_unread(stats: Any, where: str) -> None:
     """Refuse statistics that cannot be read, before anything is started for them.
 
     Args:
-        stats: the path of a file; anything else is let through.
-        where: they are named.
+        stats: the path of a file; anything else passes.
+        where: the setting that names it, for errors.
 
     Raises:
         CheckpointError: no such file, or not one of these.

@@ -1,4 +1,4 @@
-"""Recorded videos: shown in notebooks, and turned into the animated pictures that papers and READMEs take."""
+"""Recorded videos: shown in notebooks, and turned into animated images for papers and READMEs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from vecwrap.whole_file import write_whole
 __all__ = ["Clip"]
 
 _ANIMATED = {".webp": "image/webp", ".gif": "image/gif"}
-_UNIT = {".webp": 1, ".gif": 10}  # milliseconds that the format counts in
-_MOST = {".webp": 60.0, ".gif": 50.0}  # frames a second; browsers slow down a GIF that has more
+_UNIT = {".webp": 1, ".gif": 10}  # the format's time unit in milliseconds
+_MOST = {".webp": 60.0, ".gif": 50.0}  # frames per second; browsers slow down GIFs with more
 _WITHOUT_LOSS: dict[str, dict[str, Any]] = {".webp": {"lossless": True, "method": 4}, ".gif": {}}
 
 
 class Clip:
-    """A video that the layer ``video`` recorded, or an animated picture made of one.
+    """A video recorded by the layer ``video``, or an animated image made from one.
 
-    Notebooks play it below a cell of which it is the value; the picture is in the notebook then, not its path.
+    As the value of a notebook cell it is played below the cell; the notebook then contains the video itself.
 
     Args:
         path: the ``.mp4``, ``.webp`` or ``.gif``.
@@ -63,10 +63,10 @@ class Clip:
             raise ClipError(f"clip: {self.path}: no such file")
 
     def frames(self) -> Iterator[NDArray[np.uint8]]:
-        """Give the frames one by one, each (height, width, 3) uint8.
+        """Yield the frames one by one, each (height, width, 3) uint8.
 
         Raises:
-            ClipError: the file cannot be read, or is no ``.mp4``.
+            ClipError: the file cannot be read, or is not an ``.mp4``.
         """
         _, frames = self._read()
         yield from frames
@@ -80,25 +80,24 @@ class Clip:
         start: float = 0.0,
         seconds: float | None = None,
     ) -> Clip:
-        """Write an animated picture that repeats for ever, at the speed of the video and without loss.
+        """Write an animated image that loops forever, at the speed of the video and without loss.
 
         All its frames are in memory while it is written.
 
         Args:
-            path: a file ``.webp``, or ``.gif`` with at most 256 colours a frame; its folder is made where it is
-                missing.
-            width: the greatest, in pixels; a wider video is scaled down.
-            fps: frames a second at most; every second, third, ... frame of the video is taken, so ``fps=24`` leaves 20
-                of 60 a second. None: all, but no more than 60, in a GIF 50.
-            start: seconds to leave out at the beginning.
-            seconds: how many to take; None: all that follow.
+            path: a ``.webp`` file, or a ``.gif`` with at most 256 colours per frame; a missing folder is created.
+            width: the maximum, in pixels; a wider video is scaled down.
+            fps: the maximum frames per second; only every second, third, ... frame of the video is kept, so ``fps=24``
+                keeps 20 of 60 per second. None: all, but at most 60, in a GIF 50.
+            start: seconds to skip at the beginning.
+            seconds: how many to keep; None: the rest.
 
         Returns:
             The new file.
 
         Raises:
-            ClipError: numbers that make no sense, a file of another kind or that cannot be read or written, this is no
-                ``.mp4``, or nothing is left.
+            ClipError: invalid numbers, a file of another kind or that cannot be read or written, this is not an
+                ``.mp4``, or no frames are left.
         """
         import imageio.v3
 
@@ -119,7 +118,7 @@ class Clip:
             raise ClipError(f"clip: {self.path}: nothing is left from second {start:g} on")
         began.append(began[-1] + (began[-1] - began[-2] if len(began) > 1 else 1 / rate))
         ticks = np.round((np.array(began) - began[0]) * 1000 / _UNIT[kind]).astype(int)
-        durations = (np.diff(ticks) * _UNIT[kind]).tolist()  # of rounded times, so that nothing adds up
+        durations = (np.diff(ticks) * _UNIT[kind]).tolist()  # from rounded times, so that errors do not accumulate
         content = imageio.v3.imwrite(
             "<bytes>",
             np.stack(chosen),
@@ -137,11 +136,11 @@ class Clip:
         return Clip(target)
 
     def _read(self) -> tuple[float, Iterator[NDArray[np.uint8]]]:
-        """How many frames a second there are, and the frames."""
+        """The frames per second, and the frames."""
         if self.path.suffix in _ANIMATED:
             raise ClipError(
-                f"clip: {self.path}: expected a video .mp4 to read frames from, got an animated picture; give the "
-                "video that it was made of"
+                f"clip: {self.path}: expected an .mp4 video to read frames from, got an animated image; give the "
+                "video that it was made from"
             )
         cv2 = load_cv2("clip")
         capture = cv2.VideoCapture(str(self.path))
@@ -178,7 +177,7 @@ def _frames(cv2: Any, capture: Any) -> Iterator[NDArray[np.uint8]]:
 def _thinned(
     frames: Iterator[NDArray[np.uint8]], rate: float, most: float, start: float, seconds: float | None
 ) -> Iterator[tuple[float, NDArray[np.uint8]]]:
-    """Some of the frames, with the second at which each is shown."""
+    """The frames to keep, each with its time in seconds."""
     end = float("inf") if seconds is None else start + seconds
     due = start
     for number, frame in enumerate(frames):

@@ -1,4 +1,4 @@
-"""The evaluation that belongs to a pipeline: the same, but for its section ``eval`` and for what layers ask for."""
+"""The evaluation of a pipeline: the same, except for its section ``eval`` and for changes that layers request."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def in_mode(
     overrides: Mapping[str, Any] | None = None,
     places: Mapping[str, Place] | None = None,
 ) -> PipelineSpec:
-    """Give the pipeline for training or for evaluation, with settings replaced.
+    """Return the pipeline for training or for evaluation, with settings replaced.
 
     Args:
         spec: as it was written.
         mode: ``"train"`` or ``"eval"``.
-        overrides: as ``PipelineSpec.override``; they come last, but those of ``eval`` before it is looked at.
+        overrides: as ``PipelineSpec.override``; applied last, except those of ``eval``, which are applied first.
         places: where the overrides were written, by key.
 
     Raises:
@@ -51,13 +51,13 @@ def in_mode(
 
 
 def evaluation(spec: PipelineSpec) -> PipelineSpec:
-    """Give the pipeline that the section ``eval`` describes; it has no such section itself.
+    """Return the pipeline that the section ``eval`` describes; it has no such section itself.
 
-    Statistics stand still unless the section says ``training: true``. Layers that are otherwise in an evaluation say so
-    (``in_evaluation``): ``atari`` takes whole games and raw rewards, what writes files does so in a folder of its own.
+    Statistics are frozen unless the section sets ``training: true``. Layers that differ in an evaluation define how
+    (``in_evaluation``): ``atari`` plays whole games with raw rewards, and layers that write files use their own folder.
 
     Raises:
-        SpecError: it names a layer that is not there, or a layer is unknown.
+        SpecError: it names a layer that does not exist in the pipeline, or a layer is unknown.
         PlanError: something that cannot be a layer.
 
     >>> spec = PipelineSpec.from_dict(
@@ -73,7 +73,7 @@ def evaluation(spec: PipelineSpec) -> PipelineSpec:
     if drop := section.pop("drop", ()):
         at = source.at("drop")
         if not isinstance(written, Mapping):
-            fail(at, "the section has a list of wrappers of its own; leave out there what is dropped")
+            fail(at, "the section has its own list of wrappers; leave the dropped layers out of that")
         entries = [at.with_place(at.steps, at.at(index).place) for index in range(len(drop))]
         dropped = [find_layer(spec.wrappers, step, entry) for step, entry in zip(drop, entries, strict=True)]
         layers = tuple(layer for index, layer in enumerate(layers) if index not in dropped)
@@ -90,8 +90,8 @@ def evaluation(spec: PipelineSpec) -> PipelineSpec:
 
 
 def differences(training: PipelineSpec, evaluation: PipelineSpec) -> Mapping[str, Any]:
-    """Give the section ``eval`` that makes the one of the other, for two that a plan has resolved."""
-    # These two are otherwise in an evaluation if nothing is said of them.
+    """Return the section ``eval`` that turns one into the other, for two pipelines that a plan has resolved."""
+    # These two differ in an evaluation even if they are not set.
     section: dict[str, Any] = {"training": evaluation.in_training, "wrappers": evaluation.wrappers}
     for key in KEYS:
         value = getattr(evaluation, key)
@@ -101,20 +101,20 @@ def differences(training: PipelineSpec, evaluation: PipelineSpec) -> Mapping[str
 
 
 def _layers(layers: Sequence[LayerSpec], written: Any, source: Source) -> tuple[LayerSpec, ...]:
-    """Another list of layers where one is written, else the pipeline's with what is written over them."""
+    """The section's own list of layers if there is one, else the pipeline's with the section's changes."""
     if not isinstance(written, Mapping):
         return tuple(_in_evaluation(layer, of_training=False) for layer in written)
     changed = tuple(_in_evaluation(layer, of_training=True) for layer in layers)
     for step, change in written.items():
         changed = change_layers(changed, {step: change}, source)
-        if not isinstance(change, Mapping):  # all of it was written for the evaluation
+        if not isinstance(change, Mapping):  # the whole layer was written for the evaluation
             index = find_layer(changed, step, source)
             changed = (*changed[:index], _in_evaluation(changed[index], of_training=False), *changed[index + 1 :])
     return changed
 
 
 def _in_evaluation(layer: LayerSpec, *, of_training: bool) -> LayerSpec:
-    """Ask a layer for what it takes in an evaluation; what was written for the evaluation stays as it is."""
+    """Apply a layer's changes for an evaluation; arguments written for the evaluation are kept."""
     target = registry.wrappers.find(layer.target, layer.where)
     if not hasattr(target, "in_evaluation"):
         return layer
@@ -128,7 +128,7 @@ def _in_evaluation(layer: LayerSpec, *, of_training: bool) -> LayerSpec:
 
 
 def _parts_in_evaluation(word: LayerSpec) -> tuple[LayerSpec, ...]:
-    """Give a preset's layers in its place where one of them asks for something else in an evaluation."""
+    """Replace a preset by its layers if one of them differs in an evaluation."""
     if not isinstance(registry.wrappers.find(word.target, word.where), Preset):
         return (word,)
     parts = _parts(word)
@@ -137,7 +137,7 @@ def _parts_in_evaluation(word: LayerSpec) -> tuple[LayerSpec, ...]:
 
 
 def _with(layers: tuple[LayerSpec, ...], layer: LayerSpec) -> tuple[LayerSpec, ...]:
-    """Add a layer as far out as it may stand: what wraps sub-environments is inside of what wraps the vector."""
+    """Add a layer as far out as possible: layers around sub-environments are inside those around the vector."""
     if "parent" in _kinds(layer):
         return (*layers, layer)
     layers = _apart(layers)
@@ -146,7 +146,7 @@ def _with(layers: tuple[LayerSpec, ...], layer: LayerSpec) -> tuple[LayerSpec, .
 
 
 def _apart(words: Iterable[LayerSpec]) -> tuple[LayerSpec, ...]:
-    """Give a preset's layers in its place where they run in two places, so that others may come in between."""
+    """Replace a preset by its layers if they run in two places, so that other layers can come in between."""
     return tuple(part for word in words for part in (_parts(word) if len(_kinds(word)) > 1 else (word,)))
 
 

@@ -1,6 +1,6 @@
-"""The name tables: which layer, backend or rule a name stands for. A target is imported when it is first asked for.
+"""The name tables: which layer, backend or rule a name stands for. A target is imported on first use.
 
-Adding a wrapper of this package is one line here. Other packages use the entry point groups ``vecwrap.wrappers``,
+Adding a wrapper to this package takes one line here. Other packages use the entry point groups ``vecwrap.wrappers``,
 ``vecwrap.backends`` and ``vecwrap.rules``, or ``register_wrapper``.
 """
 
@@ -30,8 +30,8 @@ class Entry:
     Attributes:
         name: the name in pipelines.
         target: ``"module:attr"``, or the object itself.
-        owner: who registered it: ``"vecwrap"``, another package, or where ``register_wrapper`` was called for.
-        extra: the extra of vecwrap that brings what it needs.
+        owner: who registered it: ``"vecwrap"``, another package, or the module of a target of ``register_wrapper``.
+        extra: the extra of vecwrap that installs its dependencies.
     """
 
     name: str
@@ -60,7 +60,7 @@ class NameTable:
         }
 
     def names(self) -> list[str]:
-        """All names, sorted; nothing is imported for it."""
+        """All names, sorted; imports nothing."""
         self._read_entry_points()
         return sorted(self._entries)
 
@@ -85,10 +85,10 @@ class NameTable:
         return claims[0]
 
     def load(self, name: str, where: str | None = None) -> Callable[..., Any]:
-        """Give what a name stands for.
+        """Return the target of a name.
 
         Raises:
-            SpecError: the name is unknown or claimed twice, or what it stands for cannot be imported.
+            SpecError: the name is unknown or claimed twice, or its target cannot be imported.
         """
         entry = self.entry(name, where)
         if not isinstance(entry.target, str):
@@ -96,7 +96,7 @@ class NameTable:
         return import_target(entry.target, where or f'{self._kind} "{name}"', entry.extra)
 
     def find(self, target: str | Callable[..., Any], where: str) -> Callable[..., Any]:
-        """Give what a pipeline's word stands for: a name, an import path, or the object itself.
+        """Return the target of a pipeline's word: a name, an import path, or the object itself.
 
         Raises:
             SpecError: as ``load``.
@@ -106,7 +106,7 @@ class NameTable:
         return import_target(target, where) if ":" in target else self.load(target, where)
 
     def name_of(self, target: Callable[..., Any]) -> str | None:
-        """Give the name that stands for this very object, or None."""
+        """Return the name of this object, or None."""
         path = import_path(target)
         for name, claims in self._entries.items():
             if len(claims) == 1 and (claims[0].target is target or (path is not None and claims[0].target == path)):
@@ -122,7 +122,7 @@ class NameTable:
             owner: who registers it, for errors; None: the target's module.
 
         Raises:
-            SpecError: the name is no name, or taken by another target.
+            SpecError: the name is invalid, or taken by another target.
         """
         if not _NAME.fullmatch(str(name)):
             raise SpecError(f"register: expected a name of letters, digits, _ and -, got {shown(name)}.")
@@ -137,7 +137,7 @@ class NameTable:
                 f'register "{name}": the name is taken by {taken.owner} ({shown_target(taken)}); '
                 f"{entry.owner} ({shown_target(entry)}) needs another one."
             )
-        self._entries[name] = [entry]  # the same one again, as when a notebook's cell is run twice
+        self._entries[name] = [entry]  # may be the same one again, as when a notebook cell is run twice
 
     def unregister(self, name: str) -> None:
         """Remove a name that ``register`` added."""
@@ -145,8 +145,8 @@ class NameTable:
 
     def _all_of_them(self) -> str:
         return (
-            f" Known are {', '.join(sorted(self._entries))}; an import path is written module:attr, or module:attr: "
-            "where the module has no dot."
+            f" Known names: {', '.join(sorted(self._entries))}; an import path is written module:attr, or module:attr: "
+            "if the module has no dot."
         )
 
     @functools.cache  # noqa: B019 -- a table lives as long as the process
@@ -164,12 +164,12 @@ def is_import_path(text: str) -> bool:
 
 
 def import_target(path: str, where: str, extra: str | None = None) -> Callable[..., Any]:
-    """Import what ``"module:attr"`` names.
+    """Import the object that ``"module:attr"`` names.
 
     Args:
         path: the import path.
-        where: how an error begins.
-        extra: the extra of vecwrap that brings what the module needs.
+        where: the beginning of error messages.
+        extra: the extra of vecwrap that installs the module's dependencies.
 
     Raises:
         SpecError: there is no such module or attribute, the module's import fails, or the attribute is not callable.
@@ -292,7 +292,7 @@ rules = NameTable(
 
 
 def register_wrapper(name: str, target: str | Callable[..., Any]) -> None:
-    """Give a layer a name in pipelines, in this process.
+    """Register a name for a layer in pipelines, in this process.
 
     Args:
         name: letters, digits, ``_`` and ``-``.

@@ -1,4 +1,4 @@
-"""Slots: one row of storage per sub-environment, for all that passes between a sub-environment and the parent.
+"""Slots: one row of storage per sub-environment, for everything that passes between it and the parent.
 
 The same slots serve every backend. They differ in where the arrays live: in this process (dummy), in each of two
 processes with the values sent through a pipe (subprocess), or in memory that both share (shmem).
@@ -29,11 +29,11 @@ class Slots:
         shared: whether the parent and its workers see the same rows.
         observations, final_observations, actions: columns of the spaces' leaves.
         rewards, raw_rewards: (num_rows,) float64.
-        scheduled: (num_rows,) float64. How many episodes a schedule has given.
+        scheduled: (num_rows,) float64. How many episodes a schedule has supplied.
         terminations, truncations, first, acted, raw_dones, raw_first: (num_rows,) bool.
-        lost: (num_rows,) bool. Written by the parent alone.
-        infos, final_infos: the dicts of those rows that have one, as far as they are not numbers in shared memory.
-        frames, final_frames: the frames of those rows that have one.
+        lost: (num_rows,) bool. Written only by the parent.
+        infos, final_infos: the dicts of rows that have one, except for numbers in shared memory.
+        frames, final_frames: the frames of rows that have one.
         raw_of_step: of rows in whose reset a game ended, ``raw_rewards`` and ``raw_dones`` before that reset.
     """
 
@@ -78,7 +78,7 @@ class Slots:
         return self.infos, self.final_infos, self.frames, self.final_frames, self.raw_of_step
 
     def recycle(self) -> None:
-        """Have the memory of what is made at every step recycled: an environment's observation, a batch of them."""
+        """Recycle memory allocated at every step: for an environment's observation, or a batch of them."""
         leaves: list[np.ndarray[Any, Any]] = []
         tree_map(leaves.append, self.observations.batch())
         recycle(sum(leaf.nbytes for leaf in leaves))
@@ -86,14 +86,14 @@ class Slots:
     # -- infos and frames ----------------------------------------------------------------------------------------------
 
     def put_info(self, row: int, info: dict[str, Any]) -> None:
-        """Take the info of a row as a copy."""
+        """Store a copy of a row's info."""
         if info:
             self.infos[row] = snapshot(info)
         elif self.infos:
             self.infos.pop(row, None)
 
     def put_final_info(self, row: int, info: dict[str, Any]) -> None:
-        """Take the last info of the episode that ended in a row, as a copy."""
+        """Store a copy of the last info of the episode that ended in a row."""
         if info:
             self.final_infos[row] = snapshot(info)
         elif self.final_infos:
@@ -106,16 +106,16 @@ class Slots:
             self._cells.forget(row)
 
     def forget_info(self, row: int) -> None:
-        """A row has neither info nor frame."""
+        """Drop a row's info and frame."""
         self._forget(row, self.infos, self.frames, self._cells)
 
     def forget_final_info(self, row: int) -> None:
-        """The same of the episode that ended in it."""
+        """Drop those of the episode that ended in it."""
         self._forget(row, self.final_infos, self.final_frames, self._final_cells)
         self.raw_of_step.pop(row, None)
 
     def leave_cells(self, row: int) -> None:
-        """Take the infos of a row out of shared memory, whose next writer means other keys by the same numbers."""
+        """Copy a row's infos out of shared memory, because a new writer numbers the keys differently."""
         for infos, cells in ((self.infos, self._cells), (self.final_infos, self._final_cells)):
             if cells is not None:
                 info = cells.get(row)
@@ -140,9 +140,9 @@ class Slots:
     # -- from one process to another -----------------------------------------------------------------------------------
 
     def put_into_cells(self, rows: Sequence[int]) -> Sequence[int]:
-        """Put the infos of rows into shared memory, as far as they are numbers; gives the rows of which all lies there.
+        """Put numeric infos of rows into shared memory; return the rows that are now entirely there.
 
-        Frames never do.
+        Frames never are.
         """
         if self.rides_the_pipe or not self.shared:
             return ()
@@ -165,7 +165,7 @@ class Slots:
         return fits
 
     def export(self, rows: Sequence[int]) -> Any:
-        """Give what of these rows has to travel by the pipe: a small tuple, None where there is nothing."""
+        """Return the parts of these rows that must go through the pipe: a small tuple, None if there are none."""
         index = list(rows)
         ended = [row for row in index if self.first[row] and (self.terminations[row] or self.truncations[row])]
         learnt = None
@@ -191,12 +191,12 @@ class Slots:
         )
 
     def exported(self) -> None:
-        """Take note that what ``export`` gave last is on its way."""
+        """Mark the last result of ``export`` as sent."""
         if self._cells is not None and self._final_cells is not None:
             self._told = self._cells.num_learnt, self._final_cells.num_learnt
 
     def load(self, rows: Sequence[int], payload: Any, offset: int = 0) -> None:
-        """Take in what ``export`` gave in another process, whose row r is our row ``offset + r``."""
+        """Load the result of ``export`` in another process, whose row r is our row ``offset + r``."""
         index = [offset + row for row in rows]
         numbers, observations, final, infos, frames, learnt = payload
         if numbers is not None:
@@ -216,7 +216,7 @@ class Slots:
             self._final_cells.know(learnt[1])
 
     def load_shared(self, rows: Sequence[int]) -> None:
-        """Take note that all of these rows lies in shared memory."""
+        """Record that these rows are entirely in shared memory."""
         for kept in self._beside:
             if kept:
                 for row in rows:
@@ -225,7 +225,7 @@ class Slots:
     # -- to the layers -------------------------------------------------------------------------------------------------
 
     def collect(self, env_ids: IntArray, *, copy: bool = True) -> StepResult:
-        """Give these rows as a StepResult of fresh arrays (views of the slots with ``copy=False``, where possible)."""
+        """Return these rows as a StepResult of fresh arrays (views of the slots with ``copy=False``, if possible)."""
         if len(env_ids) == self.num_rows:
             flags = self._flags.tobytes()
             if flags == self._flags_in_stride and not self.frames:
@@ -233,7 +233,7 @@ class Slots:
         return self._collect(env_ids, copy)
 
     def _collect_in_stride(self, env_ids: IntArray, copy: bool) -> StepResult:
-        """All rows, where each acted and nothing else happened: the many steps amid episodes."""
+        """All rows, if each acted and nothing else happened: the common case, during episodes."""
         numbers, observations = self._numbers, self.observations.batch()
         if copy:
             numbers, observations = numbers.copy(), copy_batch(observations)
@@ -261,7 +261,7 @@ class Slots:
         observations = take(self.observations.batch(), rows)
         if whole and copy:
             numbers, flags, observations = numbers.copy(), flags.copy(), copy_batch(observations)
-        elif copy and self.rides_the_pipe:  # the arrays are fresh, the objects in them are not
+        elif copy and self.rides_the_pipe:  # the arrays are fresh, but not the objects in them
             observations = copy_batch(observations)
         acted, terminations, truncations, first, raw_dones, raw_first, lost = flags
         indices: Sequence[int] = range(self.num_rows) if whole else env_ids.tolist()
@@ -318,7 +318,7 @@ class Slots:
 
 
 def _pick(values: dict[int, Any], rows: Sequence[int]) -> dict[int, Any] | None:
-    """The values of those rows that have one, by position; None where none has."""
+    """The values of rows that have one, by position; None if none has."""
     if not values:
         return None
     return {position: values[row] for position, row in enumerate(rows) if row in values} or None
@@ -327,7 +327,7 @@ def _pick(values: dict[int, Any], rows: Sequence[int]) -> dict[int, Any] | None:
 def _spread(
     target: dict[int, Any], rows: Sequence[int], offset: int, values: dict[int, Any] | None, cells: InfoCells | None
 ) -> None:
-    """Undo ``_pick``; where these are infos, what lies in cells holds no longer for them."""
+    """Undo ``_pick``; for infos, the contents of their cells become invalid."""
     for position, row in enumerate(rows):
         if values is not None and position in values:
             target[offset + row] = values[position]

@@ -1,8 +1,7 @@
 """The pipeline as data: one frozen spec behind strings, dicts, YAML and JSON files.
 
-Reading is a matter of grammar alone: nothing is imported, nothing is evaluated. Whether names exist and arguments fit
-is for the plan to say. (Only where an argument that was given without its name is changed by name, the layer is asked
-for its signature.)
+Reading is purely grammatical: nothing is imported or evaluated. The plan checks whether names exist and arguments fit.
+(Only if a positional argument is changed by name, the layer's signature is looked up.)
 """
 
 from __future__ import annotations
@@ -34,25 +33,25 @@ __all__ = ["PipelineSpec"]
 
 @dataclass(frozen=True, eq=False)
 class PipelineSpec:
-    """Everything that says how to build an environment. Frozen; two specs are equal when they say the same.
+    """A complete description of how to build an environment. Frozen; compared by content.
 
     Attributes:
         env: an environment id, ``"module:Id-v0"``, a callable that makes one environment, or a tuple of such callables.
-        n: how many sub-environments; None: as many as there are usable cores, or as there are callables.
+        n: how many sub-environments; None: one per usable core, or one per callable.
         seed: used by the first reset without a seed.
         start_index: the index of the first sub-environment, for seeds.
         backend: how the sub-environments run.
         autoreset: ``same_step``, ``next_step``, ``disabled`` or ``episodic``.
-        copy: whether every array handed out is the caller's own.
-        batch_size: how many rows ``recv`` gives; None: all.
+        copy: whether every returned array is the caller's own.
+        batch_size: how many rows ``recv`` returns; None: all.
         render_mode: as ``gymnasium.make``; ``human`` shows all sub-environments in one window.
         env_kwargs: further arguments for ``gymnasium.make``, or for the callables.
         debug: check every action and observation against its space.
         wrappers: the layers, inner first.
-        training: whether running statistics follow the stream; False: they stand still, as for an evaluation; None:
-            they follow it unless they are given, by ``stats``.
-        stats: a file that ``save`` wrote, whose running statistics are used.
-        eval: what differs in an evaluation: keys as these, and ``add`` and ``drop`` for layers.
+        training: whether running statistics are updated; False: they are frozen, as for an evaluation; None: updated
+            unless they are given by ``stats``.
+        stats: a file written by ``save``, whose running statistics are used.
+        eval: changes for an evaluation: the same keys, and ``add`` and ``drop`` for layers.
         source: where it was written.
 
     Raises:
@@ -94,13 +93,13 @@ class PipelineSpec:
 
     @classmethod
     def parse(cls, line: str) -> PipelineSpec:
-        """Read a pipeline that is written in one line: the environment, settings, then the layers after bars.
+        """Read a one-line pipeline: the environment, settings, then the layers after bars.
 
         Args:
             line: ``"CartPole-v1 n=4 seed=1 | framestack:4 | monitor"``.
 
         Raises:
-            SpecError: where the line cannot be read, or is none.
+            SpecError: the line cannot be read, or is not text.
 
         >>> spec = PipelineSpec.parse("PongNoFrameskip-v4 n=8 backend.workers=2 | atari | framestack:4")
         >>> spec.n, [layer.name for layer in spec.wrappers], spec.backend.options
@@ -117,7 +116,7 @@ class PipelineSpec:
         """Read a dict with the keys of a pipeline file; ``extends`` is followed.
 
         Args:
-            data: a mapping; ``env`` is the one key that must be there.
+            data: a mapping; only the key ``env`` is required.
             source: where it was written, for errors and relative paths.
 
         Raises:
@@ -141,7 +140,7 @@ class PipelineSpec:
         Args:
             text: YAML 1.2.
             file: its name, for errors.
-            directory: that its paths are relative to.
+            directory: the folder that its paths are relative to.
 
         Raises:
             SpecError: with file and line.
@@ -151,7 +150,7 @@ class PipelineSpec:
 
     @classmethod
     def load(cls, path: str | Path) -> PipelineSpec:
-        """Read a pipeline file, YAML or JSON, and those that it extends; paths are relative to the file they stand in.
+        """Read a pipeline file, YAML or JSON, and those that it extends; paths are relative to the file they are in.
 
         Args:
             path: the file.
@@ -165,7 +164,7 @@ class PipelineSpec:
 
     @classmethod
     def of(cls, draft: Draft) -> PipelineSpec:
-        """Give what a draft has come to.
+        """Return the spec of a draft.
 
         Args:
             draft: settings with the places where they were written.
@@ -176,16 +175,16 @@ class PipelineSpec:
         return cls(**draft.settings, source=Source(draft.places))
 
     def draft(self) -> Draft:
-        """Give a draft that says the same, to write over."""
+        """Return an equivalent draft, to be changed."""
         return Draft({name: getattr(self, name) for name in KEYS}, self.source.places)
 
     def override(self, **changes: Any) -> PipelineSpec:
-        """Give a spec with some settings replaced; what is not named stays.
+        """Return a spec with some settings replaced; the rest is kept.
 
         Args:
             changes: a pipeline's keys, and ``workers``, ``envs_per_worker``, ``start_method`` and ``daemon``, which
-                join the backend's options. A new ``backend`` brings its own options and leaves the old ones behind.
-                A key with dots reaches inside: ``**{"wrappers.framestack.k": 2}``.
+                are added to the backend's options. A new ``backend`` replaces the old one and its options. A dotted key
+                reaches inside: ``**{"wrappers.framestack.k": 2}``.
 
         Raises:
             SpecError: for an unknown key or a value of the wrong kind.
@@ -196,7 +195,7 @@ class PipelineSpec:
         return self.overridden(changes)
 
     def overridden(self, changes: Mapping[str, Any], places: Mapping[str, Place] | None = None) -> PipelineSpec:
-        """Do as ``override``, and say in errors where the changes were written.
+        """As ``override``, with the locations of the changes in errors.
 
         Args:
             changes: as those of ``override``, in a mapping.
@@ -210,7 +209,7 @@ class PipelineSpec:
         'CartPole-v1 n=1 | framestack:2'
         """
         draft, known = self.draft(), [*KEYS, *BACKEND_OPTIONS]
-        for key in sorted(changes, key=_depth):  # the whole before its parts, in whatever order they were given
+        for key in sorted(changes, key=_depth):  # the whole before its parts, in any given order
             place = (places or {}).get(key, Place())
             first = key.partition(".")[0]
             if first in self.layer_names and first not in known:
@@ -225,15 +224,15 @@ class PipelineSpec:
         """Write the pipeline in one line, which ``parse`` reads back.
 
         Raises:
-            SpecError: where something in it is no scalar or only lives in this process.
+            SpecError: a value is not a scalar, or exists only in this process.
         """
         return write_line(self.to_dict(), (layer.format() for layer in self.wrappers))
 
     def to_dict(self) -> dict[str, Any]:
-        """Give plain data that ``from_dict`` reads back; what has its default is left out.
+        """Return plain data that ``from_dict`` reads back; defaults are left out.
 
         Raises:
-            SpecError: where something only lives in this process.
+            SpecError: a value exists only in this process.
         """
         return {name: KEYS[name].write(value) for name, value in self._said()}
 
@@ -245,28 +244,28 @@ class PipelineSpec:
                 yield f.name, value
 
     def to_yaml(self) -> str:
-        """Write a pipeline file, which ``from_yaml`` reads back.
+        """Return the text of a pipeline file, which ``from_yaml`` reads back.
 
         Raises:
-            SpecError: where something only lives in this process.
+            SpecError: a value exists only in this process.
         """
         return write_yaml(self.to_dict(), blocks=("wrappers", "eval", "add"))
 
     @property
     def env_name(self) -> str:
-        """What the environment is called."""
+        """The environment's name."""
         if isinstance(self.env, tuple):
             return ", ".join(dict.fromkeys(map(callable_name, self.env)))
         return self.env if isinstance(self.env, str) else callable_name(self.env)
 
     @property
     def layer_names(self) -> tuple[str, ...]:
-        """What the layers are called, inner first."""
+        """The layers' names, inner first."""
         return tuple(layer.name for layer in self.wrappers)
 
     @property
     def in_training(self) -> bool:
-        """Whether running statistics follow the stream: as it is said, else where none are given.
+        """Whether running statistics are updated: as set by ``training``, else if none are given.
 
         >>> learnt = PipelineSpec("Pendulum-v1", wrappers=["normalize"], stats="runs/pendulum/stats.npz")
         >>> learnt.in_training, learnt.override(training=True).in_training
@@ -276,10 +275,10 @@ class PipelineSpec:
 
     @functools.cached_property
     def hash(self) -> str:
-        """Twelve hexadecimal digits over what changes the stream: environment, kwargs, layers, mode and n.
+        """Twelve hexadecimal digits over everything that changes the stream: environment, kwargs, layers, mode and n.
 
         Raises:
-            SpecError: on a spec that no plan has resolved: its layers' defaults are not known yet.
+            SpecError: the spec has not been resolved by a plan, so its layers' defaults are unknown.
         """
         if self.n is None or any(layer.not_hashed is None for layer in self.wrappers):
             fail_where("hash", "not known before a plan has filled in the defaults; use plan(spec).pipeline.hash")
@@ -311,24 +310,24 @@ class PipelineSpec:
         return tuple(canonical(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "source")
 
     def __str__(self) -> str:
-        """The line that ``format`` writes; what no line can hold is shown all the same, objects by their names."""
+        """The line that ``format`` writes; values that a line cannot express are still shown, objects by name."""
         data = {name: _shown_data(name, value) for name, value in self._said()}
         return show_line({**data, "env": self.env}, map(str, self.wrappers))
 
 
 def _default(f: dataclasses.Field[Any]) -> Any:
-    """What stands at a key that is not there, or is null."""
+    """The value of a key that is missing or null."""
     return f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
 
 
 def _depth(key: str) -> int:
-    """How deep inside a pipeline a key is; a backend's name brings its own options, and so is the whole backend."""
+    """How deep a key is in a pipeline; a backend's name replaces its options, so it counts as the whole backend."""
     whole = key.removesuffix(".name")
     return (whole if whole in BACKENDS else key).count(".") + (key in BACKEND_OPTIONS)
 
 
 def _shown_data(name: str, value: Any) -> Any:
-    """What ``to_dict`` gives for a key, or its value where that only lives in this process."""
+    """The result of ``to_dict`` for a key, or the value itself if it exists only in this process."""
     try:
         return KEYS[name].write(value)
     except SpecError:

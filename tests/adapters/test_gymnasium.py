@@ -209,8 +209,8 @@ def test_what_is_refused_leaves_what_was_registered_before(tmp_path):
     ("arguments", "settings", "words"),
     [
         (("CartPole-v1", LINE), {}, 'id: "CartPole-v1" is another environment'),
-        ((ID, LINE), {"num_envs": 4}, "num_envs: gymnasium.make_vec says how many"),
-        ((ID, LINE), {"n": 4}, "n: gymnasium.make_vec says how many"),
+        ((ID, LINE), {"num_envs": 4}, "num_envs: gymnasium.make_vec sets the number"),
+        ((ID, LINE), {"n": 4}, "n: gymnasium.make_vec sets the number"),
         ((ID, "nowhere.yaml"), {}, "nowhere.yaml"),
         ((ID, {"env": "CartPole-v1", "layers": []}), {}, "layers: unknown key"),
     ],
@@ -226,7 +226,7 @@ def test_what_cannot_be_registered_is_refused_and_leaves_nothing(arguments, sett
     ("settings", "error", "words"),
     [
         ({"gravity": 3.0}, SpecError, "gravity: unknown key. What the environment takes goes into env_kwargs"),
-        ({"n": 4}, SpecError, "make_vec: n: gymnasium.make_vec says how many, with num_envs=; leave it out here"),
+        ({"n": 4}, SpecError, "make_vec: n: gymnasium.make_vec sets the number, with num_envs=; leave it out here"),
         ({"wrappers.framestack.m": 3}, SpecError, "framestack"),
         ({"env_kwargs": {"gravity": 3.0}}, PlanError, "env_kwargs.gravity: CartPole-v1 takes no such argument"),
         ({"autoreset": "NextStp"}, SpecError, "autoreset"),
@@ -240,7 +240,7 @@ def test_settings_that_do_not_fit_are_refused_where_it_is_made(settings, error, 
 
 def test_an_environment_as_stats_is_given_to_make_vec_and_not_registered():
     with vecwrap.build("CartPole-v1", n=1, wrappers=["normalize"], backend="dummy") as training:
-        with pytest.raises(SpecError, match=r"register: stats: expected a file .* give it to gymnasium\.make_vec"):
+        with pytest.raises(SpecError, match=r"register: stats: expected a file .* pass it to gymnasium\.make_vec"):
             vecwrap.register(ID, "CartPole-v1 backend=dummy | normalize", stats=training)
         assert ID not in gymnasium.registry
         vecwrap.register(ID, "CartPole-v1 backend=dummy | normalize")

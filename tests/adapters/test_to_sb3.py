@@ -468,7 +468,7 @@ def test_another_mode_is_refused_with_what_to_change(mode):
 
 
 def test_what_is_no_environment_of_ours_is_refused():
-    with pytest.raises(ArgumentError, match="expected an environment of vecwrap's, got DummyVecEnv"):
+    with pytest.raises(ArgumentError, match="expected a vecwrap environment, got DummyVecEnv"):
         vecwrap.to_sb3(by_sb3("CartPole-v1"))
 
 

@@ -149,7 +149,7 @@ def test_a_lane_that_finds_no_descriptors_is_an_error_that_says_so_and_leaves_no
     monkeypatch.setattr(
         Bell, "create", lambda: exhausted() if len(made) == bells else made.append(create()) or made[-1]
     )
-    with pytest.raises(BackendError, match="its bells .*Too many"):
+    with pytest.raises(BackendError, match="bells could not .*Too many"):
         ShmemBackend([toy()] * 2, workers=2)
     assert_nothing_left(before, before)
 

@@ -390,7 +390,7 @@ def test_options_are_checked_before_anything_starts():
         ({"placement": "sprad"}, 'placement: expected spread.*Did you mean "spread"'),
         ({"placement": []}, "at least one node"),
         ({"address": "nonsense"}, "address: expected auto, local or host:port"),
-        ({"address": "ray://head:10001"}, "run this program on a node"),
+        ({"address": "ray://head:10001"}, "run this program on one of its nodes"),
         ({"num_cpus": -1.0}, "num_cpus: expected 0 or more"),
         ({"step_timeout": 0.0}, "step_timeout: expected seconds above 0"),
     ]:

@@ -45,7 +45,7 @@ def test_errors_warnings_and_what_is_good_are_told_apart(here, capsys):
     assert re.search(r"^good  good\.yaml$", said, re.MULTILINE)
     assert re.search(r'^warning  zero_padding  warned\.yaml:6: wrappers\[0\] "framestack"$', said, re.MULTILINE)
     assert re.search(r'^error  no_render_mode  wrong\.yaml:7: wrappers\[1\] "video"$', said, re.MULTILINE)
-    assert re.search(r"^    fix: Take padding=first\.$", said, re.MULTILINE)
+    assert re.search(r"^    fix: Use padding=first\.$", said, re.MULTILINE)
     assert re.search(r"^    see: vecwrap list no_render_mode$", said, re.MULTILINE)
     assert said.splitlines()[-1].startswith("1 error and 1 warning. ")
     assert len(list(here.iterdir())) == 3  # no file is written
@@ -109,7 +109,7 @@ def test_json_is_a_list_of_findings(here, capsys):
         "place": 'wrappers[0] "framestack"',
         "layer": "framestack",
         "reason": warning["reason"],
-        "fix": "Take padding=first.",
+        "fix": "Use padding=first.",
         "docs": "docs/checks.md#zero_padding",
     }
     assert (error["id"], error["line"]) == ("no_render_mode", 7)

@@ -119,7 +119,7 @@ def test_outside_of_a_layer_that_refuses_nothing_is_said():
 def test_a_layer_that_refuses_inside_of_a_sub_environment_is_told_too(backend):
     found = vecwrap.check(f"Pendulum-v1 n=2 backend={backend} | noop_reset | sticky_actions:0 | flatten")
     assert [(f.id, f.layer, f.place) for f in found] == [("refused", "noop_reset", 'wrappers[0] "noop_reset"')]
-    assert found[0].reason.startswith("expected discrete actions, of which 0 does nothing")
+    assert found[0].reason.startswith("expected discrete actions where 0 is a no-op")
 
 
 def test_an_environment_that_cannot_be_made_is_told_and_the_rest_looked_at():

@@ -127,4 +127,4 @@ def test_the_fix_says_what_can_be_done():
         'Put "normalize_obs" before "framestack".'
     )
     inner = only("Pendulum-v1 | gymnasium.wrappers:FrameStackObservation:3 | normalize_obs")
-    assert "Take framestack instead" in inner.fix  # a layer of the vector cannot go inside
+    assert "Use framestack instead" in inner.fix  # a layer of the vector cannot go inside

@@ -76,7 +76,7 @@ def test_equals_sb3_on_a_real_game():
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        (ToyEnv(), "fire_reset: expected a game that says what its actions mean"),
+        (ToyEnv(), "fire_reset: expected a game with action meanings"),
         (Game(("NOOP", "RIGHT", "FIRE")), "fire_reset: expected at least three actions, the second of them FIRE"),
         (Game(("NOOP", "FIRE")), "fire_reset: expected at least three actions, the second of them FIRE"),
     ],

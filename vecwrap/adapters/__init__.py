@@ -1,1 +1,1 @@
-"""To and from the environments of other libraries; none of them is imported before one is asked for."""
+"""Adapters to and from other libraries' environments; a library is imported only when its adapter is used."""

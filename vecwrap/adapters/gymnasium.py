@@ -25,17 +25,17 @@ _ENTRY_POINT = f"{__name__}:make_vec"
 def register(id: str, pipeline: str | Path | Mapping[str, Any] | PipelineSpec, **settings: Any) -> None:
     """Register a pipeline with Gymnasium, so that ``gymnasium.make_vec`` builds it.
 
-    ``gymnasium.make_vec(id, num_envs=8, **settings)`` then gives what ``vecwrap.load`` would, in next-step mode, as
-    Gymnasium's own vector wrappers expect it. Gymnasium says how many sub-environments there are, one unless told
-    otherwise; what the pipeline says of ``n`` is not looked at. A package may register its pipelines without this
-    function: ``gymnasium.register(id, vector_entry_point="vecwrap.adapters.gymnasium:make_vec",
-    kwargs={"pipeline": ...})`` is the same.
+    ``gymnasium.make_vec(id, num_envs=8, **settings)`` then returns the same as ``vecwrap.load``, but in next-step mode,
+    as Gymnasium's own vector wrappers expect. Gymnasium sets the number of sub-environments, 1 by default; the
+    pipeline's ``n`` is ignored. A package can register its pipelines without this function:
+    ``gymnasium.register(id, vector_entry_point="vecwrap.adapters.gymnasium:make_vec", kwargs={"pipeline": ...})`` is
+    equivalent.
 
     Args:
         id: a new one, ``"[namespace/]name[-vN]"``; one that this function registered before is replaced.
         pipeline: a YAML or JSON file, a line, a dict, or a ``PipelineSpec``. A file is read at each ``make_vec``.
-        settings: as ``make_vec``; those given to ``gymnasium.make_vec`` come over them. Gymnasium copies them, so
-            ``stats`` is a file here.
+        settings: as ``make_vec``; overridden by those given to ``gymnasium.make_vec``. Gymnasium copies them, so
+            ``stats`` must be a file here.
 
     Raises:
         SpecError: the id belongs to another environment, or the pipeline cannot be read.
@@ -57,13 +57,13 @@ def register(id: str, pipeline: str | Path | Mapping[str, Any] | PipelineSpec, *
         raise SpecError("register: wrappers: gymnasium.make_vec takes them for its own; write them in the pipeline.")
     if isinstance(settings.get("stats"), VecEnv):
         raise SpecError(
-            "register: stats: expected a file that save wrote, got an environment, of which Gymnasium can make no "
-            "copy; give it to gymnasium.make_vec instead."
+            "register: stats: expected a file written by save, got an environment, which Gymnasium cannot copy; pass "
+            "it to gymnasium.make_vec instead."
         )
     read(pipeline)
     if isinstance(pipeline, Path) or (isinstance(pipeline, str) and is_file(Path(pipeline))):
         pipeline = str(Path(pipeline).absolute())
-    gymnasium.registry.pop(id, None)  # not sooner: where the new one is refused, the old one stays
+    gymnasium.registry.pop(id, None)  # not earlier: if the new one is refused, the old one stays
     gymnasium.register(id, vector_entry_point=_ENTRY_POINT, kwargs={"pipeline": pipeline, **settings})
 
 
@@ -85,7 +85,7 @@ def make_vec(
         stats: as ``vecwrap.load``.
         max_episode_steps: as ``gymnasium.make``.
         settings: a pipeline's keys, as ``vecwrap.load``; arguments of the environment itself go into ``env_kwargs``.
-            The mode is next-step unless ``autoreset`` or the pipeline says another.
+            The mode is next-step unless ``autoreset`` or the pipeline sets another.
 
     Raises:
         VecwrapError: as ``vecwrap.load``.
@@ -103,9 +103,9 @@ def make_vec(
 def _refuse_a_number(where: str, settings: Mapping[str, Any]) -> None:
     for name in ("n", "num_envs"):
         if name in settings:
-            raise SpecError(f"{where}: {name}: gymnasium.make_vec says how many, with num_envs=; leave it out here.")
+            raise SpecError(f"{where}: {name}: gymnasium.make_vec sets the number, with num_envs=; leave it out here.")
 
 
 def _says_mode(spec: PipelineSpec) -> bool:
-    """Whether somebody wrote a mode, be it the one that is the default elsewhere."""
+    """Whether a mode was set explicitly, even to the usual default."""
     return spec.autoreset != Autoreset.SAME_STEP.value or ("autoreset",) in spec.source.places

@@ -1,4 +1,4 @@
-"""Stable-Baselines3 (SB3) in both directions; SB3 is imported when one of the two functions is called."""
+"""Conversion to and from Stable-Baselines3 (SB3), which is imported when one of the two functions is called."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ __all__ = ["from_sb3", "to_sb3"]
 
 
 def to_sb3(env: VecEnv) -> Sb3VecEnv:
-    """Give an environment as Stable-Baselines3 (SB3) takes it: a real ``VecEnv`` of its own, closed with ``env``.
+    """Convert an environment for Stable-Baselines3 (SB3): returns a real SB3 ``VecEnv``; closing it closes ``env``.
 
-    ``step`` gives ``(observations, rewards, dones, infos)``: rewards in float32, and a list of n infos, of the step
-    itself where an episode ended, with ``terminal_observation`` and ``TimeLimit.truncated``. The infos of resets are
-    in ``reset_infos``. Where the layer ``monitor`` stands in the chain, SB3 finds ``info["episode"]`` and knows it as
-    its own ``Monitor``. Where layers normalise, the result is a ``VecNormalize`` whose statistics are those of the
-    layers: what SB3 synchronises, stores and un-normalises by it, is right.
+    ``step`` returns ``(observations, rewards, dones, infos)``: rewards in float32, and a list of n infos. When an
+    episode ends, its info is that of the step itself, with ``terminal_observation`` and ``TimeLimit.truncated``; the
+    infos of resets are in ``reset_infos``. If the chain has a ``monitor`` layer, SB3 finds ``info["episode"]`` and
+    treats it as its own ``Monitor``. If layers normalise, the result is a ``VecNormalize`` with the statistics of the
+    layers, so that SB3 synchronises, stores and un-normalises correctly.
 
-    The environment itself is its ``vecwrap_env``.
+    The environment itself is available as ``vecwrap_env``.
 
     Args:
-        env: an environment of vecwrap's in same-step mode.
+        env: a vecwrap environment in same-step mode.
 
     Returns:
-        A ``stable_baselines3.common.vec_env.VecEnv``. All arrays that it gives are yours to keep.
+        A ``stable_baselines3.common.vec_env.VecEnv``. All arrays that it returns are yours to keep.
 
     Raises:
         PlanError: another autoreset mode, more than one layer that normalises the same thing, or SB3 is not installed.
-        ArgumentError: not an environment of vecwrap's.
+        ArgumentError: not a vecwrap environment.
 
     Warns:
-        UserWarning: SB3 would take another axis of an image for its channels, or no image for one.
+        UserWarning: SB3 would take the wrong axis of an image for its channels, or not recognise an image.
 
     >>> import vecwrap
     >>> env = to_sb3(vecwrap.build("CartPole-v1", n=2, wrappers=["monitor"], backend="dummy"))
@@ -52,15 +52,15 @@ def to_sb3(env: VecEnv) -> Sb3VecEnv:
     """
     if not isinstance(env, VecEnv):
         raise ArgumentError(
-            f"to_sb3: expected an environment of vecwrap's, got {type(env).__name__}; vecwrap.build makes one, and "
-            "vecwrap.wrap one of a gymnasium.vector.VectorEnv"
+            f"to_sb3: expected a vecwrap environment, got {type(env).__name__}; vecwrap.build makes one, and "
+            "vecwrap.wrap turns a gymnasium.vector.VectorEnv into one"
         )
     if env._root.autoreset is not Autoreset.SAME_STEP:
         raise PlanError(
-            "to_sb3: expected an environment in same_step mode, for Stable-Baselines3 takes the observation beside a "
-            f'done for the next episode\'s first, got {env._root.autoreset.value}; build it with autoreset="same_step" '
-            "(an engine under vecwrap.wrap: as its maker says, Gymnasium's with "
-            'vector_kwargs={"autoreset_mode": "SameStep"})'
+            "to_sb3: expected an environment in same_step mode, because Stable-Baselines3 takes the observation "
+            "returned with a done for the next episode's first, got "
+            f'{env._root.autoreset.value}; build it with autoreset="same_step" (for an engine under vecwrap.wrap, set '
+            'its own mode; Gymnasium\'s: vector_kwargs={"autoreset_mode": "SameStep"})'
         )
     observations, rewards = _normalizers(env)
     _refuse_without_sb3("to_sb3")
@@ -77,18 +77,18 @@ def to_sb3(env: VecEnv) -> Sb3VecEnv:
 
 
 def from_sb3(venv: Sb3VecEnv) -> VecEnv:
-    """Give an SB3 ``VecEnv`` as an environment of vecwrap's, in same-step mode; ``vecwrap.wrap`` puts layers around it.
+    """Convert an SB3 ``VecEnv`` to a vecwrap environment in same-step mode; ``vecwrap.wrap`` puts layers around it.
 
-    Terminal observations come from the infos, truncations from ``TimeLimit.truncated`` (SB3 does not tell where an
-    episode was both terminated and truncated: that is terminated here). What its infos said of the step that ended an
-    episode, an ``episode`` of SB3's own ``Monitor`` for instance, is in ``infos["final_info"]``.
+    Terminal observations come from the infos, truncations from ``TimeLimit.truncated`` (if an episode was both
+    terminated and truncated, SB3 cannot express that, and it counts as terminated here). The infos of the step that
+    ended an episode, for example the ``episode`` of SB3's own ``Monitor``, are in ``infos["final_info"]``.
 
     Args:
         venv: any SB3 ``VecEnv``, wrapped or not; closed with the result.
 
     Returns:
-        The environment: a ``gymnasium.vector.VectorEnv``. Masked resets are refused, as SB3 has none, and seeds are one
-        number or none.
+        The environment: a ``gymnasium.vector.VectorEnv``. Masked resets are refused, because SB3 has none, and the seed
+        is a single number or None.
 
     Raises:
         ArgumentError: not an SB3 ``VecEnv``.
@@ -122,7 +122,7 @@ def _refuse_without_sb3(name: str) -> None:
 
 
 def _normalizers(env: VecEnv) -> tuple[ObservationNormalizer | None, RewardNormalizer | None]:
-    """Find what normalises; SB3 knows one of each kind."""
+    """Find the normalisers; SB3 supports one of each kind."""
     found: list[tuple[VecEnv, Any]] = []
     for layer in env.layers:
         parts = [part for part in vars(layer).values() if isinstance(part, (ObservationNormalizer, RewardNormalizer))]
@@ -130,7 +130,7 @@ def _normalizers(env: VecEnv) -> tuple[ObservationNormalizer | None, RewardNorma
         if not parts and isinstance(layer, VecEnvWrapper) and layer.layer_statistics():
             warnings.warn(
                 f"to_sb3: Stable-Baselines3's EvalCallback does not know the statistics of {type(layer).__name__}, and "
-                "does not bring them into the evaluation environment; build that with stats=env, which shares them",
+                "does not copy them to the evaluation environment; build that with stats=env, which shares them",
                 stacklevel=3,
             )
     observations = _only("observations", ObservationNormalizer, found)

@@ -17,10 +17,10 @@ __all__ = ["Sb3Backend"]
 
 
 class Sb3Backend(NativeBackend):
-    """An SB3 ``VecEnv``; ``from_sb3`` makes it and says more.
+    """An SB3 ``VecEnv``; see ``from_sb3``, which makes it.
 
     Args:
-        venv: what is taken; closing this closes it.
+        venv: the SB3 environment; closing this closes it.
     """
 
     name: ClassVar[str] = "sb3"
@@ -54,11 +54,11 @@ class Sb3Backend(NativeBackend):
 
 
 class _FiveTuples:
-    """Gymnasium's interface of vector environments in front of SB3's, as far as ``NativeBackend`` asks for it."""
+    """The part of Gymnasium's vector interface that ``NativeBackend`` uses, on top of SB3's."""
 
     def __init__(self, venv: Any) -> None:
         self.venv = venv
-        self.unwrapped = venv.unwrapped  # whose name errors say
+        self.unwrapped = venv.unwrapped  # errors use its name
         self.num_envs: int = venv.num_envs
         self.single_observation_space = venv.observation_space
         self.single_action_space = venv.action_space
@@ -70,7 +70,7 @@ class _FiveTuples:
         if seed is not None:
             if not isinstance(seed, int):
                 raise ArgumentError(
-                    f"reset: expected one seed, for sub-environment i of an SB3 VecEnv gets seed + i, got {seed}"
+                    f"reset: expected one seed, because sub-environment i of an SB3 VecEnv gets seed + i, got {seed}"
                 )
             self.venv.seed(seed)
         if options is not None:
@@ -91,7 +91,7 @@ class _FiveTuples:
             if infos[i].get("terminal_observation") is None:
                 raise PlanError(
                     f"from_sb3: sub-environment {i} is done, but its info has no terminal_observation: the episode's "
-                    "last observation is lost; every VecEnv of SB3's own gives it"
+                    "last observation is lost; SB3's own VecEnvs always include it"
                 )
             final_obs[i] = infos[i]["terminal_observation"]
             final_infos[i], rows[i] = rows[i], snapshot(self.venv.unwrapped.reset_infos[i])
@@ -103,7 +103,7 @@ class _FiveTuples:
 
 
 def _own(info: dict[str, Any]) -> dict[str, Any]:
-    """What an info says beside what the flags and the terminal observation say."""
+    """An info without the keys for the flags and the terminal observation."""
     return snapshot(
         {key: value for key, value in info.items() if key not in ("terminal_observation", "TimeLimit.truncated")}
     )

@@ -1,4 +1,4 @@
-"""What Stable-Baselines3 takes images for: it guesses, from the shape of an image, which axis holds the channels."""
+"""How Stable-Baselines3 interprets images: it guesses from an image's shape which axis holds the channels."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _SKIP = "VecTransposeImage(vecwrap.to_sb3(env), skip=True)"
 
 
 def misread_images(env: VecEnv) -> Iterator[str]:
-    """Tell of each image whose channels SB3 would look for in another axis, or that is no image for it.
+    """Report each image whose channels SB3 would look for in the wrong axis, or that it would not recognise.
 
-    An image is for SB3 a Box of uint8 from 0 to 255 with three axes. The shortest axis holds the channels: the first,
-    or else the last, and then ``VecTransposeImage`` moves it to the front.
+    To SB3, an image is a Box of uint8 from 0 to 255 with three axes. The shortest axis holds the channels: the first,
+    or else the last, which ``VecTransposeImage`` then moves to the front.
 
     Args:
-        env: what SB3 is to be given.
+        env: the environment to pass to SB3.
 
     Yields:
-        One sentence for each, with what to do.
+        One sentence for each, with the remedy.
     """
     space = env.single_observation_space
     boxes: list[tuple[Key, Any]] = [*space.spaces.items()] if isinstance(space, spaces.Dict) else [(None, space)]
@@ -73,7 +73,7 @@ def _misread(name: str, shape: tuple[int, ...], axis: int | None) -> Iterator[st
 
 
 def _channels_axis(env: VecEnv, key: Key) -> int | None:
-    """Where the layers have put the channels; None where none of them says."""
+    """The axis in which the layers have put the channels; None if unknown."""
     for layer in env.layers:
         if isinstance(layer, Transpose) and key in layer._functions:
             return FIRST

@@ -1,4 +1,4 @@
-"""Layers that normalise, as Stable-Baselines3 knows them: a ``VecNormalize`` with their statistics."""
+"""Presents normalising layers to Stable-Baselines3 as a ``VecNormalize`` with their statistics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 
 
 def _as_built(name: str, read: Callable[[Any], Any]) -> property:
-    """Give an attribute of ``VecNormalize`` that is a setting of the layers, and theirs alone."""
+    """Return a ``VecNormalize`` attribute that reads a layer's setting and cannot be changed."""
 
     def refuse_another(own: Any, value: Any) -> None:
         if value != read(own):
@@ -36,25 +36,25 @@ def _as_built(name: str, read: Callable[[Any], Any]) -> property:
 
 
 class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read by mypy, for it would read torch
-    """A ``VecNormalize`` that does nothing to a step, for the chain has normalised it, and answers for the chain.
+    """A ``VecNormalize`` that leaves steps unchanged, because the chain has normalised them, and represents the chain.
 
-    SB3 looks for a ``VecNormalize`` where it synchronises an evaluation environment (``EvalCallback``), stores what was
-    there before normalising (off-policy algorithms), normalises what it stored, and saves statistics
-    (``CheckpointCallback``). All of that works by the statistics of the layers here, and by their arithmetic.
+    SB3 looks for a ``VecNormalize`` to synchronise an evaluation environment (``EvalCallback``), to store values from
+    before normalisation (off-policy algorithms), to normalise stored values, and to save statistics
+    (``CheckpointCallback``). All of this uses the statistics and arithmetic of the layers here.
 
-    SB3 un-normalises terminal observations, which loses what was clipped; here they are given as they came.
+    SB3 un-normalises terminal observations, which cannot undo clipping; here the original ones are returned.
 
     Args:
         venv: the environment.
-        observations: what normalises them in its chain, or None.
-        rewards: what normalises them, or None.
+        observations: the observation normaliser of its chain, or None.
+        rewards: the reward normaliser, or None.
 
     Attributes:
         norm_obs: whether observations are normalised.
         norm_obs_keys: which members of a Dict are; None for other observations.
-        clip_obs, clip_reward: the largest absolute values; None where these are not normalised.
-        epsilon: what is added to variances; that of the rewards where two layers have two.
-        gamma: the discount of the running return; None where rewards are not normalised.
+        clip_obs, clip_reward: the largest absolute values; None if these are not normalised.
+        epsilon: added to variances; that of the rewards if two layers have different ones.
+        gamma: the discount of the running return; None if rewards are not normalised.
     """
 
     norm_obs = _as_built("norm_obs", lambda own: own._observations is not None)
@@ -67,7 +67,7 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
     def __init__(
         self, venv: AdaptedVecEnv, observations: ObservationNormalizer | None, rewards: RewardNormalizer | None
     ) -> None:
-        VecEnvWrapper.__init__(self, venv)  # not VecNormalize's, which makes statistics of its own
+        VecEnvWrapper.__init__(self, venv)  # not VecNormalize's, which creates its own statistics
         self._observations = observations
         self._rewards = rewards
         self._norm_reward = rewards is not None
@@ -78,15 +78,15 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def reset(self) -> Any:
-        """Begin an episode everywhere."""
+        """Start an episode in every sub-environment."""
         self._shown = self.venv.reset()
-        self.reset_infos = self.venv.reset_infos  # the list itself: steps write into it
+        self.reset_infos = self.venv.reset_infos  # the same list, because steps write into it
         self._paid = np.zeros(self.num_envs, np.float32)
         self._stepped, self._ends = False, []
         return batches.copy(self._shown)
 
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
-        """Wait for what ``step_async`` sent off."""
+        """Wait for the result of ``step_async``."""
         self._shown, self._paid, dones, infos = self.venv.step_wait()
         self._stepped, self._ends = True, []
         if self._observations is not None:
@@ -99,10 +99,10 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
     # -- what SB3 asks -------------------------------------------------------------------------------------------------
 
     def get_original_obs(self) -> Any:
-        """Give the observations that were last shown as they were before they were normalised.
+        """Return the observations last shown, as they were before normalisation.
 
         Raises:
-            PlanError: layers outside change the normalised observations, so these are not what SB3 takes them for.
+            PlanError: outer layers change the normalised observations, so these are not what SB3 expects.
         """
         if self._observations is None:
             return batches.copy(self._shown)
@@ -112,10 +112,10 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         return original
 
     def get_original_reward(self) -> Array:
-        """Give the rewards of the last step as they were before they were normalised, (n,) float32.
+        """Return the rewards of the last step, as they were before normalisation, (n,) float32.
 
         Raises:
-            PlanError: layers outside change the normalised rewards.
+            PlanError: outer layers change the normalised rewards.
         """
         if self._rewards is None:
             return self._paid.copy()
@@ -133,12 +133,12 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         return self._rewards._normalised(reward) if self._rewards is not None and self._norm_reward else reward
 
     def unnormalize_obs(self, obs: Any) -> Any:
-        """Undo ``normalize_obs``; a terminal observation of the last step is given as it came."""
+        """Undo ``normalize_obs``; for a terminal observation of the last step, return the original."""
         if self._observations is None:
             return batches.copy(obs)
         for k, (shown, came) in enumerate(self._ends):
             if _same(obs, shown):
-                # Two that were clipped alike look the same; SB3 asks for each once, in the order of rows.
+                # Two that were clipped to the same values look equal; SB3 requests each once, in row order.
                 self._ends.append(self._ends.pop(k))
                 return batches.tree_map(np.copy, came)
         new = {}
@@ -147,7 +147,7 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         return members.with_new(obs, new)
 
     def unnormalize_reward(self, reward: Array) -> Array:
-        """Undo ``normalize_reward``, but for what was clipped."""
+        """Undo ``normalize_reward``, except for clipping."""
         if self._rewards is None or not self._norm_reward:
             return reward
         return np.asarray(reward * self._rewards.statistics.scale(self._rewards._epsilon))
@@ -156,9 +156,9 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
 
     @property
     def obs_rms(self) -> Any:
-        """A copy of the statistics of the observations, by key for a Dict; None where they are not normalised.
+        """A copy of the statistics of the observations, by key for a Dict; None if they are not normalised.
 
-        Setting it puts statistics in their place, as SB3's ``sync_envs_normalization`` does.
+        Setting it replaces the statistics, as SB3's ``sync_envs_normalization`` does.
         """
         if self._observations is None:
             return None
@@ -181,7 +181,7 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
 
     @property
     def ret_rms(self) -> Any:
-        """A copy of the statistics of the returns; setting it puts others in their place."""
+        """A copy of the statistics of the returns; setting it replaces them."""
         return RunningMeanStd() if self._rewards is None else _as_sb3(self._rewards.statistics)
 
     @ret_rms.setter
@@ -191,12 +191,12 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
 
     @property
     def returns(self) -> Array:
-        """(n,) float64: the running return of each sub-environment; zeros where rewards are not normalised."""
+        """(n,) float64: the running return of each sub-environment; zeros if rewards are not normalised."""
         return np.zeros(self.num_envs) if self._rewards is None else self._rewards.returns.copy()
 
     @property
     def training(self) -> bool:
-        """Whether the statistics of the chain follow the stream."""
+        """Whether the statistics of the chain are updated."""
         return bool(self.venv.vecwrap_env.training)
 
     @training.setter
@@ -205,7 +205,7 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
 
     @property
     def norm_reward(self) -> bool:
-        """Whether rewards are given as they were normalised; False gives them as they came to that layer."""
+        """Whether rewards are returned normalised; False returns them as before that layer."""
         return self._norm_reward
 
     @norm_reward.setter
@@ -224,7 +224,7 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
     def save(self, save_path: str) -> None:
         """Write the state of the chain as ``vecwrap_env.save`` does: ``vecwrap.build(..., stats=save_path)`` reads it.
 
-        It is an ``.npz`` file whatever its name, and no pickle, so ``VecNormalize.load`` does not read it.
+        It is an ``.npz`` file whatever its name, not a pickle, so ``VecNormalize.load`` cannot read it.
         """
         self.venv.vecwrap_env.save(save_path)
 

@@ -1,4 +1,4 @@
-"""A vecwrap environment as Stable-Baselines3 knows vector environments."""
+"""A vecwrap environment with Stable-Baselines3's vector interface."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ __all__ = ["AdaptedVecEnv"]
 Array = np.ndarray[Any, Any]
 Indices = Any  # SB3's: None, an int, or several
 
-_OF_ALL = ("render_mode", "spec", "metadata")  # known where sub-environments cannot be reached one by one
+_OF_ALL = ("render_mode", "spec", "metadata")  # known even if sub-environments cannot be reached one by one
 
 
 class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy, for it would read torch
-    """The four-tuple interface around an environment in same-step mode; ``to_sb3`` makes it and says more.
+    """The four-tuple interface around an environment in same-step mode; see ``to_sb3``, which makes it.
 
     Args:
         env: the environment.
@@ -56,7 +56,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def reset(self) -> Any:
-        """Begin an episode everywhere, with the seeds and options that ``seed`` and ``set_options`` left."""
+        """Start an episode in every sub-environment, with the values set by ``seed`` and ``set_options``."""
         self._bring_home()
         self._send_resets()
         observations, infos = self.vecwrap_env.reset_wait()
@@ -66,13 +66,13 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         return self._own(observations)
 
     def step_async(self, actions: Array) -> None:
-        """Send the actions off."""
+        """Send the actions."""
         if isinstance(self.action_space, spaces.MultiBinary):
             actions = self._bits(actions)
         self.vecwrap_env.step_async(actions)
 
     def _bits(self, actions: Array) -> Array:
-        """What SB3's policies say of several bits are zeros and ones of float32."""
+        """Convert SB3's actions for MultiBinary spaces, which are float32 zeros and ones."""
         actions = np.asarray(actions)
         if actions.dtype.kind != "f":
             return actions
@@ -81,7 +81,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         return actions.astype(self.action_space.dtype)
 
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
-        """Wait for what ``step_async`` sent off.
+        """Wait for the result of ``step_async``.
 
         Returns:
             ``(observations, rewards, dones, infos)``: n rows, (n,) float32, (n,) bool, n dicts.
@@ -99,7 +99,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         self.vecwrap_env.close()
 
     def _bring_home(self) -> None:
-        """Wait for what an interrupt has left pending: ``learn``, called once more, begins with a reset."""
+        """Wait for results that an interrupt left pending: calling ``learn`` again starts with a reset."""
         env = self.vecwrap_env
         with contextlib.suppress(SubEnvError):  # a reset follows
             if env._root._pending == "step":
@@ -114,7 +114,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         if len(self._options) != self.num_envs:
             raise ArgumentError(f"set_options: expected one dict, or {self.num_envs} of them, got {len(self._options)}")
         seeds = None if all(seed is None for seed in self._seeds) else self._seeds
-        groups: dict[int, list[int]] = {}  # SB3 gives one dict n times where all get the same
+        groups: dict[int, list[int]] = {}  # SB3 passes the same dict n times if all get the same
         for i, options in enumerate(self._options):
             groups.setdefault(id(options) if options else 0, []).append(i)
         if len(groups) == 1:
@@ -124,23 +124,23 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         if isinstance(root, NativeBackend):  # it takes one request at a time
             raise ArgumentError(
                 f"set_options: {root.env_name} resets all {self.num_envs} sub-environments together: expected one dict "
-                f"for all, got {len(groups)} that differ; set_options({{...}}) gives all the same, and a backend of "
-                "vecwrap's own (dummy, subprocess, shmem) takes one for each"
+                f"for all, got {len(groups)} different ones; set_options({{...}}) gives all the same; vecwrap's own "
+                "backends (dummy, subprocess, shmem) take one each"
             )
         root._refuse_pending("reset")
         env._dispatch_resets(seeds, [(np.array(ids), self._options[ids[0]] or None) for ids in groups.values()])
 
     def _infos(self, step: StepResult, dones: Array) -> list[dict[str, Any]]:
-        """One dict for each row; of a row that ended the step's own, and what was said of the reset apart from it."""
+        """One dict per row; for a row that ended, the step's own info, with the reset's info kept separately."""
         added = {name: step.infos[name] for key in step.added for name in (key, f"_{key}")}
         others = {key: value for key, value in step.infos.items() if key not in added}
-        restarts = self.vecwrap_env._root._recovery is not None  # elsewhere it is the environment's own word
+        restarts = self.vecwrap_env._root._recovery is not None  # otherwise the key is the environment's own
         infos = []
         for i, done in enumerate(dones.tolist()):
             info = row_of(others, i)
             if done:
                 self.reset_infos[i], info = info, row_of(step.final_infos or {}, i)
-                if restarts and "restarted" in self.reset_infos[i]:  # of both: why the one ended and the other began
+                if restarts and "restarted" in self.reset_infos[i]:  # in both: why one episode ended and the next began
                     info.setdefault("restarted", self.reset_infos[i]["restarted"])
                 assert step.final_obs is not None
                 info["terminal_observation"] = batches.row(step.final_obs, i)
@@ -149,13 +149,13 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         return infos
 
     def _own(self, observations: Any) -> Any:
-        """SB3 stores observations after the next step, which must not have overwritten them."""
+        """Copy if needed: SB3 stores observations after the next step, which must not overwrite them."""
         return observations if self.vecwrap_env._root.copy else deepcopy(observations)
 
     # -- calls to the sub-environments ---------------------------------------------------------------------------------
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
-        """Give an attribute of each sub-environment.
+        """Return an attribute of each sub-environment.
 
         Raises:
             AttributeError: one has no such attribute.
@@ -171,7 +171,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             return [getattr(env, attr_name)] * len(ids)
 
     def has_attr(self, attr_name: str) -> bool:
-        """Say whether every sub-environment has an attribute; it is asked where they live, and not fetched."""
+        """Return whether every sub-environment has an attribute, without fetching it."""
         root = self.vecwrap_env._root
         root._refuse_pending("has_attr")
         try:
@@ -180,9 +180,9 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             return attr_name in _OF_ALL
 
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
-        """Set an attribute of each sub-environment to one value, where it lives."""
+        """Set an attribute of each sub-environment to one value, on the layer that has it."""
         if ids := self._ids(indices):
-            self.vecwrap_env.set_attr(attr_name, [value] * len(ids), ids)  # a list of vecwrap's is one for each
+            self.vecwrap_env.set_attr(attr_name, [value] * len(ids), ids)  # vecwrap takes a list as one value each
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
@@ -202,7 +202,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             _raise_as_sb3_does(error)
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: Indices = None) -> list[bool]:
-        """Say whether each sub-environment is wrapped in a class; the layer ``monitor`` counts as SB3's ``Monitor``."""
+        """Return whether each sub-environment is wrapped in a class; ``monitor`` counts as SB3's ``Monitor``."""
         root, ids = self.vecwrap_env._root, self._ids(indices)
         if wrapper_class is Sb3Monitor and self._monitored:
             return [True] * len(ids)
@@ -216,7 +216,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             return [False] * len(ids)
 
     def get_images(self) -> Sequence[Array | None]:
-        """Give an image of each sub-environment; None, with a warning, without ``render_mode="rgb_array"``."""
+        """Return an image of each sub-environment; None, with a warning, without ``render_mode="rgb_array"``."""
         if self.render_mode != "rgb_array":
             warnings.warn(
                 f'get_images: expected an environment built with render_mode="rgb_array", got {self.render_mode!r}',
@@ -236,17 +236,17 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
 
 def _raise_as_sb3_does(error: SubEnvError) -> NoReturn:
-    """Raise an AttributeError where a sub-environment raised one, for SB3 and its users look for it."""
+    """Raise an AttributeError if a sub-environment raised one, because SB3 and its users catch it."""
     if error.kind == "AttributeError":
         raise AttributeError(str(error)) from error
     raise error
 
 
 def _action_space(env: VecEnv) -> spaces.Space[Any]:
-    """Give the actions that SB3 is shown.
+    """Return the action space that SB3 is shown.
 
-    Its algorithms take no space without bounds, and clip to those that it has; so where ``clip_action`` has taken them
-    away, and no layer outside of it has actions of its own, these are the bounds that it clips to.
+    Its algorithms require bounds, and clip to them. So if ``clip_action`` has removed them, and no layer outside it has
+    its own action space, this one has the bounds that ``clip_action`` clips to.
     """
     for layer in env.layers:
         if isinstance(layer, ClipAction) and layer.single_action_space is env.single_action_space:

@@ -1,1 +1,1 @@
-"""What the layers are made of where it is more than one file or shared by two: statistics, files, pictures, Atari."""
+"""Parts of layers that need more than one file, or that several layers share: statistics, files, pictures, Atari."""

@@ -1,4 +1,4 @@
-"""Who stands above: Gymnasium's vector wrappers do not say so, but their calls lead down."""
+"""Finds Gymnasium wrappers outside a layer by inspecting the call stack."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _PACKAGE = f"{Path(__file__).parents[1]}/"
 
 
 def gymnasium_wrappers_above() -> list[VectorWrapper[Any, Any, Any, Any, Any]]:
-    """Give the vector wrappers of Gymnasium's through which the present call came, the innermost first.
+    """Return the Gymnasium vector wrappers that the current call passed through, innermost first.
 
-    For a layer to call, within a ``reset`` or ``step``. The search ends at the first frame that is no environment's.
+    To be called by a layer during a ``reset`` or ``step``. The search stops at the first frame outside an environment.
     """
     found: list[VectorWrapper[Any, Any, Any, Any, Any]] = []
     frame: FrameType | None = sys._getframe(1)
@@ -32,6 +32,6 @@ def gymnasium_wrappers_above() -> list[VectorWrapper[Any, Any, Any, Any, Any]]:
 
 
 def _is_a_method_of_one(code: CodeType) -> bool:
-    """Whether it may be an environment's: who looks at a frame's variables keeps them alive, before Python 3.13."""
+    """Whether it may be an environment's: before Python 3.13, reading a frame's variables keeps them alive."""
     ours = code.co_filename.startswith(_PACKAGE)
     return code.co_varnames[:1] == ("self",) and (ours or code.co_name in ("reset", "step"))

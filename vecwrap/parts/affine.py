@@ -1,4 +1,4 @@
-"""Straight lines between the bounds of two Boxes, for actions one way and for observations the other."""
+"""Linear maps between the bounds of two Boxes, for actions and observations."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Bound = float | tuple[float, ...]
 
 
 def box_between(layer: str, low: Bound, high: Bound, shape: tuple[int, ...], dtype: Any) -> spaces.Box:
-    """Give the Box of a shape between two bounds, each one number or one for each element.
+    """Return the Box of a shape between two bounds, each one number or one per element.
 
     Args:
         layer: for errors.
-        low: the bound below.
-        high: the bound above.
+        low: the lower bound.
+        high: the upper bound.
         shape: of the Box.
         dtype: of the Box.
 
@@ -47,12 +47,12 @@ def box_between(layer: str, low: Bound, high: Bound, shape: tuple[int, ...], dty
 
 
 class Line:
-    """Takes the bounds of one Box exactly to those of another, and what lies between on a straight line.
+    """Maps the bounds of one Box exactly to those of another, and the values in between linearly.
 
-    What lies outside of the bounds stays outside.
+    Values outside the bounds stay outside.
 
     Args:
-        source: a bounded Box; an element whose bounds are equal goes to the low bound.
+        source: a bounded Box; an element with equal bounds is mapped to the low bound.
         target: a bounded Box of the same shape.
 
     >>> line = Line(spaces.Box(0, 255, (2,), np.uint8), spaces.Box(-1, 1, (2,)))
@@ -62,7 +62,7 @@ class Line:
 
     def __init__(self, source: spaces.Box, target: spaces.Box) -> None:
         self._dtype = target.low.dtype
-        # Small integers fit a float32; anything else is worked out in float64 and rounded once.
+        # Small integers fit a float32; anything else is computed in float64 and rounded once.
         small = source.low.dtype.kind in "iu" and source.low.dtype.itemsize <= 2
         self._work: Any = np.float32 if small and self._dtype == np.float32 else np.float64
         low: Array = source.low.astype(self._work)
@@ -72,6 +72,6 @@ class Line:
         self._low, self._high = target.low.astype(self._work), target.high.astype(self._work)
 
     def __call__(self, values: Array) -> Array:
-        """Move (m, *shape) values; gives a fresh array of the target's dtype."""
+        """Map (m, *shape) values to a fresh array of the target's dtype."""
         part = np.subtract(values, self._start, dtype=self._work) / self._width  # 0 at the low bound, 1 at the high one
         return np.asarray(self._low * (1 - part) + self._high * part).astype(self._dtype, copy=False)

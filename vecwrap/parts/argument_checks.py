@@ -1,4 +1,4 @@
-"""What several layers ask of their arguments; an error says which layer's, and which."""
+"""Argument checks shared by several layers; errors name the layer and the argument."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from vecwrap.errors import PlanError, did_you_mean
 
 __all__ = ["check_info_key", "chosen_envs", "one_of", "refuse_one_text"]
 
-_OF_THE_FACE = ("final_obs", "final_info", "env_id")  # what it writes into infos
+_OF_THE_FACE = ("final_obs", "final_info", "env_id")  # infos keys that the outermost environment writes
 
 
 def one_of(argument: str, value: Any, values: tuple[str, ...]) -> Any:
-    """Give the value, if it is one of these.
+    """Return the value, if it is one of these.
 
     Args:
         argument: the layer's name and the argument's.
         value: as it was given.
-        values: what it may be.
+        values: the allowed ones.
 
     Raises:
         PlanError: it is none of them.
@@ -35,7 +35,7 @@ def one_of(argument: str, value: Any, values: tuple[str, ...]) -> Any:
 
 
 def refuse_one_text(argument: str, names: Any) -> None:
-    """Refuse a text in the place of a list of them, as whose names its letters would count.
+    """Refuse a text instead of a list of names; otherwise its letters would count as names.
 
     Args:
         argument: the layer's name and the argument's.
@@ -49,7 +49,7 @@ def refuse_one_text(argument: str, names: Any) -> None:
 
 
 def chosen_envs(argument: str, envs: Iterable[int] | None, num_envs: int) -> tuple[int, ...]:
-    """Give which sub-environments are meant, in their order.
+    """Return the chosen sub-environments, in order.
 
     Args:
         argument: the layer's name and the argument's.
@@ -57,7 +57,7 @@ def chosen_envs(argument: str, envs: Iterable[int] | None, num_envs: int) -> tup
         num_envs: n.
 
     Raises:
-        PlanError: there are none, one is out of range or there twice.
+        PlanError: there are none, or one is out of range or repeated.
     """
     ids = tuple(operator.index(i) for i in (range(num_envs) if envs is None else envs))  # for JSON
     if not ids or len(set(ids)) != len(ids) or not all(0 <= i < num_envs for i in ids):
@@ -66,12 +66,12 @@ def chosen_envs(argument: str, envs: Iterable[int] | None, num_envs: int) -> tup
 
 
 def check_info_key(argument: str, key: str, default: str) -> None:
-    """Refuse a name for a column of infos that means something else there.
+    """Refuse a name for an infos column that has another meaning there.
 
     Args:
         argument: the layer's name and the argument's.
         key: the column's name.
-        default: one that serves.
+        default: a valid name.
 
     Raises:
         PlanError: it is empty, a mask's, or one that the outermost environment writes.

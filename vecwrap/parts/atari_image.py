@@ -1,8 +1,8 @@
-"""From two screens of palette indices to the small grey image that an agent sees, without doing anything twice.
+"""Turns two screens of palette indices into the small grey image that an agent sees, without repeating work.
 
-From one agent step to the next most of an Atari screen stays as it is. So the image is made band by band, and only of
-those bands in which a pixel of either screen has changed: bit for bit the same, in a third of the time (Breakout) to
-five sixths of it (Enduro).
+Most of an Atari screen does not change between agent steps. So the image is computed band by band, and only for bands
+in which a pixel of either screen has changed: bit for bit the same, in a third of the time (Breakout) to five sixths of
+it (Enduro).
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ NTSC = """
     303800 505916 6d762b 88923e a0ab4f b7c25f ccd86e e0ec7c
     482c00 694d14 866a26 a28638 bb9f47 d2b656 e8cc63 fce070
 """
-"""The colours of the NTSC console, as the emulator shows them: a hue a row, by luminance; the index's last bit is 0."""
+"""The NTSC console's colours in the emulator: one hue per row, by luminance; the last bit of the index is 0."""
 
 
 class PooledImage:
-    """The image of two screens, pooled, grey and small; it keeps what it has made and makes anew what has changed.
+    """The image of two screens, pooled, grey and small; it is kept, and only what has changed is recomputed.
 
     Args:
         shape: height and width of a screen, in pixels; the width is a multiple of 32.
@@ -62,10 +62,10 @@ class PooledImage:
         self._rows = size // bands  # of the image, in a band
         self._seen = np.zeros((2, bands, height // bands * self._width), np.uint8)
         self._image = np.full((bands, self._rows, size), self._table[0])
-        self._torn = False  # whether an interrupt may have come between an image and what it is of
+        self._torn = False  # whether an interrupt may have left the image inconsistent with its screens
 
     def __call__(self, screens: Image) -> Image:
-        """Give the image of these screens.
+        """Return the image of these screens.
 
         Args:
             screens: (2, height, width) uint8, palette indices, contiguous; not kept.
@@ -86,24 +86,24 @@ class PooledImage:
         return self._image.reshape(self._size, self._size).copy()
 
     def _changed(self, bands: Image) -> IntArray:
-        """The bands in which a pixel of either screen has changed; looked for eight at a time, then 32."""
+        """The bands in which a pixel of either screen has changed; compared eight at a time, then 32."""
         differ = bands.view(np.uint64) != self._seen.view(np.uint64)
         on_either: IntArray = np.bitwise_or.reduce((differ[0] | differ[1]).view(np.uint32), axis=1)
         return on_either.nonzero()[0]
 
 
 def resized(cv2: Any, image: Image, height: int, width: int) -> Image:
-    """Resize a grey image by area, as every peer does it."""
+    """Resize a grey image by area, as all peers do."""
     small: Image = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
     return small
 
 
 def num_bands(height: int, size: int) -> int:
-    """Say into how many bands a screen can be cut that give, resized one by one, the same image bit for bit.
+    """Return how many bands a screen can be cut into that, resized separately, give the same image bit for bit.
 
-    Each band has whole rows on both sides: five of a screen's 210 give two of 84. OpenCV cuts the screen's rows at
-    multiples of the scale, height / size, as doubles. Where that is exact, a band is cut alone as it is within the
-    whole; where it is not, there is one band.
+    Each band has whole rows before and after resizing: five of a screen's 210 rows become two of 84. OpenCV splits the
+    screen's rows at multiples of the scale, height / size, as doubles. If that is exact, a band is split the same alone
+    as within the whole; otherwise there is one band.
 
     Args:
         height: of a screen.
@@ -118,7 +118,7 @@ def num_bands(height: int, size: int) -> int:
 
 @functools.cache
 def palette() -> Image:
-    """Give the RGB colour of each palette index: (256, 3) uint8."""
+    """Return the RGB colour of each palette index: (256, 3) uint8."""
     colours = np.zeros((256, 3), np.uint8)
     colours[::2] = np.frombuffer(bytes.fromhex(NTSC), np.uint8).reshape(128, 3)
     colours.flags.writeable = False
@@ -127,7 +127,7 @@ def palette() -> Image:
 
 @functools.cache
 def pooled_greys(pooling: Pooling) -> Image:
-    """Give the pooled grey of each pair of palette indices: (65536,) uint8, at first index * 256 + second index."""
+    """Return the pooled grey of each pair of palette indices: (65536,) uint8, at first index * 256 + second index."""
     colours = palette()
     table: Image
     if pooling == "grey of the maximum":

@@ -1,4 +1,4 @@
-"""What the two Atari lineages do, and whether an environment can be played that way."""
+"""The settings of the two Atari lineages, and the check that an environment supports them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Pooling = Literal["grey of the maximum", "maximum of the greys"]
 
 @dataclass(frozen=True)
 class Lineage:
-    """What a lineage does where the user says nothing else."""
+    """A lineage's defaults."""
 
     name: str
     words: str
@@ -81,7 +81,7 @@ class Settings:
     direct: bool | None
 
     def in_words(self) -> str:
-        """Say in one sentence which lineage this is, and what it does."""
+        """Describe in one sentence which lineage this is, and what it does."""
         skip, size, sticky = self.frame_skip, self.screen_size, self.repeat_action_probability
         parts = [
             f"1 to {self.noop_max} no-ops open a game" if self.noop_max else "no no-ops",
@@ -110,7 +110,7 @@ def settle(
     """Check the layer's arguments and fill in the lineage's defaults.
 
     Raises:
-        PlanError: an argument is out of its range.
+        PlanError: an argument is out of range.
     """
     if lineage not in LINEAGES:
         raise PlanError(
@@ -145,8 +145,8 @@ def check_environment(env: Env, settings: Settings) -> None:
     """Check that an environment can be played as the settings say.
 
     Raises:
-        PlanError: it is no Atari game, shows no colour images, has unusual actions, or skips frames or repeats actions
-            by itself.
+        PlanError: it is not an Atari game, has no colour images, has unusual actions, or skips frames or repeats
+            actions by itself.
     """
     game = env.unwrapped
     if not hasattr(game, "ale") or not hasattr(game, "get_action_meanings"):
@@ -175,7 +175,7 @@ def _either(given: bool | None, default: bool) -> bool:
 
 
 def check_skip(env: Env, layer: str) -> None:
-    """Raise PlanError where an environment, or a wrapper of it, skips frames by itself; ``layer`` says so."""
+    """Raise PlanError if an environment, or a wrapper of it, skips frames by itself; ``layer`` is for the error."""
     frameskip = getattr(env.unwrapped, "_frameskip", 1)
     if frameskip != 1:
         raise PlanError(

@@ -1,8 +1,8 @@
 """Play a few emulator ticks with one action, and make one small grey image of their last two frames.
 
-Two players do the same thing, bit for bit. `ThroughStep` goes through ``env.step`` and works with whatever lies in
-between; each tick costs it a colour frame, though only two frames of an agent step are looked at. `Direct` speaks to
-the emulator: it keeps the screens as indices into the palette, of which `PooledImage` makes the image.
+Two players do the same thing, bit for bit. `ThroughStep` goes through ``env.step`` and works with any wrappers in
+between; it pays for a colour frame at each tick, though only two frames of an agent step are used. `Direct` accesses
+the emulator: it keeps the screens as palette indices, from which `PooledImage` makes the image.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Info = dict[str, Any]
 Path = Literal["direct", "through env.step"]
 
 TRANSPARENT = (OrderEnforcing, PassiveEnvChecker, TimeLimit, Tap)
-"""Wrappers that change nothing of a step; what TimeLimit and Tap do at each, `Direct` does in their place."""
+"""Wrappers that do not change a step; `Direct` does the work of TimeLimit and Tap itself."""
 
 PAL_HEIGHT = 250
 
 
 class Player(Protocol):
-    """What the Atari layer asks of the way to the emulator."""
+    """The Atari layer's interface to the emulator."""
 
     path: Path
 
@@ -42,14 +42,14 @@ class Player(Protocol):
         """Start a new game; its first frame is the only one of `image`."""
 
     def play(self, action: Any, ticks: int) -> tuple[float, bool, bool, Info]:
-        """Hold one action for so many ticks, or until the game ends; give reward, terminated, truncated, info."""
+        """Hold one action for some ticks, or until the game ends; return reward, terminated, truncated, info."""
 
     def image(self) -> Image:
         """Pool the last two frames, or the only one, of the latest `play` or `reset`: (size, size) uint8, fresh."""
 
 
 class ThroughStep:
-    """Goes through ``env.step``, so every wrapper in between has its say.
+    """Goes through ``env.step``, so every wrapper in between takes effect.
 
     Args:
         env: what lies inside the Atari layer.
@@ -83,7 +83,7 @@ class ThroughStep:
         return info
 
     def play(self, action: Any, ticks: int) -> tuple[float, bool, bool, Info]:
-        """Hold one action for so many ticks, or until the game ends; give reward, terminated, truncated, info."""
+        """Hold one action for some ticks, or until the game ends; return reward, terminated, truncated, info."""
         total = 0.0
         for tick in range(ticks):
             observation, reward, terminated, truncated, info = self._env.step(action)
@@ -100,7 +100,7 @@ class ThroughStep:
         return resized(self._cv2, grey, self._size, self._size)
 
     def _keep(self, tick: int, observation: Any) -> None:
-        """Keep the frame of a tick (from 0). Every one is kept, because the game may end at the next."""
+        """Keep the frame of a tick (from 0). Each one is kept, because the game may end at the next."""
         if self._grey_screens:
             self._ale.getScreenGrayscale(self._frames[tick % 2])
         else:
@@ -109,7 +109,7 @@ class ThroughStep:
 
 
 class Direct:
-    """Speaks to the emulator itself; `obstacle` says where that cannot be done.
+    """Accesses the emulator itself; `obstacle` returns the reason if that is not possible.
 
     Args:
         env: what lies inside the Atari layer.
@@ -150,7 +150,7 @@ class Direct:
         return info
 
     def play(self, action: Any, ticks: int) -> tuple[float, bool, bool, Info]:
-        """Hold one action for so many ticks, or until the game ends; give reward, terminated, truncated, info."""
+        """Hold one action for some ticks, or until the game ends; return reward, terminated, truncated, info."""
         ale, held = self._ale, self._game._action_set[action]
         total = 0
         for tick in range(self._ticks_left(ticks)):
@@ -175,7 +175,7 @@ class Direct:
         return self._image(self._screens)
 
     def _ticks_left(self, ticks: int) -> int:
-        """How many of these ticks the time limits leave; a step past the end is one tick, as through ``env.step``."""
+        """How many of these ticks the time limits allow; a step past the end is one tick, as through ``env.step``."""
         if not self._time_limits:
             return ticks
         left: list[int] = [limit._max_episode_steps - limit._elapsed_steps for limit in self._time_limits]
@@ -184,11 +184,11 @@ class Direct:
 
 @contextlib.contextmanager
 def _as_it_was_loaded(game: Any) -> Iterator[None]:
-    """Let the environment's seeded reset leave the cartridge alone, which takes it 84 ms to load.
+    """Skip reloading the cartridge, which takes 84 ms, in the environment's seeded reset.
 
-    For a game that was just loaded and never reset, and whose actions are not sticky: without these the emulator draws
-    nothing at random, so the seed changes nothing in it. (Once it has been played, the state of some games outlives
-    ``reset_game``, Assault's and Tennis's among them: then only loading gives the same game again.)
+    For a game that was just loaded and never reset, and without sticky actions: then the emulator draws no random
+    numbers, so the seed has no effect in it. (Once a game has been played, its state may outlive ``reset_game``, as in
+    Assault and Tennis: then only reloading gives the same game again.)
     """
     game.load_game = lambda: None
     try:
@@ -198,7 +198,7 @@ def _as_it_was_loaded(game: Any) -> Iterator[None]:
 
 
 def obstacle(env: gymnasium.Env[Any, Any]) -> str | None:
-    """Say what keeps `Direct` from the emulator, if anything does.
+    """Return what prevents `Direct` from accessing the emulator, if anything.
 
     Args:
         env: what lies inside the Atari layer.

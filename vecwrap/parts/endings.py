@@ -1,4 +1,4 @@
-"""The last endings of each sub-environment: a bounded record that can be looked at, saved and drawn."""
+"""The last endings of each sub-environment: a bounded record that can be inspected, saved and drawn."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Ending(NamedTuple):
 
     Attributes:
         observation: its last observation.
-        score: the sum of the rewards that the environment paid in it.
+        score: the sum of the environment's own rewards in it.
         length: in agent steps.
         terminated: whether it terminated.
         truncated: whether it was truncated.
-        lost: whether it ended because its sub-environment was lost, so that the score is no score.
+        lost: whether it ended because its sub-environment was lost, so that the score is meaningless.
     """
 
     observation: Any
@@ -55,25 +55,25 @@ class Endings:
         self._kept: list[deque[Ending]] = [deque(maxlen=most) for _ in range(num_envs)]
 
     def add(self, env_id: int, ending: Ending) -> None:
-        """Keep an ending, whose observation is nobody else's; the oldest of that sub-environment may go."""
+        """Keep an ending, whose observation must not be shared; may drop the sub-environment's oldest."""
         self._kept[env_id].append(ending)
 
     def all(self) -> tuple[tuple[Ending, ...], ...]:
-        """Those of each sub-environment, the oldest first."""
+        """Those of each sub-environment, oldest first."""
         return tuple(map(tuple, self._kept))
 
     def state(self) -> list[list[list[Any]]]:
-        """Give all of them, as plain data."""
+        """Return all of them, as plain data."""
         return [[list(deepcopy(ending)) for ending in kept] for kept in self._kept]
 
     def load(self, state: list[list[list[Any]]]) -> None:
-        """Take in what ``state`` gave."""
+        """Restore the result of ``state``."""
         for kept, endings in zip(self._kept, state, strict=True):
             kept.clear()
             kept.extend(Ending(*deepcopy(values)) for values in endings)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Give all e endings as arrays, by sub-environment, the oldest first.
+        """Return all e endings as arrays, by sub-environment, oldest first.
 
         Returns:
             ``env_ids`` (e,) int64, ``scores`` (e,) float64, ``lengths`` (e,) int64, ``terminations``, ``truncations``
@@ -95,7 +95,7 @@ class Endings:
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write ``arrays`` as an ``.npz`` file, whole or not at all, which ``np.load`` reads without pickle.
+        """Write ``arrays`` as an ``.npz`` file, atomically, which ``np.load`` reads without pickle.
 
         Raises:
             ArgumentError: observations that have no array form, or two members of one name.
@@ -105,17 +105,17 @@ class Endings:
         write_whole(Path(path), lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
 
     def draw(self, member: str | None = None) -> NDArray[np.uint8]:
-        """Draw the observations as one image, by sub-environment, the oldest first.
+        """Draw the observations as one image, by sub-environment, oldest first.
 
         Args:
             member: which member of a Dict to draw.
 
         Returns:
-            (height, width, 3) uint8. Of a stack of images, the newest is drawn; three, six, ... of grey ones look like
-            colours, and are drawn as such.
+            (height, width, 3) uint8. For a stack of images, the newest is drawn; a stack of three, six, ... grey images
+            cannot be told from colour, and is drawn as colour.
 
         Raises:
-            ArgumentError: there is no ending yet, or the observations are no images.
+            ArgumentError: there is no ending yet, or the observations are not images.
         """
         observations = [ending.observation for kept in self._kept for ending in kept]
         if not observations:
@@ -154,7 +154,7 @@ def _image(observation: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _newest(channels: int) -> int:
-    """How many channels the newest image of a stack has: three where that can be."""
+    """How many channels the newest image of a stack has: three if possible."""
     return 1 if channels % 3 else 3
 
 

@@ -1,4 +1,4 @@
-"""What is written on the picture of each sub-environment: index, score, length, and whether its game has just ended."""
+"""The labels on each sub-environment's picture: index, score, length, and whether its game has just ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READABLE = 110  # pixels of width that a label needs
 
 
 class Labels:
-    """Keeps the score and length of each game, as the environment itself pays them and counts its ends.
+    """Keeps the score and length of each game, from the environment's own rewards and ends.
 
     Args:
         num_envs: n.
@@ -26,12 +26,12 @@ class Labels:
     def __init__(self, num_envs: int) -> None:
         self._scores = np.zeros(num_envs)
         self._lengths = np.zeros(num_envs, dtype=np.int64)
-        self._ended = np.zeros(num_envs, dtype=np.bool_)  # the label tells of a game that is over
+        self._ended = np.zeros(num_envs, dtype=np.bool_)  # the label is about a game that is over
 
     def take(self, step: StepResult) -> None:
         """Keep score."""
         rows, live = step.rows, step.live
-        begun = self._ended[rows] & live  # the label told of the game before
+        begun = self._ended[rows] & live  # the label was about the previous game
         scores = np.where(begun, 0.0, self._scores[rows]) + step.raw_rewards
         lengths = np.where(begun, 0, self._lengths[rows]) + step.acted
         over = step.raw_dones | (step.lost & ~begun)
@@ -47,11 +47,11 @@ class Labels:
 
         Args:
             frames: n frames, each (height, width, 3) or (height, width) uint8, or None.
-            size: the greatest width and height of the image, in pixels.
-            width: narrower tiles are enlarged by whole pixels until they are as wide, where there is room.
+            size: the maximum width and height of the image, in pixels.
+            width: narrower tiles are enlarged by whole pixels to this width, if there is room.
 
         Returns:
-            (height, width, 3) uint8, an array of its own.
+            (height, width, 3) uint8, a fresh array.
         """
         _, columns = tiles.grid(len(frames))
         image = tiles.fit(tiles.enlarge(tiles.tile(frames), width * columns, size), size)

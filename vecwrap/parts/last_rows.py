@@ -1,4 +1,4 @@
-"""What each sub-environment had last: n rows of a space, for layers that must tell or show it again."""
+"""Each sub-environment's last value: n rows of a space, for layers that must report or show it again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["LastRows"]
 
 
 class LastRows:
-    """The last value of each sub-environment; nothing is shared with what was put in or is given out.
+    """The last value of each sub-environment; not shared with values put in or returned.
 
     Args:
         space: of one value.
@@ -36,19 +36,19 @@ class LastRows:
         scatter(self._batch, rows, values)
 
     def of(self, rows: Any) -> Batch:
-        """Give some rows; not to be written into."""
+        """Return some rows; not to be written into."""
         return take(self._batch, rows)
 
     def all(self) -> Batch:
-        """Give all rows, as fresh arrays."""
+        """Return all rows, as fresh arrays."""
         return copy(self._batch)
 
     def state(self) -> list[Any]:
-        """Give the leaves, as fresh arrays, or lists where they hold objects."""
+        """Return the leaves, as fresh arrays, or lists if they hold objects."""
         return [array.tolist() if array.dtype == object else array for _, array in leaves(self.all())]
 
     def load(self, state: list[Any], where: str) -> None:
-        """Take in what ``state`` gave; ``where`` is how an error begins.
+        """Restore the result of ``state``; ``where`` starts error messages.
 
         Raises:
             CheckpointError: it is of another form.

@@ -1,4 +1,4 @@
-"""Which parts of an observation a layer is for: the observation itself, or members of a Dict."""
+"""The parts of an observation that a layer applies to: the observation itself, or members of a Dict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vecwrap.parts.argument_checks import refuse_one_text
 __all__ = ["Key", "apply", "choose", "name_of", "of", "refuse_missing", "replaced", "with_new"]
 
 Key: TypeAlias = str | None
-"""A member of a Dict space; None stands for the observation itself, where the space is no Dict."""
+"""A member of a Dict space; None stands for the observation itself, if the space is not a Dict."""
 
 Space: TypeAlias = spaces.Space[Any]
 
@@ -29,18 +29,18 @@ def choose(
     expected: str,
     remedy: str,
 ) -> dict[Key, Any]:
-    """Give the spaces that a layer is for, by key.
+    """Return the spaces that a layer applies to, by key.
 
     Args:
         layer: its name, for errors.
         space: of one observation.
         keys: which members of a Dict space; None means all.
-        fits: whether the layer can serve a space.
-        expected: what it can serve, for errors.
+        fits: whether the layer supports a space.
+        expected: the supported spaces, for errors.
         remedy: what to do otherwise.
 
     Raises:
-        PlanError: a key that there is not, keys without a Dict, or a space that the layer cannot serve.
+        PlanError: a missing key, keys without a Dict, or a space that the layer does not support.
 
     >>> camera = spaces.Box(0, 255, (8, 8, 3), np.uint8)
     >>> choose("dim", spaces.Dict(camera=camera, door=spaces.Discrete(2)), None, is_box, "a Box", "")
@@ -69,7 +69,7 @@ def choose(
 
 
 def refuse_missing(layer: str, space: spaces.Dict, keys: tuple[str, ...], argument: str = "keys") -> None:
-    """Raise PlanError unless all keys are members of the space, each is there once, and there is one at least."""
+    """Raise PlanError unless all keys are members of the space, without repeats, and there is at least one."""
     refuse_one_text(f"{layer}: {argument}", keys)
     known = list(space.spaces)
     for key in keys:
@@ -81,7 +81,7 @@ def refuse_missing(layer: str, space: spaces.Dict, keys: tuple[str, ...], argume
 
 
 def replaced(space: Space, new: Mapping[Key, Space]) -> Space:
-    """Give a copy of a space with other members, in the same order."""
+    """Return a copy of a space with some members replaced, in the same order."""
     if None in new:
         return new[None]
     space = deepcopy(space)
@@ -91,26 +91,26 @@ def replaced(space: Space, new: Mapping[Key, Space]) -> Space:
 
 
 def apply(functions: Mapping[Key, Callable[[Any], Any]], observations: Batch) -> Batch:
-    """Apply each function to the member that it is for; the others are left as they are."""
+    """Apply each function to its member; the rest are left unchanged."""
     if None in functions:
         return functions[None](observations)
     return {key: functions[key](value) if key in functions else value for key, value in observations.items()}
 
 
 def of(batch: Batch, key: Key) -> Any:
-    """Give a member of a batch, or what is no dict as it is."""
+    """Return a member of a batch, or the batch itself if it is not a dict."""
     return batch if key is None else batch[key]
 
 
 def with_new(batch: Batch, new: Mapping[Key, Any]) -> Batch:
-    """Give a batch with other members; its own dict is left as it is."""
+    """Return a batch with some members replaced; its own dict is left unchanged."""
     if None in new:
         return new[None]
     return {**batch, **new}
 
 
 def name_of(key: Key) -> str:
-    """What an error calls it."""
+    """Its name in errors."""
     return "observations" if key is None else f"observations[{key!r}]"
 
 

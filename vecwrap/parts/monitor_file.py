@@ -1,4 +1,4 @@
-"""``monitor.csv``: a line of JSON, a line of column names, and a row for each finished episode."""
+"""``monitor.csv``: a line of JSON, a line of column names, and a row per finished episode."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ OURS = re.compile(r"(\d+\.)?monitor\.csv")
 
 
 class MonitorFile:
-    """One file, open for appending rows; a file that is there already is gone on with.
+    """One file, open for appending rows; an existing file is continued.
 
     Args:
-        path: where.
-        header: what the first line says, ``t_start`` (seconds since 1970) among it.
+        path: the file.
+        header: the data of the first line, including ``t_start`` (seconds since 1970).
         columns: the names of the second line.
 
     Attributes:
-        path: where.
-        folder: where that is, whatever becomes of the working directory.
-        t_start: of the header; that of the file, where it was there already.
-        given_way: whether another monitor has taken the folder over; ``go_on_aside`` comes before the next row then.
+        path: the file.
+        folder: its folder, independent of later changes of the working directory.
+        t_start: of the header; that of the file if it existed already.
+        given_way: whether another monitor has taken over the folder; then ``go_on_aside`` must precede the next row.
 
     Raises:
-        PlanError: the file that is there is no monitor file, or has other columns. It is left as it is.
+        PlanError: the existing file is not a monitor file, or has other columns. It is left unchanged.
         OSError: it cannot be opened or written.
     """
 
@@ -56,7 +56,7 @@ class MonitorFile:
         """Append one row.
 
         Raises:
-            OSError: it cannot be written; no part of it stands in the file then.
+            OSError: it cannot be written; then no part of it is in the file.
         """
         self._file.append(csv_line(row))
 
@@ -71,7 +71,7 @@ class MonitorFile:
         self.given_way = True
 
     def go_on_aside(self) -> None:
-        """Write what comes into a file of its own, named as those of earlier runs are.
+        """Write further rows into a separate file, named like those of earlier runs.
 
         Raises:
             OSError: it cannot be opened or written.
@@ -85,12 +85,12 @@ class MonitorFile:
         self._file.append(f"#{json.dumps({**self._header, 't_start': self.t_start})}\n{csv_line(self._columns)}")
 
     def _go_on(self, columns: str) -> int:
-        """Check what is there, drop the torn row of a run that was killed; give how many bytes stand."""
+        """Check the existing content, drop the torn row of a killed run; return how many bytes are kept."""
         content = self._file.read()
         if content and not content.startswith(b"#"):
             raise self._no_monitor_file(content)
         first, second, _ = (*content.split(b"\n", 2), b"", b"")[:3]
-        whole = content.count(b"\n") >= 2  # else it was killed within its first two lines
+        whole = content.count(b"\n") >= 2  # otherwise the run was killed within the first two lines
         if whole:
             self._check_head(first, second + b"\n", as_bytes(columns))
         size = content.rfind(b"\n") + 1 if whole else 0
@@ -125,7 +125,7 @@ def open_in(folder: Path) -> list[MonitorFile]:
 
 
 def move_aside(folder: Path) -> None:
-    """Give the files of an earlier run names that no reader takes for part of the next, and that overwrite nothing."""
+    """Rename the files of an earlier run, overwriting nothing, so that no reader takes them for part of the next."""
     for path in sorted(folder.iterdir()):
         if OURS.fullmatch(path.name):
             path.rename(_aside(path))

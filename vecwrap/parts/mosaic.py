@@ -1,4 +1,4 @@
-"""Frames of several sub-environments as a sequence of pictures, each frame of each shown in its turn."""
+"""Frames of several sub-environments as a sequence of pictures in which every frame is shown."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Image = NDArray[np.uint8]
 
 
 class Mosaic:
-    """Collects a frame of each tile into a picture; a tile without a new one keeps what it shows.
+    """Collects a frame per tile into a picture; a tile without a new frame keeps the old one.
 
-    A picture is complete when every tile has a new frame, or before a tile would get a second one: so none is left out,
-    also where an episode's last frame and the next one's first come in the same step, and where rows arrive one by one.
-    A tile that has shown nothing yet shows what comes next.
+    A picture is complete when every tile has a new frame, or before a tile would get a second one: so none is skipped,
+    even if an episode's last frame and the next one's first come in the same step, or rows arrive one by one. A tile
+    that has shown nothing yet shows its next frame.
 
     Args:
-        env_ids: whose tiles they are, in their order.
-        size: the greatest width and height of a picture, in pixels; a larger one is scaled down.
+        env_ids: the sub-environments of the tiles, in order.
+        size: the maximum width and height of a picture, in pixels; a larger one is scaled down.
 
     >>> mosaic = Mosaic([0], (640, 480))
     >>> [picture.shape for picture in mosaic.put({0: np.zeros((210, 160, 3), np.uint8)})]
@@ -36,7 +36,7 @@ class Mosaic:
         self._size = size
 
     def put(self, frames: Mapping[int, Image]) -> Iterator[Image]:
-        """Take one frame of some tiles; give the pictures that are complete."""
+        """Add one frame for some tiles; yield the pictures that are complete."""
         if self._new.intersection(frames):
             for i, frame in frames.items():
                 if self._tiles[i] is None:
@@ -48,7 +48,7 @@ class Mosaic:
             yield from self.rest()
 
     def rest(self) -> Iterator[Image]:
-        """Give the picture that is not complete, if there is one."""
+        """Yield the incomplete picture, if there is one."""
         if self._new:
             self._new.clear()
             yield fit(tile(list(self._tiles.values())), self._size)

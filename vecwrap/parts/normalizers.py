@@ -1,4 +1,4 @@
-"""Normalising by running statistics: the halves that normalize, normalize_obs and normalize_reward are made of."""
+"""Normalising by running statistics: the two halves of normalize, normalize_obs and normalize_reward."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ Array = np.ndarray[Any, Any]
 
 
 class ObservationNormalizer:
-    """Normalises observations by the mean and variance of all that were counted; the layers' docstrings say which.
+    """Normalises observations by the mean and variance of those counted; see the layers' docstrings.
 
     Args:
         layer: the layer's name, for errors.
         space: of one observation.
         num_envs: n.
-        clip: the largest absolute value that is given out.
+        clip: the largest absolute value returned.
         epsilon: added to variances.
         keys: which members of a Dict space; None means all.
         integers: whether integer Boxes may be normalised.
 
     Attributes:
         space: of one normalised observation; its own copy.
-        statistics: one for each key; the key None where the space is no Dict.
-        final: m rows or None: ``final_obs`` of the last result as it came in.
+        statistics: one per key; the key is None if the space is not a Dict.
+        final: m rows or None: ``final_obs`` of the last result before normalisation.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class ObservationNormalizer:
         self._shown = {key: LastRows(box, num_envs) for key, box in scaled.items()}
         self._original = LastRows(space, num_envs)
         self.final: Batch | None = None
-        self._borrowed = False  # whether the statistics are another layer's, which a load is not to change
+        self._borrowed = False  # whether the statistics are another layer's, which a load must not change
         self._begun = self._has_shown = False
 
     def to_count(self, step: StepResult, training: bool) -> dict[Key, Moments]:
-        """Sum up what counts where ``training``: the observations that open an episode, and those that end none.
+        """Sum up what counts if ``training``: observations that open an episode, or do not end one.
 
         Raises:
             NotFiniteError: one of them is not finite.
@@ -95,7 +95,7 @@ class ObservationNormalizer:
         return batches
 
     def on_step(self, step: StepResult, counted: dict[Key, Moments]) -> None:
-        """Count what ``to_count`` gave; then normalise both observations with the statistics as they are."""
+        """Count the result of ``to_count``; then normalise both observations with the current statistics."""
         for key, batch in counted.items():
             self.statistics[key].merge(batch)
         self._original.put(step.rows, step.observations)
@@ -106,7 +106,7 @@ class ObservationNormalizer:
         observations = self._normalised(step.observations)
         for key, shown in self._shown.items():
             values = members.of(observations, key)
-            if rests:  # such a row shows again what it showed, though the statistics have moved on
+            if rests:  # such a row repeats its values, although the statistics have changed
                 values[~live] = shown.of(step.rows)[~live]
             shown.put(step.rows, values)
         step.observations = observations
@@ -114,12 +114,12 @@ class ObservationNormalizer:
             step.final_obs = self._normalised(step.final_obs)
 
     def original(self) -> Batch:
-        """Give all n rows as they came in last, as fresh arrays."""
+        """Return all n rows as they last came in, as fresh arrays."""
         _refuse_unbegun(self._begun)
         return self._original.all()
 
     def last_shown(self) -> Batch | None:
-        """Give all n rows as they were given out last, not to be written into; None where none were since a load."""
+        """Return all n rows as last returned, not to be written into; None if there were none since a load."""
         if not self._has_shown:
             return None
         whole = slice(None)
@@ -130,12 +130,12 @@ class ObservationNormalizer:
         return {members.name_of(key): statistics for key, statistics in self.statistics.items()}
 
     def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
-        """Go on with these objects, named as ``layer_statistics`` names them."""
+        """Use these objects, named as in ``layer_statistics``."""
         self.statistics = {key: statistics[members.name_of(key)] for key in self.statistics}
         self._borrowed = True
 
     def state(self) -> dict[str, Any]:
-        """Give all of it, in fresh arrays; ``statistics`` is what an evaluation copy needs."""
+        """Return the whole state, in fresh arrays; an evaluation copy needs only ``statistics``."""
         return {
             "statistics": {_text(key): statistics.state() for key, statistics in self.statistics.items()},
             "shown": {_text(key): shown.state() for key, shown in self._shown.items()},
@@ -147,7 +147,7 @@ class ObservationNormalizer:
         """Take in what ``state`` gave.
 
         Raises:
-            CheckpointError: it is of other observations.
+            CheckpointError: it is for different observations.
         """
         expected, got = ({_text(key) for key in self.statistics}, set(state["statistics"]))
         if expected != got:
@@ -165,7 +165,7 @@ class ObservationNormalizer:
     def _normalised(self, observations: Batch) -> Batch:
         new = {}
         for key, statistics in self.statistics.items():
-            # An array also where one observation without axes came, of which NumPy makes a scalar.
+            # An array even for a single observation without axes, which NumPy would turn into a scalar.
             out = np.asarray(np.subtract(members.of(observations, key), statistics.mean, dtype=np.float64))
             out /= statistics.scale(self._epsilon)
             new[key] = out.clip(-self._clip, self._clip, out=out).astype(np.float32)
@@ -173,13 +173,13 @@ class ObservationNormalizer:
 
 
 class RewardNormalizer:
-    """Divides rewards by the spread of the discounted return, kept for each sub-environment by itself.
+    """Divides rewards by the standard deviation of the discounted return, kept per sub-environment.
 
     Args:
         layer: the layer's name, for errors.
         num_envs: n.
         gamma: the discount of the running return.
-        clip: the largest absolute value that is given out.
+        clip: the largest absolute value returned.
         epsilon: added to the variance.
 
     Attributes:
@@ -200,11 +200,11 @@ class RewardNormalizer:
         self.returns = np.zeros(num_envs)
         self._original = np.zeros(num_envs)
         self._shown = np.zeros(num_envs)
-        self._borrowed = False  # whether the statistics are another layer's, which a load is not to change
+        self._borrowed = False  # whether the statistics are another layer's, which a load must not change
         self._begun = self._has_shown = False
 
     def to_count(self, step: StepResult, training: bool) -> tuple[FloatArray, Moments | None]:
-        """Give the running returns after this step, and what is to be counted of them.
+        """Return the running returns after this step, and those of them to count.
 
         Raises:
             NotFiniteError: the reward of a row that acted is not finite.
@@ -222,7 +222,7 @@ class RewardNormalizer:
         return returns, self._moments(returns[acted], step)
 
     def on_step(self, step: StepResult, counted: tuple[FloatArray, Moments | None]) -> None:
-        """Count what ``to_count`` gave, normalise, begin anew where an episode ended."""
+        """Count the result of ``to_count``, normalise, and restart returns where an episode ended."""
         returns, batch = counted
         if batch is not None:
             self.statistics.merge(batch)
@@ -234,12 +234,12 @@ class RewardNormalizer:
         self._shown[step.rows] = step.rewards
 
     def original(self) -> FloatArray:
-        """Give (n,) rewards as they came in last."""
+        """Return (n,) rewards as they last came in."""
         _refuse_unbegun(self._begun)
         return self._original.copy()
 
     def last_shown(self) -> FloatArray | None:
-        """Give (n,) rewards as they were given out last, not to be written into; None where none were since a load."""
+        """Return (n,) rewards as last returned, not to be written into; None if there were none since a load."""
         return self._shown if self._has_shown else None
 
     def layer_statistics(self) -> dict[str, RunningStatistics]:
@@ -247,12 +247,12 @@ class RewardNormalizer:
         return {"returns": self.statistics}
 
     def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
-        """Go on with this object."""
+        """Use this object."""
         self.statistics = statistics["returns"]
         self._borrowed = True
 
     def state(self) -> dict[str, Any]:
-        """Give all of it, in fresh arrays; ``statistics`` is what an evaluation copy needs."""
+        """Return the whole state, in fresh arrays; an evaluation copy needs only ``statistics``."""
         return {
             "statistics": self.statistics.state(),
             "returns": self.returns.copy(),
@@ -264,7 +264,7 @@ class RewardNormalizer:
         """Take in what ``state`` gave.
 
         Raises:
-            CheckpointError: it is of another number of sub-environments.
+            CheckpointError: it is for a different number of sub-environments.
         """
         if np.shape(state["returns"]) != self.returns.shape:
             raise CheckpointError(
@@ -290,7 +290,7 @@ class RewardNormalizer:
 
 
 def _not_finite(layer: str, what: str, values: Array, counted: BoolArray, step: StepResult) -> NotFiniteError:
-    """Say whose value cannot be counted."""
+    """Report which value cannot be counted."""
     rows = np.flatnonzero(counted & ~np.isfinite(values).reshape(len(values), -1).all(axis=1))
     i = int(step.env_ids[rows[0]]) if len(rows) else None
     whose = f"of sub-environment {i}" if i is not None else "too large to be squared"

@@ -1,4 +1,4 @@
-"""What is shown below a notebook's cell."""
+"""Images below a notebook cell."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def display_image(image: NDArray[np.uint8]) -> None:
     """Show an image, (height, width, 3) uint8, below the cell that runs.
 
     Raises:
-        ArgumentError: this is no notebook.
+        ArgumentError: this is not a notebook.
     """
     shell: Any = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if getattr(shell, "kernel", None) is None:
@@ -32,6 +32,6 @@ def display_image(image: NDArray[np.uint8]) -> None:
 
 
 def png(image: NDArray[np.uint8]) -> bytes:
-    """Give an image, (height, width, 3) uint8, as a PNG file's content."""
+    """Return an image, (height, width, 3) uint8, as the content of a PNG file."""
     _, content = load_cv2("show").imencode(".png", np.ascontiguousarray(image[..., ::-1]))
     return bytes(content)

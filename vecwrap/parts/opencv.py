@@ -1,4 +1,4 @@
-"""OpenCV, imported when a layer needs it, with a remedy where that fails."""
+"""Imports OpenCV when a layer needs it, with a remedy if that fails."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["load_cv2"]
 
 
 def load_cv2(layer: str) -> Any:
-    """Import OpenCV, which is slow and not always there, when it is first needed.
+    """Import OpenCV, which is slow and not always installed, on first use.
 
     Args:
-        layer: who needs it, for the error.
+        layer: the layer that needs it, for the error.
 
     Raises:
-        PlanError: it cannot be imported; says which packages are missing.
+        PlanError: it cannot be imported; names the missing packages.
     """
     try:
         return import_module("cv2")

@@ -1,4 +1,4 @@
-"""What is played between a reset and the first action of the agent (no-ops, FIRE), and when a life is lost."""
+"""The actions between a reset and the agent's first one (no-ops, FIRE), and the detection of lost lives."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def play_opening(
 ) -> tuple[Any, dict[str, Any]]:
     """Reset an environment and take the actions that open an episode.
 
-    Where an action ends the episode, the environment is reset again as it was before, and the rest are taken; where
-    only a life was lost, the reset is seedless, so that the game goes on.
+    If an action ends the episode, the environment is reset again in the same way, and the remaining actions are taken;
+    if only a life was lost, the reset is unseeded, so that the game continues.
 
     Args:
-        env: what to play.
-        actions: taken one by one, after the first reset (a generator may draw from the generator seeded by it).
+        env: the environment.
+        actions: taken one by one, after the first reset (so they may be drawn from the generator that it seeded).
         seed: as ``reset``.
         options: likewise.
 
     Returns:
-        The last observation, and what the reset and the steps since reported, the latest value of each key.
+        The last observation, and the infos of the reset and the steps since, merged, the latest value of each key.
     """
     observation, info = env.reset(seed=seed, options=deepcopy(options))  # an environment may write into its options
     for action in actions:
@@ -66,7 +66,7 @@ def lives_of(env: Env) -> int:
 def is_life_lost(before: int, lives: int) -> bool:
     """Whether a step in which the lives went from ``before`` to ``lives`` ends the episode of a life.
 
-    0 lives are left to the game to report: Q*bert, for one, shows 0 for some frames in which it still runs.
+    0 lives are left to the game to report: Q*bert, for example, shows 0 for some frames while still running.
 
     >>> is_life_lost(3, 2), is_life_lost(1, 0), is_life_lost(2, 3)
     (True, False, False)
@@ -75,7 +75,7 @@ def is_life_lost(before: int, lives: int) -> bool:
 
 
 def opening_of(meanings: Sequence[str]) -> tuple[int, ...]:
-    """Give the actions that set a game going that waits for FIRE; none for a game that does not know it.
+    """Return the actions that start a game that waits for FIRE; none for a game without FIRE.
 
     >>> opening_of(["NOOP", "FIRE", "RIGHT"]), opening_of(["NOOP", "UP"])
     ((1, 2), ())
@@ -84,7 +84,7 @@ def opening_of(meanings: Sequence[str]) -> tuple[int, ...]:
 
 
 def knows_fire(meanings: Sequence[str]) -> bool:
-    """Whether the actions of ``opening_of`` are what they should be: FIRE the second, and a third that follows.
+    """Whether the actions of ``opening_of`` are as expected: FIRE is the second, and there is a third.
 
     >>> knows_fire(["NOOP", "FIRE", "RIGHT"]), knows_fire(["FIRE", "NOOP", "RIGHT"]), knows_fire(["NOOP", "FIRE"])
     (True, False, False)
@@ -93,15 +93,15 @@ def knows_fire(meanings: Sequence[str]) -> bool:
 
 
 def meanings_of(env: Env, layer: str) -> list[str]:
-    """Give what the actions of a game mean.
+    """Return the meanings of a game's actions.
 
     Raises:
-        PlanError: the environment does not say; ``layer`` needs to know.
+        PlanError: the environment does not provide them; ``layer`` needs them.
     """
     game: Any = env.unwrapped
     if not hasattr(game, "get_action_meanings"):
         raise PlanError(
-            f"{layer}: expected a game that says what its actions mean (get_action_meanings, as those of ale-py do), "
+            f"{layer}: expected a game with action meanings (get_action_meanings, as those of ale-py have), "
             f"got {type(game).__name__}; leave the layer out"
         )
     return list(game.get_action_meanings())

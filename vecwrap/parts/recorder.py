@@ -1,4 +1,4 @@
-"""When a video begins and ends, and which frames it takes: of the results of one or several sub-environments."""
+"""Decides when a video starts and ends, and which frames it takes, from one or several sub-environments."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["Recorder", "VideoFolder"]
 
 @dataclass
 class VideoFolder:
-    """Where videos go, and what is said of each in the ``.json`` beside it.
+    """The folder of the videos, and the contents of the ``.json`` next to each.
 
     Attributes:
         folder: the folder.
-        name: how the names of the files begin.
-        fps: frames a second.
-        header: what is said of all of them.
+        name: the prefix of the file names.
+        fps: frames per second.
+        header: the facts common to all of them.
         paths: the videos so far.
     """
 
@@ -37,13 +37,13 @@ class VideoFolder:
     paths: list[Path] = field(default_factory=list)
 
     def start(self, label: str, first: Image) -> VideoFile:
-        """Begin a video with its first picture."""
+        """Start a video with its first picture."""
         file = take_unused(self.folder / f"{self.name}-{label}.mp4", lambda path: self._begin(path, first))
         self.paths.append(file.path)
         return file
 
     def describe(self, file: VideoFile, facts: Mapping[str, Any]) -> None:
-        """Write what is known of a video."""
+        """Write the facts about a video."""
         content = {**self.header, **facts, "fps": self.fps, "size": list(file.size), "frames": file.frames}
         text = json.dumps(content, indent=2) + "\n"
         write_whole(file.path.with_suffix(".json"), lambda target: target.write(text.encode()))
@@ -55,20 +55,20 @@ class VideoFolder:
 
 
 class Recorder:
-    """Records one video at a time; the first of its sub-environments decides when it begins and ends.
+    """Records one video at a time; the first of its sub-environments decides when it starts and ends.
 
     Args:
         folder: where the videos go.
-        env_ids: whose frames are in them.
-        by: whether recordings begin at episodes or at steps.
-        trigger: at which.
+        env_ids: the sub-environments in the videos.
+        by: whether recordings start at episodes or at steps.
+        trigger: called with the episode or step number; True starts a recording.
         length: how many pictures; None: until the episode ends.
-        size: the greatest width and height of a picture.
-        suffix: how the names of the files end.
+        size: the maximum width and height of a picture.
+        suffix: the suffix of the file names.
 
     Attributes:
         step: how many agent steps the first of them has taken.
-        episode: the number of its present episode; -1 before the first.
+        episode: the number of its current episode; -1 before the first.
     """
 
     def __init__(
@@ -91,16 +91,16 @@ class Recorder:
         self._length = length
         self._size = size
         self._suffix = suffix
-        self._said: tuple[int, bool] | None = None  # the number that the trigger was asked for last, and what it said
+        self._said: tuple[int, bool] | None = None  # the trigger's last number and result
         self._looked_at = -1  # the last number at which a recording might have begun
         self._recording: _Recording | None = None
 
     def take(self, step: StepResult, rows: Mapping[int, int]) -> None:
-        """Look at a result: first at what belongs to the episodes that are, then at what opens new ones.
+        """Process a result: first the parts of running episodes, then those that open new ones.
 
         Args:
             step: the result.
-            rows: the row of each sub-environment that is in it.
+            rows: the row of each sub-environment in it.
         """
         lead = rows.get(self._lead)
         if lead is not None and (not step.first[lead] or step.dones[lead]):
@@ -114,14 +114,14 @@ class Recorder:
             self._put(_frames(step.frames, [(i, k) for i, k in self._mine(rows) if _opens(step, k)]))
 
     def count(self, step: StepResult, rows: Mapping[int, int]) -> None:
-        """Count what ``take`` counts, and record nothing."""
+        """Count as ``take`` does, but record nothing."""
         lead = rows.get(self._lead)
         if lead is not None:
             self.step += int(step.acted[lead] and (not step.first[lead] or step.dones[lead]))
             self.episode += int(step.raw_first[lead])
 
     def wishes(self, about_to_reset: frozenset[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Say whose frames are wanted with every result that is asked for next, and whose if it opens an episode."""
+        """Return whose frames are needed with every following result, and whose only if it opens an episode."""
         if self._recording is not None:
             return self._env_ids, ()
         if self._by == "steps":
@@ -132,7 +132,7 @@ class Recorder:
         return (self._env_ids, ()) if self._lead in about_to_reset else ((), (self._lead,))
 
     def go_on(self, step: int, episode: int) -> None:
-        """Count on from here."""
+        """Continue counting from here."""
         self.step, self.episode = step, episode
         self._looked_at = step if self._by == "steps" and episode >= 0 else -1
 
@@ -143,7 +143,7 @@ class Recorder:
             recording.end(reason, self.step, self.episode)
 
     def _note_ends(self, step: StepResult, lead: int) -> None:
-        """End what ends with the episode, and begin what begins with the next."""
+        """End a recording that ends with the episode, and start one that starts with the next."""
         first = bool(step.first[lead])
         if self._length is None and (step.raw_dones[lead] or step.lost[lead]):
             self.finish("episode")
@@ -201,18 +201,18 @@ class _Recording:
 
     @property
     def full(self) -> bool:
-        """Whether it has all the pictures that it is to have."""
+        """Whether it has all its pictures."""
         return self._file is not None and self._file.frames == self._length
 
     def put(self, frames: dict[int, Image], step: int, episode: int) -> None:
-        """Take frames; write the pictures that they complete."""
+        """Add frames; write the pictures that they complete."""
         self._write(self._mosaic.put(frames), step, episode)
 
     def end(self, reason: str, step: int, episode: int) -> None:
         """Write what is left, and finish the file.
 
         Raises:
-            OSError: not all of it arrived.
+            OSError: not everything was written.
         """
         try:
             if reason != "failed":
@@ -251,19 +251,19 @@ class _Recording:
 
 
 def _last_frames(step: StepResult, rows: list[tuple[int, int]]) -> dict[int, Image]:
-    """What belongs to the episodes that were running: of one that ended in this very step its last frame."""
+    """The frames of running episodes; the last frame of one that ended in this step."""
     ended = [(i, k) for i, k in rows if step.first[k] and step.dones[k]]
     others = [(i, k) for i, k in rows if not _opens(step, k)]
     return {**_frames(step.final_frames, ended), **_frames(step.frames, others)}
 
 
 def _opens(step: StepResult, k: int) -> bool:
-    """Whether a row's observation opens an episode, be it a game that a layer has begun within the step."""
+    """Whether a row's observation opens an episode, including a game that a layer has started within the step."""
     return bool(step.first[k] or step.raw_first[k])
 
 
 def _frames(frames: Sequence[Any] | None, rows: list[tuple[int, int]]) -> dict[int, Image]:
-    """The frames of these rows, where they have one."""
+    """The frames of these rows that have one."""
     found: dict[int, Image] = {}
     if frames is None:
         return found

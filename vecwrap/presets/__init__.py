@@ -1,1 +1,1 @@
-"""The presets, one file each; their names stand in vecwrap/registry.py."""
+"""The presets, one file each; their names are in vecwrap/registry.py."""

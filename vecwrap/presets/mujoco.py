@@ -1,4 +1,4 @@
-"""What continuous control is trained with."""
+"""The usual layers for continuous control."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ __all__ = ["mujoco"]
 def mujoco(*, gamma: float = 0.99, clip: float = 10.0) -> list[Any]:
     """Clip actions to their bounds; normalise observations and rewards by running statistics.
 
-    As OpenAI Baselines trains on MuJoCo's environments, and Stable-Baselines3's zoo after it. Works for every
-    environment whose actions are a Box and whose observations are numbers.
+    As OpenAI Baselines does for MuJoCo environments, and later Stable-Baselines3's zoo. Works for any environment whose
+    actions are a Box and whose observations are numbers.
 
     Args:
-        gamma: the discount of the running return that rewards are divided by the spread of; the agent's own.
+        gamma: the discount of the running return whose standard deviation rewards are divided by; use the agent's.
         clip: the largest absolute value of normalised observations and rewards.
 
     >>> import vecwrap

@@ -1,4 +1,4 @@
-"""Rules that find mistakes of order and use in a plan, one small function each; their names stand in the registry.
+"""Rules that find mistakes of order and use in a plan, one small function each; their names are in the registry.
 
 A rule of your own is a function from a plan to faults:
 

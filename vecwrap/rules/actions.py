@@ -1,4 +1,4 @@
-"""Layers of actions in an order that does not work, or not for everyone."""
+"""Action layers in an order that does not work, or not for every agent."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from vecwrap.rules.look import spots
 def clip_inside_rescale(plan: Plan) -> Iterator[Fault]:
     """``clip_action`` inside ``rescale_action``.
 
-    ``clip_action`` takes any number, so the space that it shows has no bounds, and ``rescale_action`` has none to move
-    actions to. It is refused.
+    ``clip_action`` accepts any number, so its action space has no bounds, and ``rescale_action`` has none to map
+    actions to. ``build`` refuses it.
 
     Wrong: ``Pendulum-v1 | clip_action | rescale_action``
     Right: ``Pendulum-v1 | rescale_action``
@@ -24,7 +24,7 @@ def clip_inside_rescale(plan: Plan) -> Iterator[Fault]:
         if inner is not None and spot.before is not None and spot.after is None:
             yield Fault(
                 spot.layer,
-                f"it moves actions to the bounds of what it wraps, and {inner.label} has taken them away.",
+                f"it maps actions to the bounds of what it wraps, and {inner.label} has removed them.",
                 f'Put "{inner.name}" after "{spot.name}", or leave it out.',
             )
 
@@ -33,10 +33,10 @@ def clip_inside_rescale(plan: Plan) -> Iterator[Fault]:
 def clip_hides_bounds(plan: Plan) -> Iterator[Fault]:
     """``clip_action`` outside ``rescale_action``.
 
-    ``rescale_action`` shows the agent bounds, -1 to 1 say, and ``clip_action`` outside of it shows none: an agent that
-    squashes its actions into the bounds of the space (SAC, TD3, DDPG) finds nothing to go by. For an agent with
+    ``rescale_action`` shows the agent bounds, for example -1 to 1, and ``clip_action`` outside it hides them: an agent
+    that squashes its actions into the bounds of the space (SAC, TD3, DDPG) then has none to use. For an agent with
     unbounded Gaussian actions (PPO, A2C) the order is right, and the finding can be ignored: actions are clipped to -1
-    and 1, then moved.
+    and 1, then rescaled.
 
     Wrong: ``Pendulum-v1 | rescale_action | clip_action``
     Right: ``Pendulum-v1 | rescale_action``
@@ -47,5 +47,5 @@ def clip_hides_bounds(plan: Plan) -> Iterator[Fault]:
             yield Fault(
                 spot.layer,
                 f"{inner.label} shows the agent bounds, and this layer hides them.",
-                "Leave it out for an agent that keeps to bounds; for one with unbounded actions, ignore this.",
+                "Leave it out for an agent that uses bounds; for one with unbounded actions, ignore this.",
             )

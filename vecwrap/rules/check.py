@@ -1,4 +1,4 @@
-"""Looks for mistakes in a pipeline: what ``build`` refuses, and what the rules find in what it does not."""
+"""Finds mistakes in a pipeline: those that ``build`` refuses, and those that the rules find."""
 
 from __future__ import annotations
 
@@ -33,30 +33,31 @@ def check(
     ignore: Collection[str] = (),
     **settings: Any,
 ) -> tuple[Finding, ...]:
-    """Look for mistakes of order and use, before anything is stepped.
+    """Look for mistakes in order and use, before anything is stepped.
 
-    One sub-environment is made where the backend would make it, and closed again. Nothing is written.
+    One sub-environment is made as the backend would make it, and closed again. Nothing is written.
 
     Args:
-        pipeline: whatever ``build`` takes: an id, a file, a line, a dict, callables, a ``PipelineSpec``; or what it
-            gave. Or an engine as ``wrap`` takes it, with the layers in ``wrappers=``; it is looked at and left alone.
-        mode: ``"eval"`` for the evaluation that belongs to it, as ``load``.
-        strict: whether to look also for what only ``vecwrap check --strict`` asks for: a seed.
-        ignore: ids of findings that are meant so.
-        settings: a pipeline's keys, as for ``load``; they replace what the pipeline says.
+        pipeline: whatever ``build`` takes: an id, a file, a line, a dict, callables, a ``PipelineSpec``; or an
+            environment that it built. Or an engine as for ``wrap``, with the layers in ``wrappers=``; it is only
+            inspected.
+        mode: ``"eval"`` for the pipeline's evaluation, as ``load``.
+        strict: also apply the rules of ``vecwrap check --strict``, such as for a missing seed.
+        ignore: ids of findings to ignore.
+        settings: a pipeline's keys, as for ``load``; they override the pipeline.
 
     Returns:
-        The findings in the order of the pipeline; none where all is well. Those that ``build`` would raise have the
+        The findings in the order of the pipeline; empty if there are none. Those that ``build`` would raise have the
         severity ``"error"``.
 
     Raises:
-        SpecError: an id or a setting that is unknown, or a rule's name that two packages claim.
+        SpecError: an unknown id or setting, or a rule's name that two packages claim.
 
     >>> for finding in check("CartPole-v1", n=2, wrappers=["flatten", "framestack:4"], backend="dummy"):
     ...     print(finding)
     wrappers[0] "flatten": warning changes_nothing: it changes nothing: (4,) float32 stays what it is. Leave it out.
-    wrappers[1] "framestack": warning zero_padding: each episode's first stacks are filled up with zeros, which are
-    values like others in observations (4,) float32. Take padding=first.
+    wrappers[1] "framestack": warning zero_padding: each episode's first stacks are padded with zeros, which are
+    values like any other in observations (4,) float32. Use padding=first.
     """
     known = rules()
     refuse_unknown(ignore, known)
@@ -78,7 +79,7 @@ def rules() -> dict[str, Rule]:
     """Every registered rule by its name.
 
     Raises:
-        SpecError: one that cannot be imported, is no rule, or whose name two packages claim.
+        SpecError: one cannot be imported, is not a rule, or has a name that two packages claim.
     """
     return {name: load_rule(name) for name in registry.rules.names()}
 
@@ -112,13 +113,13 @@ def refuse_unknown(ignore: Collection[str], known: Collection[str]) -> None:
 
 def _pipeline_of(env: VecEnv) -> PipelineSpec:
     if env.pipeline is None:
-        raise SpecError(f"expected an environment that was built from a pipeline, got {env!r}, put together by hand.")
+        raise SpecError(f"expected an environment that was built from a pipeline, got {env!r}, assembled by hand.")
     pipeline: PipelineSpec = env.pipeline
     return pipeline
 
 
 def _findings(spec: PipelineSpec, known: dict[str, Rule], engine: Any = None) -> Sequence[Finding]:
-    """Plan each layer by itself, all together, then with spaces, as far as one gets; then apply the rules."""
+    """Plan each layer alone, all together, then with spaces, as far as possible; then apply the rules."""
     findings: list[Finding] = []
     good: list[LayerSpec] = []
     for word in spec.wrappers:
@@ -130,11 +131,11 @@ def _findings(spec: PipelineSpec, known: dict[str, Rule], engine: Any = None) ->
     try:
         good_spec = dataclasses.replace(spec, wrappers=tuple(good))
         if findings:
-            good_spec = dataclasses.replace(good_spec, eval={})  # it may speak of the layers that are left out
+            good_spec = dataclasses.replace(good_spec, eval={})  # it may refer to the layers that are left out
         planned = plan(good_spec) if engine is None else plan_around(engine, good_spec)
     except (SpecError, PlanError) as error:
         return [*findings, refused(error, spec.source.file, map(_place_of, good))]
-    if not findings:  # else a layer is missing, and spaces would not be those that are meant
+    if not findings:  # otherwise a layer is missing, and spaces would not be the intended ones
         try:
             planned = planned.with_refusals()
         except PlanError as error:
@@ -145,7 +146,7 @@ def _findings(spec: PipelineSpec, known: dict[str, Rule], engine: Any = None) ->
 
 
 def _unread_statistics(planned: Plan) -> Iterator[Finding]:
-    """A file of statistics that training begins with, but cannot; that of an evaluation may be yet to come."""
+    """A statistics file for training that cannot be read; that of an evaluation may not exist yet."""
     if planned.pipeline.training is not False:
         written = planned.written
         try:
@@ -155,9 +156,9 @@ def _unread_statistics(planned: Plan) -> Iterator[Finding]:
 
 
 def _findings_in(planned: Plan, known: dict[str, Rule]) -> Iterator[Finding]:
-    """What the rules find, and what a layer refuses that no rule explains.
+    """The rules' findings, and a layer's refusals that no rule explains.
 
-    Outside of such a layer nothing is said, for what it should have made of the spaces is not known.
+    Nothing is reported about layers outside such a layer, because its resulting spaces are unknown.
     """
     told = [(name, fault) for name, rule in known.items() for fault in _faults(name, rule, planned)]
     explained = {id(fault.place) for name, fault in told if (fault.severity or known[name].severity) == "error"}
@@ -203,6 +204,6 @@ def _place_of(layer: LayerSpec) -> str:
 
 
 def _place(finding: Finding) -> tuple[list[int], bool]:
-    """For sorting: the pipeline's keys first, then layer by layer; of one layer, errors first."""
+    """A sort key: the pipeline's keys first, then layer by layer; for one layer, errors first."""
     numbers = re.findall(r"\[(\d+)\]", finding.place.partition(" ")[0])
     return [int(number) for number in numbers], finding.severity == "warning"

@@ -1,4 +1,4 @@
-"""What layers write into one folder."""
+"""Layers that write into the same folder."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from vecwrap.rules.look import spots
 def monitors_share_folder(plan: Plan) -> Iterator[Fault]:
     """Two monitors that write into one folder.
 
-    Each writes a ``monitor.csv`` of its own, or one for each sub-environment (``per_env``). ``build`` refuses a second
-    monitor that would write into the folder of the first.
+    Each writes its own ``monitor.csv``, or one per sub-environment (``per_env``). ``build`` refuses a second monitor
+    that would write into the folder of the first.
 
     Wrong: ``CartPole-v1 | monitor:runs | clip_reward | monitor:runs,stats_key=clipped,rewards=seen``
     Right: ``CartPole-v1 | monitor:runs | clip_reward | monitor:runs/clipped,stats_key=clipped,rewards=seen``
@@ -26,4 +26,4 @@ def monitors_share_folder(plan: Plan) -> Iterator[Fault]:
         if folder is not None:
             first = writers.setdefault(os.path.realpath(folder), spot.label)
             if first != spot.label:
-                yield Fault(spot.layer, f"{first} writes into that folder already.", "Give each a dir of its own.")
+                yield Fault(spot.layer, f"{first} writes into that folder already.", "Give each its own dir.")

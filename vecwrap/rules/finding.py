@@ -1,4 +1,4 @@
-"""What a rule is, and what it finds."""
+"""Rules and their findings."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Severity: TypeAlias = Literal["error", "warning"]
 
 
 class Fault(NamedTuple):
-    """One mistake, as a rule tells it.
+    """One mistake, as a rule reports it.
 
     Attributes:
         place: the layer that should be moved, changed or left out, or a key of the pipeline.
-        reason: what is wrong with it; a sentence that goes on after the layer's name.
+        reason: what is wrong with it; a sentence that continues after the layer's name.
         fix: what to do; a sentence.
-        severity: where it is another than the rule's own: an error where ``build`` refuses this very layer.
+        severity: if different from the rule's own: an error if ``build`` refuses this particular layer.
     """
 
     place: PlannedLayer | str
@@ -42,21 +42,21 @@ class Finding:
 
     Attributes:
         id: the rule's name; ``docs/checks.md`` has a section of that name.
-        severity: ``"error"``: it cannot be built; ``"warning"``: it can, and is probably not what is wanted.
-        file: where it was written, as the file's name was given; ``""`` for what stands in no file.
-        line: the line in it, counted from 1; None where there is none.
+        severity: ``"error"``: it cannot be built; ``"warning"``: it can, but is probably not intended.
+        file: the file, as its name was given; ``""`` if it is not in a file.
+        line: the line in the file, counted from 1; None if there is none.
         place: ``'wrappers[1] "framestack"'``, a key of the pipeline, or ``""``.
         layer: the layer's name, or ``""``.
         reason: what is wrong.
-        fix: what to do; ``""`` where the reason says it.
-        docs: where more is said, or ``""``.
+        fix: what to do; ``""`` if the reason includes it.
+        docs: a link to more information, or ``""``.
 
     >>> from vecwrap.rules.check import check
     >>> (finding,) = check("CartPole-v1 n=2 backend=dummy | framestack:4")
     >>> finding.id, finding.severity, finding.where
     ('zero_padding', 'warning', 'wrappers[0] "framestack"')
     >>> finding.to_dict()["fix"]
-    'Take padding=first.'
+    'Use padding=first.'
     """
 
     id: str
@@ -76,7 +76,7 @@ class Finding:
         return ": ".join(filter(None, (file, self.place)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as plain data, for JSON."""
+        """Return it as plain data, for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -85,15 +85,15 @@ class Finding:
 
 
 class Rule:
-    """A function that finds one kind of mistake; ``rule`` makes it.
+    """A function that finds one kind of mistake; made by ``rule``.
 
-    Its docstring is its documentation: a line that names the mistake, why it is one, and two pipelines, a line each,
-    after ``Wrong:`` and ``Right:``. The tests run them: the one has this finding and the other none at all.
+    Its docstring is its documentation: a line that names the mistake, the reasons, and two one-line pipelines after
+    ``Wrong:`` and ``Right:``. The tests run them: the first must have this finding and the second none at all.
 
     Args:
-        function: gives the faults of a plan. What no sub-environment could tell (``Spot.before``) may be None.
+        function: returns the faults of a plan. ``Spot.before`` may be None, if no sub-environment could be made.
         severity: of its findings.
-        strict: whether it looks only where ``--strict`` asks for it.
+        strict: whether it applies only with ``--strict``.
     """
 
     def __init__(self, function: Callable[[Plan], Iterable[Fault]], severity: Severity, *, strict: bool) -> None:
@@ -103,7 +103,7 @@ class Rule:
         self.strict = strict
 
     def __call__(self, plan: Plan) -> Iterable[Fault]:
-        """Give the faults."""
+        """Return the faults."""
         return self._function(plan)
 
     @property
@@ -113,12 +113,12 @@ class Rule:
 
     @property
     def reasons(self) -> str:
-        """Why it is one, in paragraphs."""
+        """Why it is a mistake, in paragraphs."""
         return reasons(self)
 
     @property
     def wrong(self) -> str:
-        """A pipeline that has this mistake, in a line."""
+        """A one-line pipeline with this mistake."""
         return self._example("Wrong")
 
     @property
@@ -132,17 +132,17 @@ class Rule:
 
 
 def rule(severity: Severity, *, strict: bool = False) -> Callable[[Callable[[Plan], Iterable[Fault]]], Rule]:
-    """Make a rule of a function.
+    """Turn a function into a rule.
 
     Args:
-        severity: ``"error"`` for what ``build`` refuses, else ``"warning"``.
-        strict: whether it looks only where ``--strict`` asks for it.
+        severity: ``"error"`` for mistakes that ``build`` refuses, else ``"warning"``.
+        strict: whether it applies only with ``--strict``.
     """
     return lambda function: Rule(function, severity, strict=strict)
 
 
 def reasons(target: Any) -> str:
-    """A docstring after its first line, without the examples; a line for each paragraph, with blank lines between."""
+    """A docstring after its first line, without examples; one line per paragraph, separated by blank lines."""
     body = inspect.cleandoc(target.__doc__ or "").partition("\n")[2]
     paragraphs = re.split(r"\n\s*\n", re.sub(r"(?m)^(Wrong|Right): .*\n?", "", body))
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs if paragraph.strip())

@@ -1,4 +1,4 @@
-"""What rules look at: the layers of a plan by name, what comes into each, and which members it is for."""
+"""Queries for rules: the layers of a plan by name, the input of each, and the members it applies to."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class Spot:
     """A layer in its place.
 
     Attributes:
-        index: how many layers lie inside of it.
+        index: how many layers are inside it.
         layer: the layer.
-        before: what it wraps; None where no sub-environment was made.
-        after: what comes out of it; None there too, and where it cannot be put here.
+        before: what it wraps; None if no sub-environment was made.
+        after: its result; None in that case too, or if it cannot be placed here.
     """
 
     index: int
@@ -69,22 +69,22 @@ class Spot:
 
     @property
     def label(self) -> str:
-        """What a sentence calls it: ``framestack (wrappers[1])``."""
+        """Its name within a sentence: ``framestack (wrappers[1])``."""
         return f"{self.name} ({self.layer.spec.source.label()})"
 
     @property
     def keys(self) -> tuple[str, ...] | None:
-        """The members of a Dict that it is for; None for all."""
+        """The members of a Dict that it applies to; None for all."""
         keys = self.argument("keys")
         return tuple(keys) if isinstance(keys, (list, tuple)) else None
 
     def argument(self, name: str, default: Any = None) -> Any:
-        """What the layer was given under a name, or its default."""
+        """The layer's argument of a name, or its default."""
         return self.layer.spec.kwargs.get(name, default)
 
 
 def spots(plan: Plan, *names: str) -> Iterator[Spot]:
-    """Go through the layers of some names, inner first; through all where none is given."""
+    """Iterate over the layers with these names, inner first; over all if none is given."""
     stages: tuple[Stage | None, ...] = plan.stages or (None,) * (len(plan.layers) + 1)
     for index, layer in enumerate(plan.layers):
         if not names or layer.spec.name in names:
@@ -93,12 +93,12 @@ def spots(plan: Plan, *names: str) -> Iterator[Spot]:
 
 
 def overlap(one: Spot, other: Spot) -> bool:
-    """Whether two layers may be for the same member of the observations."""
+    """Whether two layers may apply to the same member of the observations."""
     return one.keys is None or other.keys is None or bool(set(one.keys) & set(other.keys))
 
 
 def boxes(stage: Stage | None, keys: tuple[str, ...] | None) -> dict[Key, spaces.Box]:
-    """The Boxes among the observations, or among these members of a Dict; none where nothing is known."""
+    """The Boxes among the observations, or among these members of a Dict; empty if unknown."""
     space = None if stage is None else stage.observation_space
     if isinstance(space, spaces.Box):
         return {None: space}
@@ -109,5 +109,5 @@ def boxes(stage: Stage | None, keys: tuple[str, ...] | None) -> dict[Key, spaces
 
 
 def is_image(box: spaces.Box) -> bool:
-    """Whether it looks like an image of bytes, or a stack of such."""
+    """Whether it looks like a uint8 image, or a stack of them."""
     return box.dtype == np.uint8 and len(box.shape) >= 2

@@ -1,4 +1,4 @@
-"""What should not be normalised, or not there."""
+"""Mistakes in what is normalised, and where."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ CLIPS = ("clip_reward", "gymnasium.wrappers.transform_reward:ClipReward")
 
 @rule("warning")
 def normalize_images(plan: Plan) -> Iterator[Fault]:
-    """Running statistics of images of bytes.
+    """Running statistics of uint8 images.
 
-    A mean and a variance for each pixel take memory and time, make float32 of bytes (four times the traffic), and blow
-    up what a pixel that hardly ever changes does. Networks for images divide by 255. Without ``integers=true`` it is
-    refused, and so an error.
+    A mean and a variance per pixel take memory and time, turn bytes into float32 (four times the traffic), and amplify
+    pixels that hardly ever change. Networks for images divide by 255. Without ``integers=true``, ``build`` refuses it,
+    so it is an error.
 
     Wrong: ``PongNoFrameskip-v4 | atari | normalize_obs:integers=true``
     Right: ``PongNoFrameskip-v4 | atari | scale_obs``
@@ -32,17 +32,17 @@ def normalize_images(plan: Plan) -> Iterator[Fault]:
                 yield Fault(
                     spot.layer,
                     f"{name_of(key)} are images, {space_text(box)}: each pixel would have a mean and a variance.",
-                    f"Take {instead} instead." if key is None else "Name the other members in keys.",
+                    f"Use {instead} instead." if key is None else "Name the other members in keys.",
                     "error" if refused else None,
                 )
 
 
 @rule("warning")
 def normalize_twice(plan: Plan) -> Iterator[Fault]:
-    """A second normaliser of what is normalised already.
+    """A second normaliser of values that are already normalised.
 
-    The outer one keeps statistics of numbers that have mean 0 and variance 1, and whose scale still moves while the
-    inner one learns. ``normalize`` does observations and rewards.
+    The outer one keeps statistics of numbers that already have mean 0 and variance 1, and whose scale still shifts
+    while the inner one learns. ``normalize`` covers both observations and rewards.
 
     Wrong: ``Pendulum-v1 | normalize | normalize_obs``
     Right: ``Pendulum-v1 | normalize``
@@ -61,8 +61,8 @@ def normalize_twice(plan: Plan) -> Iterator[Fault]:
 def reward_inside_normalize(plan: Plan) -> Iterator[Fault]:
     """Rewards clipped or scaled before they are normalised.
 
-    ``normalize_reward`` divides by the spread of what it sees: a factor inside of it cancels out, and of clipped
-    rewards it never learns how large they were. It clips by itself, after dividing (``clip``).
+    ``normalize_reward`` divides by the standard deviation of what it sees: a factor inside it cancels out, and the
+    size of clipped rewards is lost. It clips by itself, after dividing (``clip``).
 
     Wrong: ``Pendulum-v1 | scale_reward:0.1 | normalize_reward``
     Right: ``Pendulum-v1 | normalize_reward``
@@ -96,8 +96,8 @@ def _atari_clips(lineage: str, clip_reward: bool | None) -> bool:
 def normalize_stack(plan: Plan) -> Iterator[Fault]:
     """Observations normalised after they are stacked.
 
-    A stack holds k copies of one quantity, so there are k means and k variances of it, which differ, and with zero
-    padding the zeros count too. Inside of the stack there is one of each.
+    A stack holds k copies of one quantity, which get k different means and variances, and with zero padding the zeros
+    count too. Inside the stack there is one of each.
 
     Wrong: ``Pendulum-v1 | framestack:4,padding=first | normalize_obs``
     Right: ``Pendulum-v1 | normalize_obs | framestack:4,padding=first``
@@ -110,7 +110,7 @@ def normalize_stack(plan: Plan) -> Iterator[Fault]:
         k = inner.argument("k", inner.argument("stack_size"))
         move = f'Put "{spot.name}" before "{inner.name}".'
         if inner.layer.runs_in != spot.layer.runs_in:
-            move = f'Take framestack instead of "{inner.name}", and put it after "{spot.name}".'
+            move = f'Use framestack instead of "{inner.name}", and put it after "{spot.name}".'
         yield Fault(
             spot.layer,
             f"{inner.label} stacks {k} observations, so every quantity has {k} means and {k} variances.",

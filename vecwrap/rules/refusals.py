@@ -1,4 +1,4 @@
-"""What ``build`` refuses, as findings: three ids, by when it is noticed."""
+"""The errors of ``build`` as findings: three ids, by the stage at which they occur."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ __all__ = ["REFUSALS", "not_read", "refused", "unmakeable", "unreadable"]
 
 
 def unreadable(error: VecwrapError, file: str = "") -> Finding:
-    """A pipeline that cannot be read: no YAML, an unknown key, a value of the wrong kind.
+    """A pipeline that cannot be read: invalid YAML, an unknown key, a value of the wrong kind.
 
-    Nothing else is looked at, because there is no pipeline yet.
+    Nothing else is checked, because there is no pipeline yet.
     """
     return _finding("unreadable", error, file, ())
 
 
 def refused(error: VecwrapError, file: str = "", places: Iterable[str] = ()) -> Finding:
-    """A name that is unknown, an argument that does not fit, a layer that refuses what it is to wrap, a wrong order.
+    """An unknown name, an argument that does not fit, a layer that refuses what it wraps, a wrong order.
 
-    The reason says what was expected, what came, and what to do. Where a layer refuses what it wraps, nothing is said
-    of the layers outside of it: their spaces are not those that are meant. A file of ``stats`` has to be there for the
-    training; that of an evaluation may be yet to come. Whether an evaluation has statistics at all is not asked: most
-    often they are handed to ``build``.
+    The reason gives what was expected, what was found, and what to do. If a layer refuses what it wraps, nothing is
+    reported about the layers outside it, because their spaces are not the intended ones. A ``stats`` file must exist
+    for the training; that of an evaluation may not exist yet. Whether an evaluation has statistics at all is not
+    checked, because they are usually passed to ``build``.
     """
     return _finding("refused", error, file, places)
 
@@ -33,18 +33,18 @@ def refused(error: VecwrapError, file: str = "", places: Iterable[str] = ()) -> 
 def unmakeable(error: VecwrapError, file: str = "") -> Finding:
     """An environment that cannot be made, or a worker that cannot be started.
 
-    One sub-environment is made to look at its spaces, where the backend would make it. What its constructor raises is
-    told here; rules that need no spaces are applied all the same.
+    One sub-environment is made to inspect its spaces, in the place where the backend would make it. Exceptions of its
+    constructor are reported here; rules that need no spaces still apply.
     """
     return _finding("unmakeable", error, file, ())
 
 
 REFUSALS: tuple[Callable[..., Finding], ...] = (unreadable, refused, unmakeable)
-"""They are functions for their docstrings, which are their sections in the docs as those of rules are."""
+"""These are functions so that their docstrings become sections in the docs, like those of rules."""
 
 
 def not_read(error: VecwrapError, pipeline: str) -> Finding:
-    """Tell what was raised before there was a pipeline: ``refused`` where a layer of the evaluation cannot be one.
+    """Report an error raised before there was a pipeline; ``refused`` if it is about a layer of the evaluation.
 
     Args:
         error: as it was raised.
@@ -55,7 +55,7 @@ def not_read(error: VecwrapError, pipeline: str) -> Finding:
 
 
 def _finding(id: str, error: VecwrapError, file: str, places: Iterable[str]) -> Finding:
-    """Take an error's text apart: ``FILE:LINE: wrappers[1] "framestack": what is wrong``.
+    """Split an error's text: ``FILE:LINE: wrappers[1] "framestack": what is wrong``.
 
     Args:
         id: of the finding.

@@ -1,4 +1,4 @@
-"""How many there are, from which seed, what becomes of failures, and of statistics in an evaluation."""
+"""Mistakes about the number of sub-environments, seeds, failures, and statistics in an evaluation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vecwrap.wrapper import VecEnvWrapper
 def fewer_than_workers(plan: Plan) -> Iterator[Fault]:
     """More workers than sub-environments.
 
-    A worker holds one sub-environment at least, so there are only as many workers as these.
+    A worker runs at least one sub-environment, so there cannot be more workers than sub-environments.
 
     Wrong: ``CartPole-v1 n=2 backend.workers=4``
     Right: ``CartPole-v1 n=4 backend.workers=4``
@@ -24,33 +24,32 @@ def fewer_than_workers(plan: Plan) -> Iterator[Fault]:
     if workers is not None and workers > plan.n:
         yield Fault(
             "backend.workers",
-            f"{workers} workers are asked for, and there are {plan.n} sub-environments: {workers - plan.n} of the "
-            "workers would have nothing to hold, and are not started.",
-            f"Take n={workers} or more, or workers={plan.n}.",
+            f"{workers} workers are requested for {plan.n} sub-environments: {workers - plan.n} of the workers would "
+            "have nothing to run, and are not started.",
+            f"Use n={workers} or more, or workers={plan.n}.",
         )
 
 
 @rule("warning", strict=True)
 def no_seed(plan: Plan) -> Iterator[Fault]:
-    """No seed, where ``--strict`` asks for one.
+    """No seed, although ``--strict`` requires one.
 
-    Without a seed every run has another stream, and no result can be had again. A seed given to ``reset`` does as well,
-    so only ``--strict`` looks for it.
+    Without a seed every run has a different stream, and no result can be reproduced. A seed given to ``reset`` works as
+    well, so only ``--strict`` checks for it.
 
     Wrong: ``CartPole-v1 n=2``
     Right: ``CartPole-v1 n=2 seed=1``
     """
     if plan.pipeline.seed is None:
-        yield Fault("seed", "there is none, so every run is another.", "Add seed: 1, say.")
+        yield Fault("seed", "there is none, so every run is different.", "Add one, such as seed: 1.")
 
 
 @rule("warning")
 def eval_keeps_training(plan: Plan) -> Iterator[Fault]:
-    """An evaluation whose running statistics go on.
+    """An evaluation whose running statistics keep updating.
 
-    In an evaluation statistics stand still: otherwise what is measured depends on what was measured before, and
-    statistics that are shared with the training are changed by it. ``training: true`` in the section ``eval`` lets them
-    go on.
+    In an evaluation, statistics should be frozen: otherwise each result depends on earlier ones, and statistics shared
+    with the training are changed by the evaluation. ``training: true`` in the section ``eval`` keeps them updating.
 
     Wrong: ``Pendulum-v1 eval.training=true | normalize``
     Right: ``Pendulum-v1 eval.n=1 | normalize``
@@ -63,17 +62,17 @@ def eval_keeps_training(plan: Plan) -> Iterator[Fault]:
     if other.training and keep:
         yield Fault(
             "eval.training",
-            f"the running statistics of {' and '.join(keep)} go on in the evaluation, and change with what it sees.",
+            f"the running statistics of {' and '.join(keep)} keep updating in the evaluation, with what it sees.",
             "Leave training out of the section eval.",
         )
 
 
 @rule("warning")
 def restarts_not_asked_for(plan: Plan) -> Iterator[Fault]:
-    """How often something is made anew, where nothing is.
+    """Limits on restarts, without restarts.
 
     Without ``on_failure: restart`` the first exception or death of a worker is raised, and ``max_restarts``,
-    ``restart_window`` and ``restart_backoff`` say nothing.
+    ``restart_window`` and ``restart_backoff`` have no effect.
 
     Wrong: ``CartPole-v1 backend.max_restarts=3``
     Right: ``CartPole-v1 backend.on_failure=restart backend.max_restarts=3``
@@ -84,7 +83,7 @@ def restarts_not_asked_for(plan: Plan) -> Iterator[Fault]:
             if name in options:
                 yield Fault(
                     f"backend.{name}",
-                    "it says how sub-environments are made anew, and the first failure is raised.",
+                    "it limits restarts of sub-environments, but there are none: the first failure is raised.",
                     "Add on_failure=restart, or leave it out.",
                 )
 

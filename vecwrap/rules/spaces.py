@@ -1,4 +1,4 @@
-"""Layers on spaces that are not, or no longer, what they are for."""
+"""Layers on spaces that do not suit them, or no longer do."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vecwrap.rules.finding import Fault, rule
 from vecwrap.rules.look import Spot, spots
 from vecwrap.space_text import space_text
 
-# All that these do is to change a space, so where it stays the same they do nothing; transpose turns a cube around.
+# These only change a space, so if it stays the same they do nothing; transpose reorders a cube without changing it.
 _CHANGE_SPACES = (
     "clip_action", "dtype", "filter_obs", "flatten", "framestack", "rescale_action", "resize", "scale_obs",
 )  # fmt: skip
-# With these arguments, others do nothing.
+# Other layers do nothing with these arguments.
 _WITHOUT_EFFECT: Mapping[str, Mapping[str, Any]] = {
     "clip_reward": {"low": -np.inf, "high": np.inf},
     "frame_skip": {"frame_skip": 1},
@@ -30,9 +30,9 @@ _WITHOUT_EFFECT: Mapping[str, Mapping[str, Any]] = {
 def changes_nothing(plan: Plan) -> Iterator[Fault]:
     """A layer that changes nothing.
 
-    ``flatten`` of vectors, ``dtype`` to the dtype that there is, ``rescale_action`` or ``scale_obs`` between the bounds
-    that there are, ``clip_action`` where there are none, ``scale_reward:1`` and the like: each costs time in every
-    step, and a reader takes it for something that matters. Often another layer was meant, or another place.
+    ``flatten`` of vectors, ``dtype`` to the existing dtype, ``rescale_action`` or ``scale_obs`` to the existing bounds,
+    ``clip_action`` without bounds, ``scale_reward:1`` and the like: each costs time in every step, and misleads the
+    reader. Often a different layer, or a different place, was intended.
 
     Wrong: ``CartPole-v1 | flatten``
     Right: ``FrozenLake-v1 | flatten``
@@ -51,10 +51,10 @@ def changes_nothing(plan: Plan) -> Iterator[Fault]:
 
 @rule("error")
 def extract_inside_dict(plan: Plan) -> Iterator[Fault]:
-    """A layer that wants a Dict, outside of one that takes a member out of it.
+    """A layer that needs a Dict, outside one that extracts a member of it.
 
     After ``extract_obs`` there is one member and no Dict: nothing can be filtered or extracted, and there are no
-    ``keys`` to name. It is refused.
+    ``keys`` to name. ``build`` refuses it.
 
     Wrong: ``vecwrap.testing:ToyEnv env_kwargs.observations=mixed | extract_obs:position | extract_obs:mesh``
     Right: ``vecwrap.testing:ToyEnv env_kwargs.observations=mixed | extract_obs:position``
@@ -65,14 +65,14 @@ def extract_inside_dict(plan: Plan) -> Iterator[Fault]:
         if inner is None or spot.before is None or isinstance(spot.before.observation_space, spaces.Dict):
             continue
         if spot.name in ("extract_obs", "filter_obs"):
-            yield Fault(spot.layer, f"it wants a Dict, and {_left(inner)}.", f'Put it before "{inner.name}".')
+            yield Fault(spot.layer, f"it needs a Dict, but {_left(inner)}.", f'Put it before "{inner.name}".')
         elif spot.keys is not None and spot.after is None:
             yield Fault(
                 spot.layer,
-                f"its keys are members of a Dict, and {_left(inner)}.",
+                f"its keys are members of a Dict, but {_left(inner)}.",
                 f'Put it before "{inner.name}", or leave keys out.',
             )
 
 
 def _left(extract: Spot) -> str:
-    return f'{extract.label} leaves nothing but "{extract.argument("key")}"'
+    return f'{extract.label} leaves only "{extract.argument("key")}"'

@@ -1,4 +1,4 @@
-"""Stacks of what should not be stacked, or not so."""
+"""Mistakes in stacking observations."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from vecwrap.rules.look import STACKS, boxes, overlap, spots
 
 @rule("warning")
 def zero_padding(plan: Plan) -> Iterator[Fault]:
-    """Stacks of float vectors that begin with zeros.
+    """Stacks of float vectors that start with zeros.
 
-    For images, zero is black, and networks learn to see that there was nothing. Among measured quantities zero is a
-    value like any other: an angle, a speed. An episode seems to begin with a jump from there. ``padding=first`` repeats
-    the first observation: nothing has moved yet.
+    For images, zero is black, and networks learn that there was nothing before. For measured quantities such as an
+    angle or a speed, zero is a value like any other, so an episode seems to start with a jump. ``padding=first``
+    repeats the first observation: nothing has moved yet.
 
     Wrong: ``CartPole-v1 | framestack:4``
     Right: ``CartPole-v1 | framestack:4,padding=first``
@@ -37,8 +37,8 @@ def zero_padding(plan: Plan) -> Iterator[Fault]:
             what = ", ".join(f"{name_of(key)} {box.shape} {box.dtype}" for key, box in vectors.items())
             yield Fault(
                 spot.layer,
-                f"each episode's first stacks are filled up with zeros, which are values like others in {what}.",
-                "Take padding=first.",
+                f"each episode's first stacks are padded with zeros, which are values like any other in {what}.",
+                "Use padding=first.",
             )
 
 
@@ -46,9 +46,8 @@ def zero_padding(plan: Plan) -> Iterator[Fault]:
 def stack_twice(plan: Plan) -> Iterator[Fault]:
     """A stack of stacks.
 
-    An engine that stacks by itself (ale-py's ``AtariVectorEnv`` and EnvPool do, by four, unless told otherwise), an
-    environment that comes with a stack, or another ``framestack`` inside: the outer stack holds every frame several
-    times.
+    An engine that stacks by itself (ale-py's ``AtariVectorEnv`` and EnvPool do, by default by four), an environment
+    that already stacks, or another ``framestack`` inside: the outer stack holds every frame several times.
 
     Wrong: ``PongNoFrameskip-v4 | atari | framestack:4 | framestack:4``
     Right: ``PongNoFrameskip-v4 | atari | framestack:4``
@@ -61,7 +60,7 @@ def stack_twice(plan: Plan) -> Iterator[Fault]:
             yield Fault(
                 spot.layer,
                 f"{by} stacks observations already.",
-                "Leave one of the two out" + ("." if inner else "; an engine may take a stack of 1 (stack_num=1)."),
+                "Leave one of the two out" + ("." if inner else "; an engine may accept a stack of 1 (stack_num=1)."),
             )
 
 
@@ -69,9 +68,9 @@ def stack_twice(plan: Plan) -> Iterator[Fault]:
 def flatten_inside_stack(plan: Plan) -> Iterator[Fault]:
     """Observations flattened before they are stacked.
 
-    A stack of k vectors has the shape (k, D), which networks for vectors do not take, and what was an image is one no
-    more. ``flatten`` outside of the stack gives (k·D,). It is right inside where the observations could not be stacked
-    otherwise, and with ``axis=channel``, which joins the vectors.
+    A stack of k vectors has the shape (k, D), which networks for vectors do not accept, and an image is no longer an
+    image. ``flatten`` outside the stack gives (k·D,). Inside is right if the observations could not be stacked
+    otherwise, and with ``axis=channel``, which concatenates the vectors.
 
     Wrong: ``PongNoFrameskip-v4 | atari | flatten | framestack:4``
     Right: ``PongNoFrameskip-v4 | atari | framestack:4 | flatten``
@@ -88,7 +87,7 @@ def flatten_inside_stack(plan: Plan) -> Iterator[Fault]:
 
 
 def _could_be_stacked(stage: Stage | None) -> bool:
-    """Whether observations can be stacked as they are; vectors are left to changes_nothing."""
+    """Whether observations can be stacked as they are; vectors are covered by changes_nothing."""
     space = None if stage is None else stage.observation_space
     if isinstance(space, spaces.Dict):
         return all(isinstance(member, spaces.Box) for member in space.spaces.values())

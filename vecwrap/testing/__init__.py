@@ -1,6 +1,6 @@
-"""The conformance kit: the laws that every backend and every layer keeps, and toy environments to try them on.
+"""The conformance kit: the laws that every backend and layer must satisfy, and toy environments to test them with.
 
-It needs nothing but what vecwrap itself needs, and works under any test runner:
+It has no dependencies beyond vecwrap's own, and works with any test runner:
 
     from vecwrap.testing import BACKEND_LAWS, check_wrapper
 

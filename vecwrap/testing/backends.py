@@ -1,4 +1,4 @@
-"""The laws that every backend keeps, as functions that take a way to make it."""
+"""The laws that every backend must satisfy, as functions that take its constructor."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ Factories = Sequence[Callable[[], gymnasium.Env[Any, Any]]]
 
 
 def check_backend(make_backend: MakeBackend, *, laws: Iterable[Callable[..., None]] | None = None) -> None:
-    """Raise AssertionError, with an explanation, where a backend breaks one of the laws.
+    """Raise AssertionError, with an explanation, if a backend breaks one of the laws.
 
     Args:
-        make_backend: called as ``make_backend(factories, **options)``; a backend's class will do, or a partial of it.
+        make_backend: called as ``make_backend(factories, **options)``: a backend's class, or a partial of it.
         laws: which; None means all of ``BACKEND_LAWS``.
 
     Raises:
-        AssertionError: a law is broken; says in which call, what was expected, and what came.
+        AssertionError: a law is broken; the message gives the call, the expected result, and the actual one.
 
     >>> check_backend(DummyBackend, laws=[seeds_are_per_sub_environment])
     """
@@ -57,7 +57,7 @@ def _beside_dummy(make_backend: MakeBackend, factories: Factories, **options: An
 
 
 def same_stream_in_every_mode(make_backend: MakeBackend, *, steps: int = 100) -> None:
-    """Every mode, masked resets mixed in: the same as dummy bit for bit, with bad-mannered environments."""
+    """In every mode, with masked resets, the stream equals dummy's bit for bit, even with ill-behaved environments."""
     for mode in Autoreset:
         with _beside_dummy(make_backend, [toy(observations="nested", actions="nested")] * 3, autoreset=mode) as both:
             met = drive(both, steps, seed=11)
@@ -65,7 +65,7 @@ def same_stream_in_every_mode(make_backend: MakeBackend, *, steps: int = 100) ->
 
 
 def every_space_goes_through(make_backend: MakeBackend, *, steps: int = 30) -> None:
-    """Every kind of space, for observations and for actions: the spaces are the environment's, the values dummy's."""
+    """For every kind of space, the observation and action spaces are the environment's, and the values dummy's."""
     for name in SPACES:
         factories = [toy(observations=name, actions=name, end=0.1)] * 2
         with _beside_dummy(make_backend, factories, autoreset="same_step") as both:
@@ -104,7 +104,7 @@ def _check_observations(env: VecEnv, name: str) -> None:
 
 
 def same_rows_by_send_and_recv(make_backend: MakeBackend, *, steps: int = 40) -> None:
-    """With a ``batch_size``, whatever order rows come home in, each sub-environment's own stream is dummy's."""
+    """With a ``batch_size``, in whatever order rows arrive, each sub-environment's own stream is dummy's."""
     for mode in Autoreset:
         options: dict[str, Any] = {"autoreset": mode, "batch_size": 2}
         factories = [toy(observations="mixed", actions="mixed")] * 5
@@ -117,7 +117,7 @@ def same_rows_by_send_and_recv(make_backend: MakeBackend, *, steps: int = 40) ->
 
 
 def timeouts_lose_nothing(make_backend: MakeBackend) -> None:
-    """A wait that times out leaves the call pending; asked again and again it gets there, with the same result."""
+    """A wait that times out leaves the call pending; repeated waits eventually return the same result."""
     with _beside_dummy(make_backend, [toy()] * 3) as both:
         policy = Policy(both.envs[0], seed=2)
         both("reset", seed=2)
@@ -139,7 +139,7 @@ def timeouts_lose_nothing(make_backend: MakeBackend) -> None:
 
 
 def _wait(wait: Callable[..., Any], patience: float = 60.0) -> Any:
-    """Poll; ``patience``, in seconds, is for what never gets there, not a measure of what does."""
+    """Poll; ``patience``, in seconds, only catches calls that never finish."""
     deadline = time.monotonic() + patience
     polls = 0
     while True:
@@ -157,7 +157,7 @@ def _wait(wait: Callable[..., Any], patience: float = 60.0) -> Any:
 
 
 def results_are_yours_to_keep(make_backend: MakeBackend, *, steps: int = 100) -> None:
-    """Whatever was handed out stays as it was, though the environments overwrite their buffers."""
+    """Returned results never change, even if the environments overwrite their buffers."""
     for mode in ("same_step", "disabled"):
         with make_backend([toy(observations="mixed", actions="mixed")] * 3, autoreset=mode) as env:
             kept: list[Any] = [env.reset(seed=1)]
@@ -180,7 +180,7 @@ def results_are_yours_to_keep(make_backend: MakeBackend, *, steps: int = 100) ->
 
 
 def what_is_yours_is_writable(make_backend: MakeBackend) -> None:
-    """Writing into what was handed out does no harm to what comes later."""
+    """Writing into returned results does not affect later ones."""
     with _beside_dummy(make_backend, [toy(observations="box_float32")] * 3, autoreset="disabled") as both:
         policy = Policy(both.envs[0], seed=1)
         for env in both.envs[1:]:
@@ -203,7 +203,7 @@ def what_is_yours_is_writable(make_backend: MakeBackend) -> None:
 
 
 def arguments_are_never_touched(make_backend: MakeBackend) -> None:
-    """Actions, seeds, options and the mask in them are as they were, whatever the environments do to theirs."""
+    """Actions, seeds, options and masks passed in are unchanged, whatever the environments do to theirs."""
     for name in ("nested", "mixed", "custom", "box_float32"):
         with make_backend([toy(observations="discrete", actions=name)] * 3) as env:
             env.action_space.seed(1)
@@ -224,7 +224,7 @@ def arguments_are_never_touched(make_backend: MakeBackend) -> None:
 
 
 def actions_are_taken_when_they_are_given(make_backend: MakeBackend) -> None:
-    """Actions changed by the user between ``step_async`` and ``step_wait`` act as they were when they were given."""
+    """Actions that the user changes between ``step_async`` and ``step_wait`` are taken as originally given."""
     with DummyBackend([toy()] * 3) as reference, make_backend([toy()] * 3) as env:
         for one in (reference, env):
             one.reset(seed=1)
@@ -239,7 +239,7 @@ def actions_are_taken_when_they_are_given(make_backend: MakeBackend) -> None:
 
 
 def attributes_are_seen_by_the_environment(make_backend: MakeBackend) -> None:
-    """What ``set_attr`` writes, the environment and ``get_attr`` see; ``indices`` chooses; a list gives one each."""
+    """The environment and ``get_attr`` see what ``set_attr`` writes; ``indices`` selects; a list gives one each."""
     with _beside_dummy(make_backend, [toy()] * 3) as both:
         both("reset", seed=1)
         plain = both("step", [0, 0, 0])[1]
@@ -269,7 +269,7 @@ def attributes_are_seen_by_the_environment(make_backend: MakeBackend) -> None:
 
 
 def nothing_is_left_behind(make_backend: MakeBackend) -> None:
-    """No process, descriptor or shared memory outlives ``close``: after use, in mid-call, unused, after an error."""
+    """No process, descriptor or shared memory outlives ``close``: after use, during a call, unused, after an error."""
 
     def ready(env: VecEnv) -> None:
         env.reset(seed=1)
@@ -287,7 +287,7 @@ def nothing_is_left_behind(make_backend: MakeBackend) -> None:
         env.set_attr("raise_in", "step", indices=1)
         _raises(SubEnvError, env.step, [0] * env.num_envs)
 
-    make_backend([toy()] * 3).close()  # what the first use opens for good (an import, a helper) is no leak
+    make_backend([toy()] * 3).close()  # resources opened once by the first use (an import, a helper) are not leaks
     for use in (ready, in_mid_call, unused, failed):
         for terminate in (False, True):
             before = Holdings.now()
@@ -300,7 +300,7 @@ def nothing_is_left_behind(make_backend: MakeBackend) -> None:
 
 
 def a_factory_that_raises_leaves_nothing(make_backend: MakeBackend) -> None:
-    """An environment that cannot be made is an error that names it, and the others are closed again."""
+    """An environment that cannot be made raises an error that names it, and the rest are closed."""
     make_backend([toy()] * 3).close()
     before = Holdings.now()
     try:
@@ -384,8 +384,8 @@ def calls_out_of_order_raise(make_backend: MakeBackend) -> None:
                 _raises(NoAsyncCallError, other)
             take()
         env.send([0], env_ids=[1])
-        _raises(ValueError, env.send, [0], env_ids=[1])  # it is out
-        _raises(AlreadyPendingCallError, env.reset)  # a row is still out
+        _raises(ValueError, env.send, [0], env_ids=[1])  # it is pending
+        _raises(AlreadyPendingCallError, env.reset)  # a row is still pending
         env.send([0, 0], env_ids=[2, 0])
         assert env.recv()[4]["env_id"].tolist() == [0, 1, 2], "recv brings the rows in ascending order"
         env.step([0, 0, 0])
@@ -415,7 +415,7 @@ def stepping_an_ended_row_is_an_error(make_backend: MakeBackend) -> None:
 
 
 def an_error_of_one_leaves_the_others(make_backend: MakeBackend) -> None:
-    """A sub-environment that raises is named, the others' transitions are kept, and a masked reset brings it back."""
+    """A sub-environment that raises is named, the others' transitions are kept, and a masked reset revives it."""
     for mode in Autoreset:
         with _beside_dummy(make_backend, [toy(end=0.0)] * 3, autoreset=mode) as both:
             policy = Policy(both.envs[0], seed=1)

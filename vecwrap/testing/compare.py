@@ -12,12 +12,12 @@ __all__ = ["assert_same", "info_row", "rows_of", "take_row"]
 
 
 def assert_same(expected: Any, got: Any, path: str = "result") -> None:
-    """Raise AssertionError with the place of the first difference: in type, keys, shape, dtype or any bit.
+    """Raise AssertionError with the location of the first difference: in type, keys, shape, dtype or any bit.
 
     Args:
-        expected: any value that environments give: arrays, numbers, text, and dicts, lists and tuples of them.
-        got: what must be the same.
-        path: what the error calls it.
+        expected: any value that environments return: arrays, numbers, text, and dicts, lists and tuples of them.
+        got: the value that must be the same.
+        path: its name in the error.
 
     Raises:
         AssertionError: they differ.
@@ -60,11 +60,11 @@ def _differ(path: str, expected: Any, got: Any, more: str = "") -> None:
 
 
 def take_row(space: spaces.Space[Any], observations: Any, i: int) -> Any:
-    """Give row i of a batch, as one sub-environment would give it.
+    """Return row i of a batch, as one sub-environment would return it.
 
     Args:
         space: of one row.
-        observations: the batch, as ``reset`` and ``step`` give it.
+        observations: the batch, as returned by ``reset`` and ``step``.
         i: the row.
     """
     if isinstance(space, spaces.Dict):
@@ -72,14 +72,14 @@ def take_row(space: spaces.Space[Any], observations: Any, i: int) -> Any:
     if isinstance(space, spaces.Tuple):
         return tuple(take_row(member, part, i) for member, part in zip(space.spaces, observations, strict=True))
     if isinstance(space, spaces.Box) and space.shape == ():
-        return np.asarray(observations[i])  # indexing gives a scalar, which is no element of a Box
+        return np.asarray(observations[i])  # indexing gives a scalar, which is not an element of a Box
     return observations[i]
 
 
 def rows_of(
     space: spaces.Space[Any], result: tuple[Any, ...], ignore: Collection[str] = ()
 ) -> list[tuple[int, dict[str, Any]]]:
-    """Take a five-tuple apart: for each row its sub-environment and what it was given.
+    """Split a five-tuple into rows: for each, its sub-environment and its values.
 
     Args:
         space: of one observation.
@@ -114,7 +114,7 @@ def rows_of(
 
 
 def info_row(infos: dict[str, Any], i: int, ignore: Collection[str] = (), prefix: str = "") -> dict[str, Any]:
-    """Give one row's info back from columns and masks; numbers as floats, since a column's dtype depends on its rows.
+    """Rebuild one row's info from columns and masks; numbers as floats, since a column's dtype depends on its rows.
 
     Args:
         infos: columns, each with its ``_key`` mask.

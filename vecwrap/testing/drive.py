@@ -17,10 +17,10 @@ __all__ = ["Lockstep", "Policy", "drive", "drive_rows"]
 
 
 class Policy:
-    """Random actions that depend on the sub-environment and on how many it has had, and on nothing else.
+    """Random actions that depend only on the sub-environment and on how many actions it has had.
 
     Args:
-        env: whose action space.
+        env: the environment with the action space.
         seed: of the actions.
         start: the number of the first sub-environment.
 
@@ -39,20 +39,20 @@ class Policy:
             space.seed(seed + start + i)
 
     def __call__(self, env_ids: Collection[int] | None = None) -> list[Any]:
-        """Give the next action of each of these sub-environments."""
+        """Return the next action of each of these sub-environments."""
         return [self._spaces[i].sample() for i in (range(len(self._spaces)) if env_ids is None else env_ids)]
 
     def other(self) -> Any:
-        """Give an action for a row that will not act; it takes nothing from what the others get."""
+        """Return an action for a row that will not act, without affecting the actions of the rest."""
         return deepcopy(self._spaces[0]).sample()
 
 
 class Lockstep:
-    """Makes every call on a reference and on others, and compares what comes back, errors included.
+    """Makes every call on a reference and on other environments, and compares the results, including errors.
 
     Args:
-        reference: whose results are given to the caller.
-        *others: what must do the same.
+        reference: its results are returned to the caller.
+        *others: the environments that must behave the same.
 
     >>> from vecwrap.backends.dummy import DummyBackend
     >>> from vecwrap.testing.toys import toy
@@ -71,11 +71,11 @@ class Lockstep:
         self.calls = 0
 
     def __call__(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of each; the arguments are shared, so one that changes them is found out too.
+        """Call a method of each; the arguments are shared, so a call that changes them is detected too.
 
         Raises:
             AssertionError: something differs from the reference.
-            Exception: what the reference raised, where all have raised the same.
+            Exception: the reference's exception, if all have raised the same.
         """
         self.calls += 1
         before = deepcopy((args, kwargs))
@@ -119,8 +119,8 @@ def drive(
         lockstep: the environments, all of one mode.
         steps: how many steps.
         seed: of actions, masks and the first reset.
-        unrest: how often running episodes are broken off by resets; 1 breaks off about one in thirty steps.
-        options: whether resets bring options; toys know them, other environments may refuse what they do not know.
+        unrest: how often running episodes are interrupted by resets; 1 interrupts in about one of thirty steps.
+        options: whether resets pass options; toys accept them, other environments may refuse unknown ones.
 
     Returns:
         How many ``terminations`` and ``truncations`` were met, over all sub-environments.
@@ -176,9 +176,9 @@ def _some_options(rng: np.random.Generator, wanted: bool) -> dict[str, Any]:
 def drive_rows(
     env: VecEnv, steps: int, seed: int = 0, *, start: int = 0, ignore: Collection[str] = ()
 ) -> list[list[dict[str, Any]]]:
-    """Give every sub-environment ``steps`` actions by ``send`` and ``recv``, each as soon as it is home.
+    """Give every sub-environment ``steps`` actions by ``send`` and ``recv``, each as soon as its row has arrived.
 
-    In the modes that do not reset by themselves an ended row is reset by a mask; in episodic mode it rests once before.
+    In the modes without autoreset an ended row is reset with a mask; in episodic mode it rests once before.
 
     Args:
         env: the environment.
@@ -188,7 +188,7 @@ def drive_rows(
         ignore: dotted names of infos to leave out.
 
     Returns:
-        For each sub-environment what it was given, in order, as ``rows_of`` tells it.
+        For each sub-environment its rows, in order, as ``rows_of`` returns them.
 
     >>> from vecwrap.backends.dummy import DummyBackend
     >>> from vecwrap.testing.toys import toy
@@ -228,7 +228,7 @@ def drive_rows(
             return streams
         result = env.recv()
         home = result[4]["env_id"]
-        assert out.issuperset(home.tolist()), f"recv: expected rows that are out, {sorted(out)}, got {home.tolist()}"
+        assert out.issuperset(home.tolist()), f"recv: expected pending rows, {sorted(out)}, got {home.tolist()}"
         note(result, out)
         out -= set(home.tolist())
         over_for[home] = np.where((result[2] | result[3]) & asked_for, over_for[home] + 1, -1)

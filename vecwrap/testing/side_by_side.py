@@ -1,4 +1,4 @@
-"""The same chain over several backends: the same calls on all, and whatever passes in them compared bit for bit."""
+"""The same chain over several backends: the same calls on all, with everything that passes compared bit for bit."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class SideBySide(Lockstep):
     """Lockstep that also compares every StepResult, below the layer and above it: raw fields and frames, too.
 
     Args:
-        wrap: takes a vector environment and gives the wrapped one.
-        *backends: what to wrap, the reference first; they are closed by whoever made them.
+        wrap: takes a vector environment and returns the wrapped one.
+        *backends: the backends to wrap, the reference first; the caller closes them.
         ignore: dotted names of infos that depend on a clock; they are left out.
     """
 

@@ -1,4 +1,4 @@
-"""Toy environments: every kind of space, every way to end, infos of mixed types, and bad manners on request."""
+"""Toy environments: every kind of space, every way to end, infos of mixed types, and bad behaviour on request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LETTERS = "".join(sorted(alphanumeric))
 
 
 class Polylines(spaces.Space[Any]):
-    """A space of no kind that Gymnasium knows: lists of one to three (2,) float32 points."""
+    """A custom space, unknown to Gymnasium: lists of one to three (2,) float32 points."""
 
     def __init__(self, seed: int | None = None) -> None:
         super().__init__(None, None, seed)
@@ -71,7 +71,7 @@ def _nested() -> spaces.Space[Any]:
 
 
 def _mixed() -> spaces.Space[Any]:
-    """Leaves that have an array form beside leaves that have none."""
+    """Leaves with and without an array form."""
     return spaces.Dict(
         {
             "position": spaces.Box(-1, 1, (2,), np.float32),
@@ -107,7 +107,7 @@ SPACES: dict[str, Callable[[], spaces.Space[Any]]] = {
 
 
 def digest(value: Any) -> int:
-    """Give a number that depends on every byte of a value, the same in every process.
+    """Return a number that depends on every byte of a value, the same in every process.
 
     Args:
         value: arrays, numbers, text, and dicts, lists and tuples of them.
@@ -128,8 +128,8 @@ def digest(value: Any) -> int:
 class ToyEnv(gymnasium.Env[Any, Any]):
     """An environment that draws everything from its own ``np_random``: observations, rewards, ends and infos.
 
-    Rewards depend on the whole history of actions in the episode, so an action that reaches another sub-environment, or
-    reaches it changed, shows. Episodes end by termination, by truncation, and now and then by both; some last one step.
+    Rewards depend on all actions of the episode, so an action that reaches the wrong sub-environment, or reaches it
+    changed, is detected. Episodes end by termination, by truncation, and sometimes by both; some last one step.
 
     Args:
         observations: a name in ``SPACES``.
@@ -165,14 +165,14 @@ class ToyEnv(gymnasium.Env[Any, Any]):
         self.raise_in: str | None = None  # "step" or "reset" raises once; for tests of errors
         self._end = end
         self._limit = limit
-        self._drawn = SPACES[observations]()  # a space of its own, so that drawing leaves the public one alone
+        self._drawn = SPACES[observations]()  # a separate space, so that sampling leaves the public one alone
         self._drawn_seed = 0
         self._steps = 0
         self._history = 0
         self._episode = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; the options come back in the info."""
+        """Start an episode; the options are returned in the info."""
         super().reset(seed=seed)
         self._raise("reset")
         self._steps, self._history = 0, 0
@@ -187,7 +187,7 @@ class ToyEnv(gymnasium.Env[Any, Any]):
         return self._drawn.sample(), info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Go on; the reward tells of every action since the reset."""
+        """Step; the reward depends on every action since the reset."""
         self._raise("step")
         self._steps += 1
         self._history = zlib.crc32(f"{self._history} {digest(action)}".encode())
@@ -197,7 +197,7 @@ class ToyEnv(gymnasium.Env[Any, Any]):
         return self._drawn.sample(), reward, terminated, truncated, {"steps": self._steps, **self._info()}
 
     def render(self) -> Any:
-        """Give a (4, 6, 3) uint8 image that tells the step and the episode."""
+        """Return a (4, 6, 3) uint8 image that encodes the step and the episode."""
         image = np.zeros((4, 6, 3), np.uint8)
         image[..., 0], image[..., 1] = self._steps % 256, self._episode % 256
         return image
@@ -206,25 +206,25 @@ class ToyEnv(gymnasium.Env[Any, Any]):
         """Say hello, for ``call``.
 
         Args:
-            name: to whom.
-            loud: in capitals.
+            name: whom to greet.
+            loud: whether to use capitals.
         """
         return f"{'HELLO' if loud else 'hello'} {name} {self._steps}"
 
     def state(self) -> tuple[int, int, int]:
-        """Say how far it is; for ``call``."""
+        """Return its progress; for ``call``."""
         return self._episode, self._steps, self._history
 
     def state_dict(self) -> dict[str, Any]:
-        """Give what it takes to go on from here, but for ``np_random``, which is kept for every environment."""
+        """Return the state needed to continue, except ``np_random``, which is saved for every environment."""
         names = ("bonus", "raise_in", "_steps", "_history", "_episode", "_drawn_seed")
         return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there; observations are drawn anew up to the present one.
+        """Continue from a state; observations are redrawn up to the current one.
 
         Args:
-            state: what ``state_dict`` gave.
+            state: the result of ``state_dict``.
         """
         for name, value in state.items():
             setattr(self, name, value)
@@ -257,12 +257,12 @@ class ToyEnv(gymnasium.Env[Any, Any]):
 
 
 class BadManners(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """What an environment may do, though it should not: give the same arrays again and again, write into its arguments.
+    """Simulates bad but possible behaviour: returns the same arrays again and again, and writes into its arguments.
 
     Observations and infos are buffers that the next step or reset overwrites; actions and options are scribbled over.
 
     Args:
-        env: what behaves well.
+        env: a well-behaved environment.
 
     >>> env = BadManners(ToyEnv())
     >>> observation, info = env.reset(seed=1)
@@ -295,7 +295,7 @@ class BadManners(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _overwrite(old: Any, new: Any) -> Any:
-    """Bring a value into the buffers of an older one, as far as they fit."""
+    """Write a value into the buffers of an older one, where they fit."""
     if isinstance(old, dict) and isinstance(new, dict):
         merged = {key: _overwrite(old.get(key), value) for key, value in new.items()}
         old.clear()
@@ -313,7 +313,7 @@ def _overwrite(old: Any, new: Any) -> Any:
 
 
 def _scribble(value: Any) -> None:
-    """Ruin whatever of a value can be written to."""
+    """Overwrite everything in a value that is writable."""
     if isinstance(value, dict):
         for item in value.values():
             _scribble(item)
@@ -333,10 +333,10 @@ def _toy(keywords: dict[str, Any], manners: bool) -> gymnasium.Env[Any, Any]:
 
 
 def toy(*, manners: bool = False, **keywords: Any) -> Callable[[], gymnasium.Env[Any, Any]]:
-    """Give a factory of toy environments that can be sent to another process.
+    """Return a factory of toy environments that can be sent to another process.
 
     Args:
-        manners: False: the environment overwrites what it has given and scribbles over its arguments (``BadManners``).
+        manners: False: the environment overwrites its results and scribbles over its arguments (``BadManners``).
         **keywords: of ``ToyEnv``.
 
     >>> env = toy(manners=True, observations="box_uint8")()

@@ -1,4 +1,4 @@
-"""The laws that every layer keeps, as functions that take a way to wrap and something to wrap."""
+"""The laws that every layer must satisfy, as functions that take a layer and something to wrap."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ __all__ = ["WRAPPER_LAWS", "Subject", "check_wrapper"]
 
 @dataclass(frozen=True)
 class Subject:
-    """A layer, and what to try it on.
+    """A layer, and what to test it on.
 
     Attributes:
-        wrap: takes a vector environment and gives the wrapped one.
+        wrap: takes a vector environment and returns the wrapped one.
         factory: makes one sub-environment; a toy with Box observations if not given.
-        steps: how long to try.
+        steps: how long to test.
         ignore: dotted names of infos that depend on a clock.
         changes: raw fields of StepResult that the layer changes on purpose.
         independent: whether a row depends on its own history alone; False for a layer with statistics over all rows.
@@ -62,12 +62,12 @@ class Subject:
     backend: MakeBackend = DummyBackend
 
     def build(self, num_envs: int, mode: Autoreset, *, keep: bool = False, **options: Any) -> tuple[VecEnv, Below]:
-        """Give the layer around a probe around the backend, and the probe.
+        """Return the layer around a probe around the backend, and the probe.
 
         Args:
             num_envs: how many sub-environments.
             mode: the autoreset mode.
-            keep: let the probe keep what it hands up, with copies.
+            keep: whether the probe keeps what it passes up, with copies.
             **options: of the backend.
         """
         below = Below(self.backend([self.factory] * num_envs, autoreset=mode, **options), keep=keep)
@@ -85,24 +85,24 @@ def check_wrapper(
     backend: MakeBackend = DummyBackend,
     laws: Iterable[Callable[[Subject], None]] | None = None,
 ) -> None:
-    """Raise AssertionError, with an explanation, where a layer breaks one of the laws.
+    """Raise AssertionError, with an explanation, if a layer breaks one of the laws.
 
-    A layer that is a ``gymnasium.Wrapper`` is checked inside of its factory: by the name that it has in pipelines, or
-    as ``check_wrapper(lambda env: env, factory=SubEnvFactory(make, (MyLayer,)))``.
+    A layer that is a ``gymnasium.Wrapper`` is checked inside its factory: by its name in pipelines, or as
+    ``check_wrapper(lambda env: env, factory=SubEnvFactory(make, (MyLayer,)))``.
 
     Args:
-        wrap: takes a vector environment and gives the wrapped one; a layer's class will do, or a partial of it. Or a
-            layer as pipelines write it, ``"framestack:4"``, or several with bars between them.
+        wrap: takes a vector environment and returns the wrapped one: a layer's class, or a partial of it. Or a layer as
+            written in pipelines, ``"framestack:4"``, or several separated by bars.
         factory: makes one sub-environment that the layer can wrap; a toy with Box observations if not given.
-        steps: how long to try.
+        steps: how long to test.
         ignore: dotted names of infos that depend on a clock.
         changes: raw fields of StepResult that the layer changes on purpose.
         independent: whether a row depends on its own history alone; False for a layer with statistics over all rows.
-        backend: what it is put over: a backend's class, or a partial of it; every law is tried over it.
+        backend: what it is put over: a backend's class, or a partial of it; every law is tested over it.
         laws: which; None means all of ``WRAPPER_LAWS``.
 
     Raises:
-        AssertionError: a law is broken; says which sub-environment, what was expected, and what came.
+        AssertionError: a law is broken; the message gives the sub-environment, the expected result, and the actual one.
 
     >>> class Identity(VecEnvWrapper):
     ...     pass
@@ -120,7 +120,7 @@ def check_wrapper(
 def _by_name(
     layers: str, factory: Callable[[], gymnasium.Env[Any, Any]]
 ) -> tuple[Callable[[VecEnv], VecEnv], Callable[[], gymnasium.Env[Any, Any]]]:
-    """Find layers that are named as in a pipeline: those of the vector, and a factory with those inside of it."""
+    """Resolve layers named as in a pipeline: those of the vector, and a factory with those inside it."""
     _, planned = plan_layers(read_layers(layers, Source(steps=("layers",))))
     refuse_wrong_order(planned)
     inner = tuple(layer.around_sub_env for layer in planned if layer.runs_in == "worker")
@@ -134,7 +134,7 @@ def _by_name(
 
 
 def right_in_every_mode(subject: Subject) -> None:
-    """Each episode is told alike in the four autoreset modes, with masked resets mixed in."""
+    """Episodes are identical in all four autoreset modes, with masked resets mixed in."""
     if not subject.independent:
         return
     told = {}
@@ -150,7 +150,7 @@ def right_in_every_mode(subject: Subject) -> None:
 
 
 def alone_as_together(subject: Subject) -> None:
-    """A sub-environment gives the same alone as among others: its rows depend on its own history."""
+    """A sub-environment gives the same results alone as in a vector: its rows depend only on its own history."""
     if not subject.independent:
         return
     for mode in Autoreset:
@@ -166,10 +166,10 @@ def alone_as_together(subject: Subject) -> None:
 
 
 def in_any_order_of_arrival(subject: Subject) -> None:
-    """Under ``recv`` each sub-environment gives the same, whatever the order in which rows come home."""
+    """Under ``recv`` each sub-environment gives the same results, in whatever order rows arrive."""
     if not subject.independent:
         return
-    # The rows of worker processes come home in an order of their own; those of dummy do where they are shuffled.
+    # The rows of worker processes arrive in any order; those of dummy only if they are shuffled.
     shuffled = replace(subject, backend=_AnyOrder) if subject.backend is DummyBackend else subject
     for mode in Autoreset:
         env, _ = subject.build(4, mode)
@@ -183,7 +183,7 @@ def in_any_order_of_arrival(subject: Subject) -> None:
 
 
 class _AnyOrder(DummyBackend):
-    """Its sub-environments come home in a random order."""
+    """Its rows arrive in a random order."""
 
     def _start(self, factories: Any) -> Any:
         self._order = np.random.default_rng(9)
@@ -195,7 +195,7 @@ class _AnyOrder(DummyBackend):
 
 
 def the_same_over_every_backend(subject: Subject, *, num_envs: int = 3) -> None:
-    """Over its backend the chain hands out what it does over dummy, bit for bit: in every mode, and by ``recv``.
+    """Over its backend the chain returns the same as over dummy, bit for bit: in every mode, and with ``recv``.
 
     Steps and masked resets, then some sub-environments at a time by ``send`` and ``recv``: every result is compared,
     raw fields and frames included. Then with a ``batch_size``, where the order of arrival decides which rows come
@@ -221,7 +221,7 @@ def the_same_over_every_backend(subject: Subject, *, num_envs: int = 3) -> None:
 
 
 def arrays_are_never_written_to(subject: Subject) -> None:
-    """Arrays from below and actions from above are read-only here, and are what they were when all is over."""
+    """Arrays from below and actions from above are not changed; they are read-only in this test."""
     for mode in Autoreset:
         env, below = subject.build(3, mode, keep=True)
         with env:
@@ -241,7 +241,7 @@ def arrays_are_never_written_to(subject: Subject) -> None:
 
 
 def results_are_yours_to_keep(subject: Subject) -> None:
-    """What was handed out stays as it was."""
+    """Returned results never change."""
     for mode in Autoreset:
         env, _ = subject.build(3, mode)
         with env:
@@ -262,7 +262,7 @@ def results_are_yours_to_keep(subject: Subject) -> None:
 
 
 def raw_fields_are_left_alone(subject: Subject) -> None:
-    """What the environment paid and reported, and which rows these are, is the same above the layer as below it."""
+    """The environment's own rewards and flags, and the rows' indices, are the same above the layer as below it."""
     fields = {"env_ids", "first", "acted", "raw_rewards", "raw_dones", "raw_first", "frames"} - set(subject.changes)
     for mode in Autoreset:
         env, below = subject.build(3, mode)
@@ -272,7 +272,7 @@ def raw_fields_are_left_alone(subject: Subject) -> None:
 
 
 class _Above(VecEnvWrapper):
-    """Stands above the layer under test and compares with what came from below."""
+    """A layer above the one under test, which compares with what came from below."""
 
     def __init__(self, env: VecEnv, below: Below, fields: list[str]) -> None:
         super().__init__(env)
@@ -285,7 +285,7 @@ class _Above(VecEnvWrapper):
 
 
 def observations_lie_in_the_space(subject: Subject) -> None:
-    """Observations and final observations lie in the declared space; rewards and flags are as Gymnasium's."""
+    """Observations and final observations are in the declared space; rewards and flags have Gymnasium's types."""
     for mode in Autoreset:
         env, _ = subject.build(3, mode)
         with env:
@@ -352,9 +352,9 @@ def everything_else_is_forwarded(subject: Subject) -> None:
 
 
 def goes_on_after_a_load(subject: Subject) -> None:
-    """A fresh chain that loads what another saved amid its episodes goes on as that one does.
+    """A fresh chain that loads a state saved during episodes continues exactly like the original.
 
-    Where the sub-environments offer no state, both go on with a reset.
+    If the sub-environments cannot save their state, both continue with a reset.
     """
     for mode in Autoreset:
         with TemporaryDirectory() as folder, ExitStack() as stack:
@@ -375,7 +375,7 @@ def goes_on_after_a_load(subject: Subject) -> None:
 
 
 def _go_on(env: VecEnv, policy: Policy, steps: int, ignore: Collection[str]) -> list[Any]:
-    """Step, and reset what the mode leaves to the caller; give all rows that came."""
+    """Step, and reset ended rows if the mode leaves that to the caller; return all rows."""
     came = []
     flags, mode = np.zeros(env.num_envs, dtype=np.bool_), env._root.autoreset
     for _ in range(steps):

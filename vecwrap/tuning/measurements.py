@@ -1,4 +1,4 @@
-"""What is measured: one sub-environment, and the pipeline under each candidate."""
+"""Measurements of one sub-environment, and of the pipeline under each candidate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vecwrap.spec import PipelineSpec
 
 __all__ = ["Candidate", "EnvCost", "Trial"]
 
-WAITING = 0.5  # of a core: a step that keeps less of one busy waits for something else
+WAITING = 0.5  # of a core: a step that keeps less than this busy is waiting for something
 
 
 @dataclass(frozen=True)
@@ -22,14 +22,14 @@ class EnvCost:
 
     Attributes:
         step_seconds: mean of a step.
-        step_spread: half of the way from the quickest steps to the slowest, the outermost twentieths left out: when the
-            machine did something else, that was not the environment.
+        step_spread: half the 5th-95th percentile range of step times; the tails are dropped because they reflect other
+            load on the machine.
         steps: how many were measured.
-        busy: cores that a step keeps busy when the machine leaves it alone: 1 computes, near 0 waits.
+        busy: cores that a step keeps busy on an idle machine: 1 computes, near 0 waits.
         reset_seconds: mean of a reset.
-        first_seconds: making the first one, with what is imported for it, and its first reset.
-        make_seconds: making a second one in the same process, and its first reset; None where time did not allow it.
-        memory_mb: by how much that grew the process; None where it is not known.
+        first_seconds: making the first one, including imports, and its first reset.
+        make_seconds: making a second one in the same process, and its first reset; None if there was no time.
+        memory_mb: by how much that grew the process; None if unknown.
         observation_bytes: of one observation as it leaves the sub-environment.
     """
 
@@ -68,7 +68,7 @@ class Candidate:
         options: its options.
         batch_size: how many rows ``recv`` waits for; None: the loop calls ``step``.
         processes: how many workers that makes; 0: all in this process.
-        tried_options: those of the options that are being tried, for its name; the rest is the pipeline's own.
+        tried_options: the options being tried, for its name; the remaining ones are the pipeline's own.
     """
 
     backend: str
@@ -89,7 +89,7 @@ class Candidate:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What it replaces in the pipeline."""
+        """The settings that it replaces in the pipeline."""
         return {"backend": {"name": self.backend, **self.options}, "batch_size": self.batch_size}
 
     def lines(self, *, evaluation: bool = False) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ class Candidate:
         return tuple(self._spec(evaluation).to_yaml().splitlines()[1:])
 
     def in_a_line(self, *, evaluation: bool = False) -> str | None:
-        """The same for a pipeline in one line; None where no line can hold it.
+        """The same for a one-line pipeline; None if a line cannot express it.
 
         >>> Candidate("shmem", {"workers": 4}, 8).in_a_line()
         'backend=shmem backend.workers=4 batch_size=8'
@@ -114,7 +114,7 @@ class Candidate:
             return None
 
     def _spec(self, evaluation: bool) -> PipelineSpec:
-        """A pipeline that says this and an environment, which comes first."""
+        """A pipeline with these settings and an environment, which comes first."""
         if evaluation:
             return PipelineSpec("ENV", eval={key: value for key, value in self.settings.items() if value is not None})
         return PipelineSpec("ENV", **self.settings)
@@ -125,21 +125,21 @@ class Candidate:
 
     @property
     def simplicity(self) -> tuple[bool, bool, int, int]:
-        """The less, the simpler: this process alone; nobody's share in the parent; fewer workers; fewer options."""
+        """A sort key, lower is simpler: only this process; no share in the parent; fewer workers; fewer options."""
         return self.processes > 0, bool(self.options.get("parent_share")), self.processes, len(self.options)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of a candidate.
+    """The results of a candidate.
 
     Attributes:
         candidate: which.
-        rates: agent steps a second over all sub-environments, a sample each.
+        rates: agent steps per second over all sub-environments, one per sample.
         start_seconds: from ``build`` to the first observations.
-        memory_mb: proportional memory of all its processes; None where it is not known.
-        failed: why there are no rates; ``""`` where there are.
-        late: whether it was only time that it had too little of.
+        memory_mb: proportional memory of all its processes; None if unknown.
+        failed: why there are no rates; ``""`` if there are.
+        late: whether it failed only for lack of time.
     """
 
     candidate: Candidate
@@ -156,7 +156,7 @@ class Trial:
 
     @property
     def spread(self) -> float:
-        """Half of the way from the least sample to the greatest, as a share of the median."""
+        """Half the range of the samples, as a fraction of the median."""
         return (max(self.rates) - min(self.rates)) / (2 * self.rate) if self.rate else 0.0
 
     def to_data(self) -> dict[str, Any]:
