@@ -181,7 +181,7 @@ def test_overrides_come_last(run):
 def test_without_statistics_an_evaluation_that_needs_them_is_refused(run):
     folder, _ = run
     (folder / "stats.npz").unlink()
-    with pytest.raises(PlanError, match="expected the statistics that Normalize shall use"):
+    with pytest.raises(PlanError, match="expected statistics for Normalize, which are frozen here"):
         vecwrap.load(folder, mode="eval", **{"eval.stats": None})
     with vecwrap.load(folder) as env:
         assert env.training

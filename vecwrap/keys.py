@@ -72,7 +72,7 @@ def _made_by(given: Any) -> str:
     if isinstance(given, gymnasium.vector.VectorEnv):
         return ". vecwrap.wrap puts layers around a vector environment"
     if isinstance(given, gymnasium.Env):
-        return ". Each sub-environment is made anew, so give what makes one: lambda: gymnasium.make(...)"
+        return ". Each sub-environment is created anew, so pass a callable that makes one: lambda: gymnasium.make(...)"
     return ". Several of one id are the id and n" if isinstance(given, str) else ""
 
 

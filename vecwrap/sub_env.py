@@ -70,7 +70,7 @@ class SubEnvFactory:
 
 @dataclass(frozen=True)
 class Takeover:
-    """What a sub-environment that is made anew takes over from the one that was lost.
+    """What a recreated sub-environment takes over from the one that was lost.
 
     Attributes:
         seed: of its first reset, where neither that nor a schedule brings one.
@@ -246,7 +246,7 @@ class SubEnv:
 
         Args:
             state: what it gave.
-            attributes: what is set on the environment where it is to be as one that was made anew and never reset.
+            attributes: what is set on the environment if it is to be as one that was recreated and never reset.
         """
         if state["env"] is None:
             self._be_new(attributes)

@@ -36,7 +36,7 @@ def test_every_option_does_what_save_does(video, capsys):
     ("arguments", "status", "said"),
     [
         (["missing.mp4", "out.gif"], 2, "missing.mp4: no such file"),
-        (["video.webp", "out.gif"], 2, "clip: video.webp: expected a video .mp4"),
+        (["video.webp", "out.gif"], 2, "clip: video.webp: expected an .mp4 video"),
         (["video.mp4", "out.png"], 2, "expected a file .webp or .gif to write"),
         (["video.mp4", "out.gif", "--start", "-1"], 2, "--start"),
     ],

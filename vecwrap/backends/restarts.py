@@ -100,8 +100,8 @@ class Restarts:
     """Counts restarts, and decides whether and when another one is allowed.
 
     A sub-environment may be recreated ``max_restarts`` times within any ``window`` seconds, and as often in a row
-    without a step in between, however long that takes. The first time this happens at once; if it is lost again without
-    completing a step, there is a pause, which doubles on each repeat.
+    without a step in between, however long that takes; after a refusal a new row begins. The first time this happens at
+    once; if it is lost again without completing a step, there is a pause, which doubles on each repeat.
 
     Args:
         num_envs: n.
@@ -132,6 +132,7 @@ class Restarts:
         self._times: list[deque[float]] = [deque(maxlen=max_restarts or 0) for _ in range(num_envs)]
         self._in_vain = np.zeros(num_envs, dtype=np.int64)  # restarts since the last step
         self._any_in_vain = False
+        self._refusal = ""
 
     def request(self, env_ids: Sequence[int], reason: str) -> float | None:
         """Request another restart of all of these; return the pause before it in seconds, or None if refused.
@@ -139,7 +140,11 @@ class Restarts:
         A granted request is counted.
         """
         now = self.clock()
-        if not all(self._may(i, now) for i in env_ids):
+        in_vain = [i for i in env_ids if self._all_in_vain(i)]
+        allowed = all(self._within_window(i, now) for i in env_ids)
+        if in_vain or not allowed:
+            self._refusal = "in a row without a step" if allowed else ""
+            self._in_vain[in_vain] = 0  # the failure is raised; whoever goes on begins a new series
             return None
         pauses = [0.0]
         for i in env_ids:
@@ -175,15 +180,10 @@ class Restarts:
         self._times[i] = deque((now - age for age in state["ages"]), maxlen=self._times[i].maxlen)
         self._any_in_vain = bool(self._in_vain.any())
 
-    def limit_in_words(self, env_ids: Sequence[int]) -> str:
-        """``max_restarts=3 within restart_window=60 s``, or what else keeps one of these from being restarted."""
-        if any(self._all_in_vain(i) for i in env_ids) and all(self._within_window(i, self.clock()) for i in env_ids):
-            return f"max_restarts={self.max_restarts} in a row without a step"
+    def limit_in_words(self) -> str:
+        """``max_restarts=3 within restart_window=60 s``: the limit that the last refused request has met."""
         window = "the whole run" if self.window is None else f"restart_window={self.window:g} s"
-        return f"max_restarts={self.max_restarts} within {window}"
-
-    def _may(self, i: int, now: float) -> bool:
-        return self._within_window(i, now) and not self._all_in_vain(i)
+        return f"max_restarts={self.max_restarts} {self._refusal or f'within {window}'}"
 
     def _within_window(self, i: int, now: float) -> bool:
         times = self._times[i]

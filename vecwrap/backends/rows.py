@@ -266,7 +266,7 @@ class RowBooks(VecEnv):
         """Add the reason why a sub-environment was not recreated."""
         if self._recovery is None:
             return failure
-        limit = self._recovery.restarts.limit_in_words([failure.index])
+        limit = self._recovery.restarts.limit_in_words()
         return replace(failure, note=f"\nIt is not recreated, because {limit} are used up.")
 
     def _lose(self, env_ids: Sequence[int], reason: str, *, made: bool = True) -> bool:

@@ -151,7 +151,7 @@ class Worker:
         self._rows = range(self._first_row, self._first_row + len(init.env_ids))
         self._lane: LaneOfWorker | None = None
         self._handled = 0  # messages since the slots were made
-        self._not_there: set[int] = set()  # rows whose sub-environment could not be made anew: they answer nothing
+        self._not_there: set[int] = set()  # rows whose sub-environment could not be recreated: they answer nothing
         descriptions: list[Description] = []
         for i, factory in zip(init.env_ids, init.factories, strict=True):
             try:

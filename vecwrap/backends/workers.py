@@ -482,7 +482,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
         if self._recovery is None:
             remedy = 'with on_failure="restart" this is automatic'
         else:
-            limit = self._recovery.restarts.limit_in_words(worker.env_ids)
+            limit = self._recovery.restarts.limit_in_words()
             remedy = f"this is no longer automatic: {limit} are used up"
         self._broken = error(f"close() still works; build the environment again to continue ({remedy}).")
         raise self._broken
