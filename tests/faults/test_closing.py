@@ -207,7 +207,7 @@ def test_an_interrupt_right_after_actions_were_sent_never_shifts_the_answers(bac
             patch.setattr(*sends, sends_and_is_interrupted)
             env.step([1, 1])
         for _ in range(2):
-            with pytest.raises(BackendError, match="KeyboardInterrupt came while actions were being sent"):
+            with pytest.raises(BackendError, match="KeyboardInterrupt occurred while actions were being sent"):
                 env.step([0, 0])
 
 
