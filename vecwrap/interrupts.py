@@ -50,13 +50,12 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
-        self._depth = 0  # blocks of the main thread, each of which will let through what came
+        self._depth = 0  # of blocks, each of which will let through what came
         self._held_at = 0  # the depth of the block that holds it back
         _open.add(self)
 
     def __enter__(self) -> None:
-        if get_ident() == MAIN:
-            self._depth += 1  # no call behind it: an interrupt between it and the block would leave it one too deep
+        self._depth += 1  # and no call: an interrupt between it and the block would leave it one too deep
 
     def hold(self) -> None:
         """Hold back what comes from now on; may be called again."""
@@ -85,10 +84,9 @@ class Interrupts:
                 gate.call(gate.handler, SIGINT, None)
 
     def __exit__(self, *exception: object) -> None:
-        if get_ident() == MAIN:
-            self._depth -= 1
-            if self._depth < self._held_at and (_holding or _Gate.shut is not None):
-                self.let_through()
+        self._depth -= 1
+        if (_holding or _Gate.shut is not None) and self._depth < self._held_at:
+            self.let_through()
 
     def close(self) -> None:
         """Put the program's own handler back, where no environment is open any more."""
