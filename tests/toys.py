@@ -82,3 +82,29 @@ def counter(length=4, truncate=False, delay=0.0):
 def told(**values):
     """A factory of environments that do what they are told."""
     return partial(Told, **values)
+
+
+class LastLife(gymnasium.Env):
+    """A game of two steps: the first loses a life and pays 1; the second, maybe a reset's, ends the game and pays 5.
+
+    It takes the level out of the options that a reset gives it.
+    """
+
+    observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self):
+        self.ale, self.steps, self.seen = self, 0, []
+
+    def lives(self):
+        return 2 if self.steps == 0 else 1
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        self.seen.append(options.pop("level") if options else 0)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.full(1, self.steps, np.float32), (1.0, 5.0)[self.steps - 1], self.steps == 2, False, {}

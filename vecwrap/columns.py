@@ -103,7 +103,7 @@ class ArrayColumn:
     def putter(self, i: int) -> Callable[[Any], None]:
         if len(self._shape) != 1 or not self._dtype.isnative or self._dtype.kind not in "iuf":
             return partial(self.put, i)
-        if self._dtype == np.uint8:  # bytes would pass for these
+        if self._dtype == np.uint8:  # in a memoryview's eyes bytes are such an array
             return partial(self.put, i)
         row, conform = self._array[i], self.conform
         cells = row.data

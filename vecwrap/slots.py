@@ -66,16 +66,13 @@ class Slots:
         self.frames: dict[int, Any] = {}
         self.final_frames: dict[int, Any] = {}
         self.raw_of_step: dict[int, tuple[float, bool]] = {}
+        # What rows may have that is not in shared memory.
+        self._beside = self.infos, self.final_infos, self.frames, self.final_frames, self.raw_of_step
         base = MOST_LAYOUTS * first_row
         self._cells = InfoCells(num_rows, allocate, base) if shared else None
         self._final_cells = InfoCells(num_rows, allocate, base) if shared else None
         self._told = 0, 0
         self.rides_the_pipe = self.observations.rides_the_pipe
-
-    @property
-    def _beside(self) -> tuple[dict[int, Any], ...]:
-        """What rows may have that has no place in shared memory."""
-        return self.infos, self.final_infos, self.frames, self.final_frames, self.raw_of_step
 
     def recycle(self) -> None:
         """Recycle memory allocated at every step: for an environment's observation, or a batch of them."""

@@ -12,6 +12,7 @@ import pytest
 from gymnasium import spaces
 
 from tests.streams import Lives
+from tests.toys import LastLife
 from tests.waiting import gone
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.native import NativeBackend
@@ -437,31 +438,8 @@ def test_what_a_function_remembers_is_saved(tmp_path, rule, backend):
         assert [given[:3] for given in map(seeds, play(other))] == [given[:3] for given in expected]
 
 
-class TwoLives(gymnasium.Env):
-    """Loses a life in the first step and the game in the second; takes the level out of the options it is given."""
-
-    observation_space = spaces.Box(0, 9, (1,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def __init__(self):
-        self.ale, self.seen = self, []
-
-    def lives(self):
-        return 2 if self.steps == 0 else 1
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        self.seen.append(options.pop("level") if options else 0)
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        self.steps += 1
-        return np.zeros(1, np.float32), 0.0, self.steps == 2, False, {}
-
-
 def test_a_reset_in_which_a_game_ends_gives_its_options_to_the_schedules_next_game_too():
-    make = SubEnvFactory(TwoLives, (EpisodicLife,))
+    make = SubEnvFactory(LastLife, (EpisodicLife,))
     with SeedEachEpisode(DummyBackend([make], autoreset="disabled"), [1, 2, 3]) as env:
         env.reset()
         env.step([0])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import vecwrap
 from tests.streams import Driver, ToyEnv, assert_same, replay
+from tests.toys import LastLife
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
@@ -375,28 +376,6 @@ def test_a_key_that_means_something_else_is_refused(key):
         pytest.raises(PlanError, match=f'terminal_obs: key: expected .* got "{key}"'),
     ):
         TerminalObs(env, key=key)
-
-
-class LastLife(gymnasium.Env):
-    """A game of two steps: the first loses a life and pays 1; the second, maybe a reset's, ends the game and pays 5."""
-
-    observation_space = spaces.Box(0, 9, (1,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def __init__(self):
-        self.ale, self.steps = self, 0
-
-    def lives(self):
-        return 2 if self.steps == 0 else 1
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        self.steps += 1
-        return np.full(1, self.steps, np.float32), (1.0, 5.0)[self.steps - 1], self.steps == 2, False, {}
 
 
 @pytest.mark.usefixtures("quick_workers")

@@ -300,8 +300,6 @@ def _unheard_by_children() -> Iterator[None]:
 
 
 def _serve(connection: Connection, parent: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     stderr = receive_descriptor(connection)
     os.dup2(stderr, 2)
     os.close(stderr)

@@ -44,6 +44,7 @@ _GRACE = 1.0  # seconds for an orderly end after the parent has gone
 def serve(connection: Connection, parent: int) -> None:
     """Run a worker until it is told to close or its parent, a process id, is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's affair
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked until here where it was spawned
     for number in (signal.SIGTTOU, signal.SIGTTIN):  # they would stop an environment that sets the terminal's modes
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):

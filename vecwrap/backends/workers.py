@@ -147,14 +147,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
 
     @staticmethod
     def check_options(options: Mapping[str, Any]) -> None:
-        """Refuse options that make no sense, before anything is started.
-
-        Args:
-            options: those that were given, by name; their types fit.
-
-        Raises:
-            PlanError: says which, and what was expected.
-        """
+        """Refuse what ``Backend.check_options`` refuses, and time limits that make no sense."""
         Backend.check_options(options)
         check_limits({name: options.get(name) for name in ("step_timeout", "reset_timeout", "start_timeout")})
 
