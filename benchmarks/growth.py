@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rich.console import Console
@@ -43,6 +44,7 @@ class Curve:
         across: what grows, for the axis.
         points: the values of that.
         contenders: who takes part at one of them.
+        everywhere: who is the same at all of them, and so measured once a round.
         overhead: whether what is shown is the overhead of a step, in µs, rather than steps a second.
     """
 
@@ -51,6 +53,7 @@ class Curve:
     across: str
     points: tuple[int, ...]
     contenders: Callable[[int], Sequence[Contender]]
+    everywhere: Callable[[], Sequence[Contender]] = tuple
     overhead: bool = True
 
 
@@ -76,27 +79,37 @@ def curves(loops_per_us: float) -> list[Curve]:
     cores = usable_cores()
     workers = tuple(range(1, 4 * cores + 1)) if cores <= 2 else tuple(cores * k // 2 for k in range(1, 9))
     work = {"microseconds": 100, "loops_per_us": loops_per_us}
+    by_workers = [
+        ("cartpole", "CartPole-v1", PipelineSpec("CartPole-v1", n=16 * cores)),
+        ("work", "a step that computes for 100 µs", PipelineSpec(WORK, n=16 * cores, env_kwargs=work)),
+    ]
     return [
-        Curve("growth-cartpole", "CartPole-v1", "sub-environments", COUNTS, lambda n: _by_count("CartPole-v1", n)),
-        Curve(
-            "growth-nothing", "a step that does nothing", "sub-environments", COUNTS, lambda n: _by_count(NOTHING, n)
+        *(
+            Curve(
+                f"growth-{name}",
+                words,
+                "sub-environments",
+                COUNTS,
+                functools.partial(_by_count, env),
+                lambda env=env: [ideal(plan(PipelineSpec(env)))],
+            )
+            for name, words, env in (
+                ("cartpole", "CartPole-v1", "CartPole-v1"),
+                ("nothing", "a step that does nothing", NOTHING),
+            )
         ),
         Curve("growth-bytes", "bytes of an observation, n=8", "bytes", SIZES, _by_bytes),
         *(
             Curve(
                 f"growth-workers-{name}",
-                f"{words}, n={16 * cores}",
+                f"{words}, n={spec.n}",
                 "workers",
                 workers,
-                lambda count, env=env, kwargs=kwargs: _by_workers(
-                    PipelineSpec(env, n=16 * cores, env_kwargs=kwargs), count
-                ),
+                functools.partial(_by_workers, spec),
+                lambda spec=spec: [built(ONE_PROCESS, spec.override(backend="dummy")), ideal(plan(spec))],
                 overhead=False,
             )
-            for name, words, env, kwargs in (
-                ("cartpole", "CartPole-v1", "CartPole-v1", {}),
-                ("work", "a step that computes for 100 µs", WORK, work),
-            )
+            for name, words, spec in by_workers
         ),
     ]
 
@@ -110,7 +123,7 @@ def _by_count(env: str, n: int) -> list[Contender]:
     ]
     if n <= MOST_PROCESSES:
         contenders += [each for each in peer_contenders("gymnasium", planned) if each.name == "Gymnasium Async"]
-    return [*contenders, *peer_contenders("envpool", planned), ideal(planned)]
+    return [*contenders, *peer_contenders("envpool", planned)]
 
 
 def _by_bytes(size: int) -> list[Contender]:
@@ -122,28 +135,38 @@ def _by_bytes(size: int) -> list[Contender]:
 
 
 def _by_workers(spec: PipelineSpec, workers: int) -> list[Contender]:
-    ours = built(OURS, spec.override(backend={"name": "shmem", "workers": workers}))
-    return [ours, built(ONE_PROCESS, spec.override(backend="dummy")), ideal(plan(spec))]
+    return [built(OURS, spec.override(backend={"name": "shmem", "workers": workers}))]
 
 
 def measure(curve: Curve, rounds: int, seconds: float, say: Callable[[str], None]) -> Grown:
-    """Measure a curve point by point; at each all contenders are interleaved."""
+    """Measure a curve. All contenders at all points are interleaved, because points are compared with each other."""
+    everywhere = curve.everywhere()
+    at = {x: curve.contenders(x) for x in curve.points}
+    apart = [replace(each, name=_at(each.name, x)) for x, contenders in at.items() for each in contenders]
+    measured = {
+        each.name: each
+        for each in measure_rounds([*everywhere, *apart], rounds, seconds, say=lambda text: say(f"{curve.key}: {text}"))
+    }
     grown = Grown(curve)
-    for x in curve.points:
-        measured = measure_rounds(
-            curve.contenders(x), rounds, seconds, say=lambda text, x=x: say(f"{curve.key}, {curve.across} {x}: {text}")
-        )
-        for name, value in _values(measured, curve.overhead):
+    for x, contenders in at.items():
+        here = [(each, measured[each.name]) for each in everywhere]
+        here += [(each, measured[_at(each.name, x)]) for each in contenders]
+        for name, value in _values(here, curve.overhead):
             grown.lines.setdefault(name, []).append((x, value))
     return grown
 
 
-def _values(measured: Iterable[Measurement], overhead: bool) -> list[tuple[str, float]]:
+def _at(name: str, x: int) -> str:
+    """What a contender is called at one point of a curve."""
+    return f"{name}, at {x:,}"
+
+
+def _values(measured: Iterable[tuple[Contender, Measurement]], overhead: bool) -> list[tuple[str, float]]:
     """What a curve shows of one point.
 
     The overhead of a step is what it takes longer than the ideal's, in µs: the part that no core's work explains.
     """
-    rates = {("ideal" if m.side == "reference" else m.name): m.median("rate") for m in measured}
+    rates = {(IDEAL if each.side == "reference" else each.name): m.median("rate") for each, m in measured}
     known = {name: rate for name, rate in rates.items() if rate is not None}
     if not overhead:
         return list(known.items())

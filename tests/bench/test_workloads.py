@@ -183,6 +183,31 @@ def test_a_curve_shows_what_a_step_takes_longer_than_the_ideals():
     assert grown.lines == {"vecwrap shmem": [(1, pytest.approx(5.0)), (4, pytest.approx(35.0))]}
 
 
+def test_all_points_of_a_curve_are_measured_in_the_same_rounds():
+    taken = []
+
+    def noting(name, rate):
+        class Noting(steady(rate)):
+            def sample(self, seconds):
+                taken.append(name)
+                return super().sample(seconds)
+
+        return Noting
+
+    curve = Curve(
+        "c",
+        "a curve",
+        "sub-environments",
+        (1, 4),
+        lambda n: [Contender("vecwrap shmem", "ours", noting(n, 1e5 / n))],
+        lambda: [Contender("ideal: 2", "reference", noting("ideal", 2e5))],
+    )
+    grown = growth.measure(curve, 2, 0.01, lambda text: None)
+    assert grown.lines == {"vecwrap shmem": [(1, pytest.approx(5.0)), (4, pytest.approx(35.0))]}
+    warm_up, rounds = taken[:3], taken[3:]
+    assert [warm_up, rounds[:3], rounds[3:]] == [["ideal", 1, 4], ["ideal", 1, 4], [1, 4, "ideal"]]
+
+
 @pytest.mark.parametrize(("overheads", "met"), [((9.0, 3.0, 3.2), True), ((9.0, 3.0, 4.0), False)])
 def test_overhead_that_rises_with_n_is_a_cliff(overheads, met):
     points = list(zip((1, 8, 64), overheads, strict=True))
