@@ -210,6 +210,10 @@ def test_a_death_in_a_call_is_said_and_the_actor_comes_back(tmp_path):
     failures.test_a_call_that_kills_its_worker_is_an_error_and_the_run_goes_on(small, tmp_path)
 
 
+def test_time_for_which_the_job_is_stopped_is_no_actors_delay(tmp_path):
+    failures.test_time_for_which_the_job_is_stopped_is_no_workers_delay(small, tmp_path)
+
+
 def test_an_actor_whose_end_ray_has_not_noticed_yet_is_asked_again_and_lost_once(tmp_path, monkeypatch, ray):
     """So it is for half a minute where a node goes without a word."""
     unnoticed = iter(range(5))

@@ -16,6 +16,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from tests.waiting import until
+
 KINDS = ("raise", "kill", "segv", "exit", "stop", "hang")
 DEATHS = ("kill", "segv", "exit")
 HANGS = ("stop", "hang")
@@ -137,6 +139,26 @@ class Faulty(gymnasium.Env):
     def close(self):
         self.closed = True
         self.point("close")
+
+
+class Gated(Faulty):
+    """Takes each step, and each ``wait``, when the gate of that number is open: when there is a file of that name."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.gates, self.number = folder, 0
+
+    def pass_a_gate(self):
+        self.number += 1
+        assert until((self.gates / str(self.number)).exists)
+
+    def step(self, action):
+        self.pass_a_gate()
+        return super().step(action)
+
+    def wait(self):
+        self.pass_a_gate()
+        return "waited"
 
 
 def ask(folder, index, point, kind):

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
 
-from tests.faults.faulty import Faulty, ask, factories
+from tests.faults.faulty import Faulty, Gated, ask, factories
 from tests.waiting import LONG, gone, until
 from vecwrap.backends import link
 from vecwrap.backends.bell import Bell
@@ -29,26 +29,6 @@ from vecwrap.testing.leftovers import Holdings, assert_nothing_left
 ROOT = Path(__file__).parents[2]
 PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]
 pytestmark = [pytest.mark.parametrize("backend", PROCESS_BACKENDS), pytest.mark.usefixtures("either_start")]
-
-
-class Gated(Faulty):
-    """Takes each step, and each ``wait``, when the gate of that number is open: when there is a file of that name."""
-
-    def __init__(self, folder):
-        super().__init__()
-        self.gates, self.number = folder, 0
-
-    def pass_a_gate(self):
-        self.number += 1
-        assert until((self.gates / str(self.number)).exists)
-
-    def step(self, action):
-        self.pass_a_gate()
-        return super().step(action)
-
-    def wait(self):
-        self.pass_a_gate()
-        return "waited"
 
 
 class Wordy(Faulty):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from functools import partial
@@ -10,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.faults.faulty import DEATHS, IN_STEP_OF_A_WORKER, Faulty, ask, factories
+from tests.faults.faulty import DEATHS, IN_STEP_OF_A_WORKER, Faulty, Gated, ask, factories
 from tests.waiting import gone, until
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
@@ -195,6 +196,23 @@ def test_what_has_come_meanwhile_is_no_hang(backend, tmp_path):
         env.step_async([0, 0, 0, 0])
         time.sleep(3.5)
         env.step_wait()
+
+
+def stop_this_process(seconds, then):
+    """Stop this process in a moment, as job control and schedulers do, let it go on later, and make a file."""
+    pid = os.getpid()
+    return subprocess.Popen(
+        ["sh", "-c", f"sleep 0.3; kill -STOP {pid}; sleep {seconds}; kill -CONT {pid}; sleep 0.3; touch '{then}'"]
+    )
+
+
+def test_time_for_which_the_job_is_stopped_is_no_workers_delay(backend, tmp_path):
+    with backend([partial(Gated, tmp_path)] * 2, workers=2, step_timeout=3.0) as env:
+        env.reset(seed=1)
+        env.step_async([0, 0])
+        with stop_this_process(4.0, tmp_path / "1"):
+            env.step_wait()
+        assert [worker.restarts for worker in env.health().workers] == [0, 0]
 
 
 class Always(Faulty):

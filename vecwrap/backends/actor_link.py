@@ -74,6 +74,10 @@ class ActorLink:
         self.since = time.monotonic()
         return call
 
+    def excuse(self, seconds: float) -> None:
+        """Extend the limit of the answer that is due by this long."""
+        self.since += seconds
+
     def forget(self) -> None:
         """Expect nothing more from it."""
         self._up = False

@@ -116,6 +116,10 @@ class Link:
         if self.channel.num_bytes != self._num_bytes:
             self._num_bytes, self._since = self.channel.num_bytes, time.monotonic()
 
+    def excuse(self, seconds: float) -> None:
+        """Extend the limit of the answer that is due by this long."""
+        self._since += seconds
+
     def _limited(self) -> Expected | None:
         """The first owed answer with a time limit."""
         return next((one for one in self.expected if one.seconds is not None), None)

@@ -372,7 +372,9 @@ class ProcessBackend(WorkerBackend[Link]):
 
     def _look(self, milliseconds: float) -> bool:
         """Wait this long for the descriptors, and receive from them; whether anything has arrived."""
+        began = time.monotonic()
         events = self._poller.poll(milliseconds)
+        self._excuse(time.monotonic() - began - milliseconds / 1e3)
         self._refuse_closed_meanwhile()
         heard = [(link, descriptor) for descriptor, _ in events if (link := self._links.get(descriptor))]
         for worker, descriptor in heard:

@@ -308,6 +308,7 @@ class RayBackend(WorkerBackend[ActorLink]):
             until.append(deadline)
         seconds = max(0.0, min(until) - now)
         arrived = wait(self._ray, self._workers, for_all=self.batch_size is None, seconds=seconds)
+        self._excuse(time.monotonic() - now - seconds)
         self._refuse_closed_meanwhile()
         replies = fetch(self._ray, [reference for _, reference in arrived])
         for (actor, reference), reply in zip(arrived, replies, strict=True):

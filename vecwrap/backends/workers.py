@@ -35,6 +35,9 @@ from vecwrap.sub_env import Takeover
 __all__ = ["LOOK", "AnyWorker", "Expected", "WorkerBackend", "check_limits", "share_out"]
 
 
+STOPPED = 1.0  # seconds: if a wait takes so much longer than asked for, this process was stopped meanwhile
+
+
 def share_out(
     num_envs: int, workers: int | None, envs_per_worker: int | None, parent_share: bool | None = False
 ) -> list[range]:
@@ -111,6 +114,9 @@ class AnyWorker(Protocol):
 
     def owes(self) -> list[str]:
         """The kinds of answers that it owes, in order."""
+
+    def excuse(self, seconds: float) -> None:
+        """Extend the limit of the answer that is due by this long."""
 
 
 _Worker = TypeVar("_Worker", bound=AnyWorker)
@@ -397,6 +403,16 @@ class WorkerBackend(Backend, Generic[_Worker]):
         if deadline is not None and now >= deadline:
             raise TimeoutError(f"{self._num_out} sub-environments have not answered yet; wait again")
         return False
+
+    def _excuse(self, longer: float) -> None:
+        """Let no worker's limit run while this process is stopped, by job control or a scheduler: they may be, too.
+
+        Args:
+            longer: by how many seconds a wait has taken longer than asked for.
+        """
+        if longer > STOPPED:
+            for worker in self._workers:
+                worker.excuse(longer)
 
     def _pump_until(self, done: Callable[[], bool], deadline: float | None = None) -> None:
         while not done():
