@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["Allocate", "Batch", "copy", "leaves", "recycle", "row", "scatter", "take", "tree_map", "where"]
+__all__ = ["Allocate", "Batch", "copy", "leaves", "put_rows", "recycle", "row", "scatter", "take", "tree_map", "where"]
 
+_FEW = 4  # rows up to which one after the other is quicker than all by their indices
 _LARGEST_RECYCLED = 31 << 20  # bytes; glibc never recycles a block of 32 MB or more
 
 Batch: TypeAlias = Any
@@ -98,6 +99,22 @@ def scatter(target: Batch, index: Any, source: Batch) -> None:
         put(target, source)
     else:
         tree_map(put, target, source)
+
+
+def put_rows(target: Batch, at: np.ndarray[Any, Any], source: Batch, rows: np.ndarray[Any, Any]) -> None:
+    """Write ``rows`` of ``source`` into ``target`` at other places, in place; objects as copies.
+
+    Args:
+        target: changed.
+        at: (k,) int64, where.
+        source: of the same spaces.
+        rows: (k,) int64, which.
+    """
+    if isinstance(target, np.ndarray) and len(at) <= _FEW and not target.dtype.hasobject:
+        for to, row_of_source in zip(at.tolist(), rows.tolist(), strict=True):
+            target[to] = source[row_of_source]
+    else:
+        scatter(target, at, take(source, rows))
 
 
 def empty_like(batch: Batch, num_rows: int) -> Batch:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.batch import Allocate, recycle, scatter, take, tree_map
+from vecwrap.batch import Allocate, put_rows, recycle, take, tree_map
 from vecwrap.batch import copy as copy_batch
 from vecwrap.columns import make_column
 from vecwrap.contract import IntArray, StepResult
@@ -254,9 +254,10 @@ class Slots:
     def _collect(self, env_ids: IntArray, copy: bool) -> StepResult:
         whole = len(env_ids) == self.num_rows
         rows: Any = slice(None) if whole else env_ids
-        numbers, flags = self._numbers[:, rows], self._flags[:, rows]
-        observations = take(self.observations.batch(), rows)
-        if whole and copy:
+        numbers, flags, observations = self._numbers, self._flags, self.observations.batch()
+        if not whole:
+            numbers, flags, observations = numbers[:, rows], flags[:, rows], take(observations, rows)
+        if copy and whole:
             numbers, flags, observations = numbers.copy(), flags.copy(), copy_batch(observations)
         elif copy and self.rides_the_pipe:  # the arrays are fresh, but not the objects in them
             observations = copy_batch(observations)
@@ -267,7 +268,7 @@ class Slots:
         if len(ended):
             ended_ids = ended if whole else env_ids[ended]
             final_obs = copy_batch(observations)
-            scatter(final_obs, ended, take(self.final_observations.batch(), ended_ids))
+            put_rows(final_obs, ended, self.final_observations.batch(), ended_ids)
             ended_set = frozenset(ended_ids.tolist())
             final_infos = self._final_infos(indices, ended_set)
             if self.final_frames and any(i in self.final_frames for i in ended_set):

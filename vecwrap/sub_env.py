@@ -123,7 +123,7 @@ class SubEnv:
     def attach(self, slots: Slots, row: int) -> None:
         """Say where the results go."""
         self._slots, self._row = slots, row
-        self._put = slots.observations.putter(row)
+        self._put, self._put_final = slots.observations.putter(row), slots.final_observations.putter(row)
         self._rewards, self._raw_rewards = slots.rewards.data, slots.raw_rewards.data
         self._in_stride = False
 
@@ -434,8 +434,9 @@ class SubEnv:
         slots, row = self._slots, self._row
         if self._debug:
             self._refuse_foreign(observation)
-        slots.final_observations.put(row, observation)
-        slots.put_final_info(row, info)
+        self._put_final(observation)
+        if info or slots.final_infos:
+            slots.put_final_info(row, info)
         if self._frames is Frames.ALL:
             slots.final_frames[row] = self._frame()
         elif slots.final_frames:
@@ -449,12 +450,14 @@ class SubEnv:
             slots.raw_of_step[row] = float(slots.raw_rewards[row]), bool(slots.raw_dones[row])
         elif slots.raw_of_step:
             slots.raw_of_step.pop(row, None)
-        slots.raw_rewards[row] += paid
-        slots.raw_dones[row] |= ended
+        if paid:
+            slots.raw_rewards[row] += paid
+        if ended:
+            slots.raw_dones[row] = True
 
     def _game_goes_on(self) -> bool:
         """Whether the episode ended with a lost life and the seedless reset that follows takes the game up again."""
-        return any(layer.game_goes_on for layer in self._goes_on)
+        return bool(self._goes_on) and any(layer.game_goes_on for layer in self._goes_on)
 
     def _frame(self) -> Any:
         """Render for a recorder, whose troubles are not the training's: what is raised stands in the frame's place."""
