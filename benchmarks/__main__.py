@@ -22,7 +22,7 @@ from vecwrap.bench.results import Verdict, WorkResult, judge
 from vecwrap.bench.rounds import measure_rounds
 from vecwrap.commands.bench import print_result, print_targets, progress
 
-INTERRUPTED = 130  # 128 + SIGINT, as shells say it
+INTERRUPTED = 130  # 128 + SIGINT, as in shells
 WIDTH = 160  # of tables that go to a file or a pipe
 
 
@@ -46,7 +46,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Run what was chosen; give the exit status: 0; 2 for a key that there is not; 130 after Ctrl-C."""
+    """Run what was chosen; return the exit status: 0; 2 for an unknown key; 130 after Ctrl-C."""
     options = arguments(given)
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -64,14 +64,14 @@ def main(given: Sequence[str] | None = None) -> int:
     if unknown := [key for key in keys if key not in titles]:
         print(f"--only: there is no {', '.join(unknown)}; known are {', '.join(titles)}", file=sys.stderr)
         return 2
-    warnings.simplefilter("ignore")  # the peers' own, which are none of a reader's business here
+    warnings.simplefilter("ignore")  # the peers' own, which do not concern a reader here
     console.print(Text(machine_line(machine), style="dim"))
     results: list[WorkResult] = []
     grown: list[growth.Grown] = []
     status = 0
 
     def keep() -> tuple[str, list[Verdict]]:
-        """Write what there is by now: a run that is killed later has it."""
+        """Write the results so far, in case the run is killed later."""
         verdicts = [judge(target, results) for target in TARGETS if target.work in {result.key for result in results}]
         verdicts += filter(None, map(growth.judge_curve, grown))
         text = markdown(machine, results, verdicts)

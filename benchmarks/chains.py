@@ -1,6 +1,6 @@
-"""What chains of wrappers cost by themselves: over a vector environment that hands out batches made beforehand.
+"""What chains of wrappers cost by themselves, over a vector environment that returns batches made beforehand.
 
-What the bare environment costs is measured beside each chain, in turn with it, and taken off.
+The cost of the bare environment is measured in turn with each chain, and subtracted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["CHAIN_HOW", "STACK_HOW", "ChainCost", "Still", "chain", "stacks"]
 
 N = 64
 BATCHES = 16
-END = 1 / 300  # how likely a row ends: one in every five steps of the vector, as games of 300 steps have it
+END = 1 / 300  # probability that a row ends: one end every five vector steps, as in games of 300 steps
 TAKEN_OFF = (
     "Each chain stands over the same environment, which hands out batches made beforehand and in which a row ends "
     "every 300 steps; what that environment costs without the chain is measured in turn with it and taken off. "
@@ -39,7 +39,7 @@ CHAIN_HOW = (
 
 
 class Batches:
-    """What both sides hand out, step by step.
+    """What both sides return, step by step.
 
     Args:
         shape: of one observation.
@@ -89,7 +89,7 @@ class Still(gymnasium.vector.VectorEnv):
 
 
 def still_for_sb3(batches: Batches) -> Any:
-    """The same environment with SB3's interface."""
+    """Return the same environment with SB3's interface."""
     base = vec_env().VecEnv
 
     class StillForSb3(base):  # type: ignore[misc, valid-type]
@@ -200,7 +200,7 @@ def stacks() -> list[Contender]:
 
 
 def chain() -> list[Contender]:
-    """A stack, statistics and a monitor, in one order on both sides."""
+    """A stack, statistics and a monitor, in the same order on both sides."""
     numbers = Batches((8,), np.float32)
     return [
         _ours("vecwrap chain", numbers, ["framestack:4", "normalize", "monitor"]),

@@ -9,17 +9,17 @@ from gymnasium import spaces
 __all__ = ["BYTES", "NOTHING", "UNEVEN", "WORK", "Bytes", "Nothing", "Uneven", "Work", "loops_per_microsecond", "spin"]
 
 CALIBRATION_LOOPS = 200_000
-FRAMES = 4  # made beforehand: an observation's bytes are there to be moved, not to be computed
+FRAMES = 4  # made beforehand: observations are there to be moved, not computed
 
 
 def spin(loops: int) -> None:
-    """Keep a core busy. Loops are counted, not time: two of them on one core take twice as long, as real work does."""
+    """Keep a core busy. Loops are counted, not time: two at once on one core take twice as long, as real work does."""
     for _ in range(loops):
         pass
 
 
 def loops_per_microsecond(clock=time.perf_counter) -> float:
-    """Find out how many loops of ``spin`` make a microsecond here; the best of several, for others slow down only."""
+    """Measure how many loops of ``spin`` take a microsecond here; the best of several, as others only slow it down."""
     seconds = []
     for _ in range(9):
         start = clock()
@@ -29,7 +29,7 @@ def loops_per_microsecond(clock=time.perf_counter) -> float:
 
 
 class Toy(gymnasium.Env):
-    """Shows uint8 arrays made beforehand, and ends after 400 to 600 steps; the seed decides which and when."""
+    """Returns uint8 arrays made beforehand, and ends after 400 to 600 steps; the seed decides which and when."""
 
     metadata = {"render_modes": []}
 
@@ -56,11 +56,11 @@ class Toy(gymnasium.Env):
 
 
 class Nothing(Toy):
-    """A step that does nothing: what remains is what carries it."""
+    """A step that does nothing: what remains is overhead."""
 
 
 class Bytes(Toy):
-    """A step that does nothing, with an observation of so many bytes."""
+    """A step that does nothing, with an observation of ``size`` bytes."""
 
     def __init__(self, size=32):
         super().__init__((size,))
@@ -71,7 +71,7 @@ class Work(Toy):
 
     Args:
         microseconds: how long, on a core of its own.
-        loops_per_us: as ``loops_per_microsecond`` found it, once a run.
+        loops_per_us: as measured by ``loops_per_microsecond``, once per run.
         shape: of the observation.
     """
 
@@ -84,7 +84,7 @@ class Work(Toy):
 
 
 class Uneven(Toy):
-    """A step that takes 0.2 to 5 ms, drawn anew each time: asleep, as one that waits for a device; or computing.
+    """A step that takes a random 0.2 to 5 ms: asleep, like one that waits for a device, or computing.
 
     Args:
         waits: whether it sleeps.

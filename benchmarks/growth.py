@@ -27,7 +27,7 @@ __all__ = ["Curve", "Grown", "curves", "judge_curve", "measure", "print_curve"]
 
 COUNTS = (1, 8, 64, 512, 1024)
 SIZES = (32, 1024, 32 * 1024, 256 * 1024, 1024 * 1024)
-MOST_PROCESSES = 64  # a peer with a process for each sub-environment is not asked for more
+MOST_PROCESSES = 64  # a peer with a process per sub-environment is not run with more
 IDEAL = "ideal"
 OURS = "vecwrap shmem"
 ONE_PROCESS = "vecwrap dummy (one process)"
@@ -36,16 +36,16 @@ NOISE = 0.9  # an overhead may seem to rise by a tenth
 
 @dataclass(frozen=True)
 class Curve:
-    """One plot, not measured yet.
+    """One plot, not yet measured.
 
     Attributes:
         key: its short name, and the file's.
         title: what it shows.
         across: what grows, for the axis.
-        points: the values of that.
-        contenders: who takes part at one of them.
-        everywhere: who is the same at all of them, and so measured once a round.
-        overhead: whether what is shown is the overhead of a step, in µs, rather than steps a second.
+        points: its values.
+        contenders: those at one point.
+        everywhere: contenders that are the same at all points, and so measured once per round.
+        overhead: whether to show the overhead of a step, in µs, rather than steps per second.
     """
 
     key: str
@@ -75,7 +75,7 @@ class Grown:
 
 
 def curves(loops_per_us: float) -> list[Curve]:
-    """All curves."""
+    """Return all curves."""
     cores = usable_cores()
     workers = tuple(range(1, 4 * cores + 1)) if cores <= 2 else tuple(cores * k // 2 for k in range(1, 9))
     work = {"microseconds": 100, "loops_per_us": loops_per_us}
@@ -157,14 +157,14 @@ def measure(curve: Curve, rounds: int, seconds: float, say: Callable[[str], None
 
 
 def _at(name: str, x: int) -> str:
-    """What a contender is called at one point of a curve."""
+    """The name of a contender at one point of a curve."""
     return f"{name}, at {x:,}"
 
 
 def _values(measured: Iterable[tuple[Contender, Measurement]], overhead: bool) -> list[tuple[str, float]]:
-    """What a curve shows of one point.
+    """The values of a curve at one point.
 
-    The overhead of a step is what it takes longer than the ideal's, in µs: the part that no core's work explains.
+    The overhead of a step is how much longer it takes than the ideal's, in µs: the part that no core's work explains.
     """
     rates = {(IDEAL if each.side == "reference" else each.name): m.median("rate") for each, m in measured}
     known = {name: rate for name, rate in rates.items() if rate is not None}

@@ -1,4 +1,4 @@
-"""What is left after a run: plots, and the tables in docs/performance.md."""
+"""What a run produces: plots, and the tables in docs/performance.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BEGIN, END = "<!-- figures: written by `make bench BENCH_ARGS=--publish` -->", "
 
 
 def plot(grown: Sequence[Grown], folder: Path, console: Console) -> list[Path]:
-    """Draw one plot for each curve; none, with a word on why, where matplotlib is not installed."""
+    """Draw one plot per curve; none, with a message saying why, if matplotlib is not installed."""
     if not grown:
         return []
     try:
@@ -34,9 +34,9 @@ def plot(grown: Sequence[Grown], folder: Path, console: Console) -> list[Path]:
     for each in grown:
         curve = each.curve
         figure, axes = pyplot.subplots(figsize=(6.4, 4.0), layout="constrained")
-        if curve.overhead:  # scales first: the limits are chosen for them
+        if curve.overhead:  # scales first: the limits depend on them
             axes.set_xscale("log", base=2)
-            axes.set_yscale("symlog", linthresh=0.1)  # an overhead may be below nothing where a peer's step is cheaper
+            axes.set_yscale("symlog", linthresh=0.1)  # an overhead may be negative if a peer's step is cheaper
         for name, points in each.lines.items():
             axes.plot(*zip(*points, strict=True), marker="o", label=name)
         axes.set_title(curve.title)

@@ -35,7 +35,7 @@ WARM_UP = 10  # steps
 
 
 class Sample(NamedTuple):
-    """The time of a vector step, and what this process computed for it, all its threads together; in µs."""
+    """The time of a vector step, and this process's CPU time for it, over all its threads; in µs."""
 
     step: float
     parent: float
@@ -78,7 +78,7 @@ def main() -> None:
 
 @contextmanager
 def two_nodes() -> Iterator[tuple[str, str]]:
-    """Start two nodes on this machine; gives the cluster's address and the first node's id."""
+    """Start two nodes on this machine; yield the cluster's address and the first node's id."""
     from ray.cluster_utils import Cluster
 
     os.environ.pop("RAY_ADDRESS", None)
@@ -95,7 +95,7 @@ def two_nodes() -> Iterator[tuple[str, str]]:
 
 
 def measure(contenders: Mapping[str, Callable[[], VecEnv]], rounds: int, seconds: float) -> dict[str, Sample]:
-    """Build all, step them in turn, and give the medians."""
+    """Build all, step them in turn, and return the medians."""
     samples: dict[str, list[Sample]] = {name: [] for name in contenders}
     with ExitStack() as stack:
         envs = {name: stack.enter_context(build()) for name, build in contenders.items()}

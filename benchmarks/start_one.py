@@ -1,7 +1,7 @@
 """One sample of start-up in a fresh interpreter: `python -m benchmarks.start_one NAME N` prints a line of JSON.
 
-Peers' workers import the main module again, so this one imports nothing but the standard library by itself: what they
-load is what they need.
+Peers' workers import the main module again, so this one imports only the standard library by itself: they load only
+what they need.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ SEED = 1
 
 
 def digest(observations: Any) -> str:
-    """A fingerprint of a batch."""
+    """Return a fingerprint of a batch."""
     return hashlib.sha256(observations.tobytes()).hexdigest()
 
 
 def pss_mb(pid: int) -> float | None:
-    """Give a process's proportional memory in MB: shared pages count by shares; None where the system does not say."""
+    """Return a process's proportional memory in MB: shared pages count by shares; None if unknown."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
@@ -36,13 +36,13 @@ def pss_mb(pid: int) -> float | None:
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes below one."""
+    """Return all descendants of a process."""
     parents = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parents[int(folder.name)] = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
         except (OSError, IndexError):
-            continue  # it has just gone
+            continue  # it has just ended
     found = [pid]
     for each in found:
         found += [child for child, parent in parents.items() if parent == each]
@@ -50,7 +50,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def _make(kind: str, n: int) -> Callable[[], tuple[Any, Any]]:
-    """Import the library; give what makes the vector environment and resets it."""
+    """Import the library; return a function that makes the vector environment and resets it."""
     if kind == "ours":
         import vecwrap
 

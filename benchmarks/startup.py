@@ -29,12 +29,12 @@ HOW = (
 
 
 class Startup:
-    """One contender; a sample starts it from nothing.
+    """One contender; a sample starts it from scratch.
 
     Args:
         kind: which, as `start_one` takes it.
         n: how many sub-environments.
-        expected: the digest that the first observations must have; None where another preprocessing shows others.
+        expected: the digest that the first observations must have; None if another preprocessing shows others.
     """
 
     def __init__(self, kind: str, n: int, expected: str | None = None) -> None:
@@ -58,8 +58,8 @@ class Startup:
 
 
 def contenders(n: int = 64) -> list[Contender]:
-    """Ours, Gymnasium on forkserver, and SB3, whose default that is."""
-    # pip leaves the bytecode of what it copies, but not of what it installs as editable.
+    """Return ours, Gymnasium on forkserver, and SB3, whose default that is."""
+    # pip compiles bytecode of what it copies, but not of what it installs as editable.
     compileall.compile_dir(Path(vecwrap.__file__).parent, quiet=2)
     return [
         Contender("vecwrap shmem", "ours", lambda: Startup("ours", n, _one_by_one(n))),
@@ -70,7 +70,7 @@ def contenders(n: int = 64) -> list[Contender]:
 
 @functools.cache
 def _one_by_one(n: int) -> str:
-    """The digest of what one sub-environment shows that is reset with the seed of each in turn: no backend in it."""
+    """The digest of what one sub-environment shows when reset with the seed of each in turn, without a backend."""
     env = plan(PipelineSpec(ENV, n=1, wrappers=["atari"])).factories[0]()
     observations = [env.reset(seed=SEED + i)[0] for i in range(n)]
     env.close()

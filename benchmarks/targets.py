@@ -1,4 +1,4 @@
-"""What is to be reached on two cores, as ratios of medians within one run."""
+"""The targets on two cores, as ratios of medians within one run."""
 
 from vecwrap.backends.cores import usable_cores
 from vecwrap.bench.results import Target

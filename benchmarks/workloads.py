@@ -32,14 +32,14 @@ Reference = Callable[[Plan], Contender]
 
 @dataclass(frozen=True)
 class Workload:
-    """One line of the table, not opened yet.
+    """One line of the table, not yet opened.
 
     Attributes:
         key: its short name, for ``--only`` and for targets.
         title: what is done.
         how: what the sides have in common, and where they differ.
-        contenders: gives them, ours first.
-        most_rounds: how often at most, where a round takes long; 0 for no limit.
+        contenders: returns them, ours first.
+        most_rounds: the most rounds, if a round takes long; 0 for no limit.
         warm_up: whether a sample is taken beforehand.
     """
 
@@ -53,11 +53,11 @@ class Workload:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A pipeline of ours beside peers and references.
+    """A pipeline of ours with peers and references.
 
     Attributes:
         spec: ours.
-        variants: further rows of ours, by name: settings that replace some of the pipeline's.
+        variants: more rows of ours, by name: settings that replace some of the pipeline's.
         backends: other backends of ours.
         peers: their names.
         references: what the cores could do.
@@ -70,7 +70,7 @@ class Pipeline:
     references: tuple[Reference, ...] = (ideal, at_once, in_step)
 
     def __call__(self) -> list[Contender]:
-        """All of them."""
+        """Return all contenders."""
         planned = plan(self.spec)
         contenders = our_contenders(self.spec, self.variants, self.backends)
         contenders += [reference(planned) for reference in self.references]
@@ -80,7 +80,7 @@ class Pipeline:
 
 
 def workloads(loops_per_us: float) -> list[Workload]:
-    """All workloads.
+    """Return all workloads.
 
     Args:
         loops_per_us: how many loops of ``spin`` make a microsecond on this machine.

@@ -1,4 +1,4 @@
-"""Actions as users write them, brought into the one form that every backend takes."""
+"""Actions as users write them, converted to the one form that every backend takes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["conform_actions", "refuse_outside"]
 
 
 def conform_actions(space: spaces.Space[Any], actions: Any, num_rows: int, path: str = "actions") -> Batch:
-    """Bring a batch of actions into the space's form: arrays of its dtype with a leading axis of ``num_rows``.
+    """Convert a batch of actions to the space's form: arrays of its dtype with a leading axis of ``num_rows``.
 
     Args:
         space: the space of a single action.
         actions: an array, a list of ``num_rows`` actions, or for Dict and Tuple spaces also their batched form.
         num_rows: how many actions there must be.
-        path: where this stands, for errors.
+        path: where this is, for errors.
 
     Raises:
-        ArgumentError: for a wrong number, shape or kind, with both.
+        ArgumentError: for a wrong number, shape or kind, with the expected and the actual one.
 
     >>> conform_actions(spaces.Discrete(2), [0, 1, 1], 3)
     array([0, 1, 1])
@@ -76,7 +76,7 @@ def _conform_array(space: spaces.Space[Any], actions: Any, num_rows: int, path: 
 
 
 def _members(actions: Any, num_rows: int, path: str, keys: dict[Any, None]) -> dict[Any, Any]:
-    """For a Dict or Tuple space: the batched form as it is, a list of rows turned into it."""
+    """For a Dict or Tuple space: the batched form unchanged, or a list of rows converted to it."""
     if isinstance(actions, Mapping) and all(key in actions for key in keys):
         return {key: actions[key] for key in keys}
     if isinstance(actions, (Sequence, np.ndarray)) and not isinstance(actions, str) and len(actions) == num_rows:
@@ -100,7 +100,7 @@ def _form(actions: Any, array: np.ndarray[Any, Any] | None = None) -> str:
 
 
 def refuse_outside(space: spaces.Space[Any], actions: Batch, env_ids: Any) -> None:
-    """Raise ArgumentError for the first action that is no element of the space (what ``debug=True`` does)."""
+    """Raise ArgumentError for the first action that is not an element of the space (what ``debug=True`` does)."""
     for position, i in enumerate(env_ids.tolist()):
         action = row(actions, position)
         if not space.contains(action):

@@ -1,4 +1,4 @@
-"""What is still open when the program ends is closed then, while what it may take for that can still be imported."""
+"""Close what is still open when the program ends, while what that may need can still be imported."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _open: weakref.WeakKeyDictionary[_Open, None] = weakref.WeakKeyDictionary()  # i
 
 
 def at_exit(opened: _Open) -> None:
-    """Let something be closed when the program ends, unless it is gone by then; in a forked copy it is not.
+    """Have something closed when the program ends, unless it is gone by then; not in a forked copy.
 
-    That is before anything else ends that has asked for it so far: a package that an environment has imported, say.
+    This precedes all exit handlers registered so far, such as that of a package that an environment has imported.
     """
     _open[opened] = None
     atexit.unregister(_close_all)
@@ -29,8 +29,8 @@ def at_exit(opened: _Open) -> None:
 
 
 def _close_all() -> None:
-    """Close what is open, what was opened last first: layers before what they wrap."""
-    with contextlib.ExitStack() as each:  # one that raises leaves no other open
+    """Close what is open, in reverse order of opening: layers before what they wrap."""
+    with contextlib.ExitStack() as each:  # one that raises does not leave others open
         for opened in list(_open):
             each.callback(opened._close_at_exit)
 

@@ -41,13 +41,13 @@ def plan_backend(
     Args:
         spec: the pipeline.
         n: how many sub-environments.
-        known: whether all that would run in this process is Gymnasium's, ale-py's or ours.
+        known: whether all code that would run in this process is Gymnasium's, ale-py's or ours.
 
     Returns:
-        Its class, its options, its resolved spec, and why it was chosen (``""`` where it was asked for).
+        Its class, its options, its resolved spec, and why it was chosen (``""`` if it was requested).
 
     Raises:
-        SpecError: an unknown backend, or an option of another type.
+        SpecError: an unknown backend, or an option of the wrong type.
         PlanError: an option that it does not have, or a number that does not fit.
     """
     options = dict(spec.backend.options)
@@ -77,7 +77,7 @@ def plan_backend(
     name = registry.backends.name_of(backend) or import_path(backend) or backend
     written = BackendSpec(name, options)
     if target == "shmem" and known and "parent_share" not in options and _shares_with_parent(spec, options, n):
-        options["parent_share"] = True  # as with the number of workers: what this machine makes of it is not written
+        options["parent_share"] = True  # like the number of workers: choices made for this machine are not written
     return backend, Settings(options), written, reason
 
 
@@ -99,7 +99,7 @@ _ISOLATION = ("workers", "envs_per_worker", "step_timeout", "reset_timeout", "st
 
 
 def _asks_for_isolation(spec: PipelineSpec, given: Mapping[str, Any]) -> str:
-    """What was given that wants sub-environments in processes of their own, or ``""``."""
+    """The given option that requires sub-environments in their own processes, or ``""``."""
     asked = [name for name in _ISOLATION if given.get(name) is not None]
     asked += ["on_failure"] * (given.get("on_failure") == "restart")
     asked += ["batch_size"] * (spec.batch_size is not None)
@@ -139,7 +139,7 @@ def _fitting_options(spec: PipelineSpec, backend: Any, options: dict[str, Any], 
 
 
 def _check_workers(spec: PipelineSpec, options: dict[str, Any], n: int) -> None:
-    """Refuse numbers below 1 and both at once; more workers than sub-environments are as many as these."""
+    """Refuse numbers below 1, or both at once; cap the workers at the number of sub-environments."""
     for name in ("workers", "envs_per_worker"):
         value = options.get(name)
         if value is not None and value < 1:
@@ -160,6 +160,6 @@ def _check_workers(spec: PipelineSpec, options: dict[str, Any], n: int) -> None:
 
 
 def _where(spec: PipelineSpec, option: str) -> str:
-    """``"pong.yaml:4: backend.workers"``; where it stands in no file, as ``build`` calls it: ``"workers"``."""
+    """``"pong.yaml:4: backend.workers"``; if not in a file, the name in ``build``: ``"workers"``."""
     source = spec.source.at("backend", option)
     return str(source) if source.prefix() else option

@@ -12,7 +12,7 @@ from vecwrap.values import Settings, canonical, import_path, plain, shown
 
 __all__ = ["BACKEND_OPTIONS", "BackendSpec"]
 
-# What a pipeline in Python may say beside the backend's name.
+# The options that a pipeline in Python may give besides the backend's name.
 BACKEND_OPTIONS = (
     "workers",
     "envs_per_worker",
@@ -35,7 +35,7 @@ class BackendSpec:
 
     Attributes:
         target: a registered name, ``"auto"``, an import path, or in Python a backend class.
-        options: those of ``BACKEND_OPTIONS``, and what else the backend has.
+        options: those of ``BACKEND_OPTIONS``, and the backend's own.
     """
 
     target: str | Callable[..., Any] = "auto"
@@ -75,10 +75,10 @@ class BackendSpec:
         return self.target if isinstance(self.target, str) else shown(self.target)
 
     def to_data(self) -> Any:
-        """Give plain data that ``parse`` reads back, in the shortest form.
+        """Return plain data that ``parse`` reads back, in the shortest form.
 
         Raises:
-            SpecError: where something only lives in this process.
+            SpecError: something exists only in this process.
         """
         options = plain(self.options, "backend")
         if not isinstance(self.target, str):

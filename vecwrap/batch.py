@@ -1,6 +1,6 @@
 """Batches: an array with a leading axis of m rows, or a dict or tuple of such, nested to any depth.
 
-These few functions are all that layers, backends and the face need; none of them looks at a space.
+These few functions are all that layers, backends and the face need; none of them needs a space.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Batch: TypeAlias = Any
 """np.ndarray, or dict[str, Batch], or tuple[Batch, ...]."""
 
 Allocate: TypeAlias = Callable[[tuple[int, ...], Any], np.ndarray[Any, Any]]
-"""``allocate(shape, dtype)`` gives a zeroed array."""
+"""``allocate(shape, dtype)`` returns a zeroed array."""
 
 
 def tree_map(function: Callable[..., Any], batch: Batch, *others: Batch) -> Batch:
@@ -37,19 +37,19 @@ def tree_map(function: Callable[..., Any], batch: Batch, *others: Batch) -> Batc
 
 
 def leaves(batch: Batch, path: tuple[str | int, ...] = ()) -> list[tuple[tuple[str | int, ...], np.ndarray[Any, Any]]]:
-    """Give the arrays of a batch, in their order, each after the keys and places that lead to it.
+    """Return the arrays of a batch, in order, each after the keys and positions that lead to it.
 
     >>> leaves({"a": np.ones(1), "b": (np.zeros(1),)})
     [(('a',), array([1.])), (('b', 0), array([0.]))]
     """
-    if not isinstance(batch, (dict, tuple)):  # an array, or what one row of it is
+    if not isinstance(batch, (dict, tuple)):  # an array, or one row of it
         return [(path, batch)]
     members = batch.items() if isinstance(batch, dict) else enumerate(batch)
     return [leaf for step, member in members for leaf in leaves(member, (*path, step))]
 
 
 def copy(batch: Batch) -> Batch:
-    """Give a batch of fresh arrays with the same values; objects are copied too."""
+    """Return a batch of fresh arrays with the same values; objects are copied too."""
     return _own(batch) if isinstance(batch, np.ndarray) else tree_map(_own, batch)
 
 
@@ -60,14 +60,14 @@ def _own(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def take(batch: Batch, index: Any) -> Batch:
-    """Give the rows of a mask, a slice or an index array: ``batch[index]`` for each array."""
+    """Return the rows of a mask, a slice or an index array: ``batch[index]`` for each array."""
     if isinstance(batch, np.ndarray):
         return batch[index]
     return tree_map(lambda array: array[index], batch)
 
 
 def row(batch: Batch, i: int) -> Any:
-    """Give one row as a sub-environment would give it, or take it; all of it fresh copies."""
+    """Return one row as a sub-environment would return or take it; all of it fresh copies."""
 
     def one(array: np.ndarray[Any, Any]) -> Any:
         value = array[i]
@@ -118,12 +118,12 @@ def put_rows(target: Batch, at: np.ndarray[Any, Any], source: Batch, rows: np.nd
 
 
 def empty_like(batch: Batch, num_rows: int) -> Batch:
-    """Give a batch of ``num_rows`` zero rows with the row shapes and dtypes of ``batch``."""
+    """Return a batch of ``num_rows`` zero rows with the row shapes and dtypes of ``batch``."""
     return tree_map(lambda array: np.zeros((num_rows, *array.shape[1:]), array.dtype), batch)
 
 
 def object_array(values: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """Give a one-dimensional object array, whatever the values are (NumPy alone would unpack sequences)."""
+    """Return a one-dimensional object array, whatever the values are (NumPy alone would unpack sequences)."""
     out = np.empty(len(values), dtype=object)
     for i, value in enumerate(values):
         out[i] = value
@@ -131,10 +131,10 @@ def object_array(values: Sequence[Any]) -> np.ndarray[Any, Any]:
 
 
 def recycle(num_bytes: int) -> None:
-    """Have the memory of arrays of this size recycled, where a fresh one is made at every step.
+    """Have the memory of arrays of this size recycled, if a fresh one is made at every step.
 
-    glibc gives freed memory back to the system beyond a bound that it learns from the largest block freed so far. Until
-    it has seen one much larger than the arrays of a step, each of them comes as new pages, and to touch those takes ten
-    times as long as to fill the array. So one is shown to it, which is never touched and costs nothing.
+    glibc returns freed memory to the system above a threshold that it learns from the largest block freed so far. Until
+    it has seen one much larger than the arrays of a step, each of them gets new pages, and touching those takes ten
+    times as long as filling the array. So it is shown one, which is never touched and costs nothing.
     """
     np.empty(min(4 * num_bytes, _LARGEST_RECYCLED), np.uint8)

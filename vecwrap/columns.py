@@ -1,7 +1,7 @@
 """Columns: rows of storage for the values of a space, in arrays wherever the values have an array form.
 
-The arrays live in this process, or in memory that two processes share: whoever allocates says where. Leaves of a space
-that have no array form are kept as objects and always travel by the pipe.
+The arrays live in this process, or in memory shared by two processes: the allocator decides. Leaves of a space that
+have no array form are kept as objects and always go through the pipe.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from vecwrap.errors import CastWarning
 __all__ = ["ARRAY_SPACES", "Arena", "Column", "make_column"]
 
 ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
-"""Whose values are arrays, or numbers; those that derive from them too, as Gymnasium batches them."""
+"""Spaces whose values are arrays or numbers; also those that derive from them, as Gymnasium batches them."""
 
 _ALIGNMENT = 64  # a cache line: two columns never share one
 
 
 class Arena:
-    """Hands out aligned arrays from one buffer; without a buffer it only measures how many bytes that takes.
+    """Allocates aligned arrays from one buffer; without a buffer, it only measures how many bytes they take.
 
     Two processes that allocate the same columns in the same order over the same buffer see the same arrays.
     """
@@ -37,7 +37,7 @@ class Arena:
         self.num_bytes = 0
 
     def __call__(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
-        """Give the next array, zeroed where the buffer is."""
+        """Return the next array, zeroed if the buffer is."""
         dtype = np.dtype(dtype)
         start = self.num_bytes
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
@@ -51,7 +51,7 @@ class Column(Protocol):
     """Rows of one leaf, or of a dict or tuple of leaves.
 
     Attributes:
-        rides_the_pipe: whether values of it have to be sent, because they are no arrays.
+        rides_the_pipe: whether its values have to be sent, because they are not arrays.
     """
 
     @property
@@ -59,28 +59,28 @@ class Column(Protocol):
         """Whether values have to be sent."""
 
     def put(self, i: int, value: Any) -> None:
-        """Copy one value into row i; cast within a kind, refuse another shape or kind and leave the row as it is."""
+        """Copy one value into row i, cast within its kind; refuse another shape or kind, leaving the row unchanged."""
 
     def putter(self, i: int) -> Callable[[Any], None]:
-        """Give ``put`` for row i, as fast as it can be."""
+        """Return ``put`` for row i, as fast as possible."""
 
     def conform(self, value: Any) -> Any:
-        """Give one value in a form that ``put`` takes, or refuse it as ``put`` does."""
+        """Return one value in a form that ``put`` takes, or refuse it as ``put`` does."""
 
     def fill(self, rows: Any, batch: Batch) -> None:
         """Copy a batch of values, already in this column's form, into rows."""
 
     def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
-        """Give the value of each of these rows, for the caller to write into."""
+        """Return the value of each of these rows; the caller may write into them."""
 
     def batch(self) -> Batch:
-        """All rows, as a batch; for arrays these are the rows themselves, not a copy."""
+        """Return all rows as a batch; for arrays, these are the rows themselves, not copies."""
 
     def export(self, rows: Any) -> Any:
-        """What of these rows has to travel by the pipe, or None."""
+        """Return the parts of these rows that must go through the pipe, or None."""
 
     def load(self, rows: Any, payload: Any) -> None:
-        """Take in what ``export`` gave."""
+        """Load the result of ``export``."""
 
 
 class ArrayColumn:
@@ -103,7 +103,7 @@ class ArrayColumn:
     def putter(self, i: int) -> Callable[[Any], None]:
         if len(self._shape) != 1 or not self._dtype.isnative or self._dtype.kind not in "iuf":
             return partial(self.put, i)
-        if self._dtype == np.uint8:  # in a memoryview's eyes bytes are such an array
+        if self._dtype == np.uint8:  # a memoryview takes bytes for such an array
             return partial(self.put, i)
         row, conform = self._array[i], self.conform
         cells = row.data
@@ -158,7 +158,7 @@ class ArrayColumn:
 
 
 def _the_one(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """NumPy's own object for a dtype, where a pickled one is another: arrays have that, and ``is`` tells at once."""
+    """Return NumPy's own object for a dtype (a pickled one is another): arrays have that, so ``is`` is enough."""
     own = np.dtype(dtype.type)
     return own if own == dtype else dtype
 
@@ -212,7 +212,7 @@ class TextColumn:
 
 
 class ObjectColumn:
-    """A leaf without an array form: Graph, Sequence, OneOf, a space of the user's own."""
+    """A leaf without an array form: Graph, Sequence, OneOf, a custom space."""
 
     rides_the_pipe = True
 
@@ -232,7 +232,7 @@ class ObjectColumn:
         scatter(self._objects, rows, batch)
 
     def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
-        return [self._objects[i] for i in rows]  # they were copied when they came, and are nobody else's
+        return [self._objects[i] for i in rows]  # they were copied on arrival, so nobody else has them
 
     def batch(self) -> Batch:
         return self._objects
@@ -245,7 +245,7 @@ class ObjectColumn:
 
 
 class DictColumn:
-    """A Dict space: a column a key."""
+    """A Dict space: one column per key."""
 
     def __init__(self, members: dict[str, Column], path: str) -> None:
         self._members = members
@@ -260,7 +260,7 @@ class DictColumn:
         putters = {key: column.putter(i) for key, column in self._members.items()}
 
         def put(value: Any) -> None:
-            for key, part in conform(value).items():  # all of it before any of it is written
+            for key, part in conform(value).items():  # check all of it before writing any of it
                 putters[key](part)
 
         return put
@@ -292,7 +292,7 @@ class DictColumn:
 
 
 class TupleColumn:
-    """A Tuple space: a column a member."""
+    """A Tuple space: one column per member."""
 
     def __init__(self, members: tuple[Column, ...], path: str) -> None:
         self._members = members
@@ -341,9 +341,9 @@ class TupleColumn:
 def make_column(
     space: spaces.Space[Any], num_rows: int, allocate: Allocate, *, shared: bool = False, path: str = "observation"
 ) -> Column:
-    """Give storage for ``num_rows`` values of a space; leaves are allocated in the order of the space's members.
+    """Return storage for ``num_rows`` values of a space; leaves are allocated in the order of the space's members.
 
-    A space of the user's own that derives from one of Gymnasium's is stored as that one: so it is batched, too.
+    A custom space that derives from one of Gymnasium's is stored like that one, because it is batched like it, too.
     """
     if isinstance(space, spaces.Dict):
         return DictColumn(

@@ -1,7 +1,7 @@
-"""What a pipeline file says, and where: plain values with the line each stands on, whatever the file's language.
+"""The contents of a pipeline file: plain values, each with its line, whatever the file format.
 
-A reader of a language hands scalars and brackets to a ``Builder``, which holds the limits that keep a stranger's file
-from filling the memory. Nothing is constructed or evaluated.
+The reader of a format passes scalars and brackets to a ``Builder``, whose limits keep an untrusted file from filling
+the memory. Nothing is constructed or evaluated.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vecwrap.scalars import printable
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_VALUES", "Builder", "Document", "Steps", "read_text", "reader"]
 
 MAX_BYTES = 1_000_000
-MAX_VALUES = 100_000  # aliases counted at what they stand for: a bomb is refused when it reaches this
+MAX_VALUES = 100_000  # an alias counts as much as its target: a bomb is refused when it reaches this
 MAX_DEPTH = 40
 
 Steps = tuple[str | int, ...]
@@ -25,12 +25,12 @@ Steps = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Document:
-    """What a file says, and where.
+    """The contents of a file, and their lines.
 
     Attributes:
         value: dicts, lists and scalars.
-        lines: for the steps that lead to a value (``("wrappers", 1, "framestack")``) its line, counted from 1; ``()``
-            is the whole.
+        lines: the line of each value, counted from 1, by the steps that lead to it
+            (``("wrappers", 1, "framestack")``); ``()`` is the whole.
     """
 
     value: Any
@@ -41,7 +41,7 @@ def read_text(path: Path) -> str:
     """Read a file of at most 1 MB.
 
     Raises:
-        SpecError: where there is no such file, it is larger, or it is no UTF-8.
+        SpecError: there is no such file, it is larger, or it is not UTF-8.
     """
     try:
         with path.open("rb") as file:
@@ -59,7 +59,7 @@ def read_text(path: Path) -> str:
 
 @dataclass
 class _Open:
-    """A list or mapping that has begun and not ended."""
+    """A list or mapping that has begun but not ended."""
 
     value: list[Any] | dict[Any, Any]
     steps: Steps
@@ -72,7 +72,7 @@ class _Open:
 
 
 class Builder:
-    """Puts values together from the outside in, iteratively, so that no nesting is too deep for it.
+    """Assembles values from the outside in, iteratively, so that no nesting is too deep for it.
 
     Args:
         name: the file's name, for errors.
@@ -93,17 +93,17 @@ class Builder:
         self._size = 0
 
     def scalar(self, value: Any, line: int, anchor: str | None = None) -> None:
-        """Take in a scalar: a value, or the key of the next one."""
+        """Add a scalar: a value, or the key of the next one."""
         self._count(1, line)
         self._add(value, 1, line, anchor)
 
     @property
     def at_key(self) -> bool:
-        """Whether what comes next is the key of a mapping."""
+        """Whether the next value is the key of a mapping."""
         return bool(self._open) and isinstance(self._open[-1].value, dict) and not self._open[-1].has_key
 
     def alias(self, anchor: str, line: int) -> None:
-        """Take in once more what was named before; it counts as much as that."""
+        """Add an anchored value again; it counts as much as the original."""
         if anchor not in self._anchors:
             self.fail(line, f"*{anchor} stands for nothing: no &{anchor} is complete before it")
         value, size = self._anchors[anchor]
@@ -125,12 +125,12 @@ class Builder:
         self._add(done.value, done.size, done.line, done.anchor)
 
     def new_document(self, line: int) -> None:
-        """Hear that a document begins; a file holds one."""
+        """Note the start of a document; a file may hold only one."""
         if self._documents:
             self.fail(line, "a second document begins; expected one pipeline a file")
 
     def document(self) -> Document:
-        """Give what was put together; an empty file holds None."""
+        """Return the assembled document; an empty file holds None."""
         return Document(self._documents[0] if self._documents else None, self._lines)
 
     def fail(self, line: int, message: str) -> NoReturn:
@@ -182,14 +182,14 @@ class Builder:
 
 
 def reader(feed: Callable[[str, Builder], None]) -> Callable[[str, str], Document]:
-    """Make a reader of a language of a function that hands a text's scalars and brackets to a builder.
+    """Turn a function that passes a text's scalars and brackets to a builder into a reader of its format.
 
     Args:
         feed: takes the text and the builder.
 
     Returns:
-        A function of a file's text and of its name, for errors. It gives what the text says, and raises a SpecError
-        with file and line.
+        A function of a file's text and of its name, for errors. It returns the document, and raises a SpecError with
+        file and line.
     """
 
     def read(text: str, name: str) -> Document:

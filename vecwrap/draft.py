@@ -1,4 +1,4 @@
-"""A pipeline that is being put together, from a file and those it extends, and from what is set over them."""
+"""A pipeline under construction: a file, the files it extends, and the settings that override them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Draft:
         self.places = dict(places or {})
 
     def write_over(self, data: Mapping[Any, Any], source: Source) -> None:
-        """Take in what a file says over what was said before.
+        """Apply the contents of a file over the settings so far.
 
-        Mappings join, key by key; a list replaces the one before it. Where layers are a mapping, they change those
-        there are; where a backend is a mapping without a name, it changes the options of the one there is.
+        Mappings are merged key by key; a list replaces the previous one. Layers given as a mapping change the existing
+        ones; a backend given as a mapping without a name changes the options of the existing one.
 
         Raises:
             SpecError: an unknown key, or a value of the wrong kind.
@@ -41,15 +41,15 @@ class Draft:
             self.places[()] = source.places[()]
 
     def set(self, key: str, value: Any, place: Place | None = None) -> None:
-        """Replace what stands at a key; one with dots (``wrappers.framestack.k``) reaches inside.
+        """Replace the value of a key; one with dots (``wrappers.framestack.k``) reaches inside.
 
         Args:
             key: a pipeline's key.
-            value: what shall stand there.
-            place: where that was written.
+            value: its new value.
+            place: where it was written.
 
         Raises:
-            SpecError: an unknown key, a layer that is not there, or a value of the wrong kind.
+            SpecError: an unknown key, a layer that does not exist, or a value of the wrong kind.
         """
         first, *steps = self._steps_of(key)
         place = place or Place()
@@ -64,7 +64,7 @@ class Draft:
         self._take(first, written, source.at(first))
 
     def _steps_of(self, key: str) -> list[str]:
-        """Split a key at its dots, but for those of a layer's import path."""
+        """Split a key at its dots, except those in a layer's import path."""
         first, _, rest = key.partition(".")
         paths = [layer.name for layer in self.settings.get("wrappers") or () if ":" in layer.name]
         for path in sorted(paths, key=len, reverse=True):
@@ -83,6 +83,6 @@ class Draft:
             self.places[(key,)] = source.place
         length = len(source.steps)
         below = {steps: place for steps, place in source.places.items() if steps[:length] == source.steps}
-        if change is not None and "name" not in written:  # what it is stands where it stood
+        if change is not None and "name" not in written:  # the value itself is still where it was
             below.pop(source.steps, None)
         self.places.update({(key, *steps[length:]): place for steps, place in below.items()})

@@ -1,10 +1,10 @@
-"""The state of one sub-environment, layer by layer, so that a run can go on where it stopped.
+"""The state of one sub-environment, layer by layer, so that a run can continue where it stopped.
 
-A layer, or the environment itself, that offers ``state_dict`` and ``load_state_dict`` is asked. The Arcade Learning
-Environment gives its emulator's state; the action that a sticky one holds is found. Of Gymnasium's and vecwrap's own
-wrappers the plain attributes are the state (counters, flags, arrays, queues of them), and Gymnasium's running
-statistics; an attribute of Gymnasium's that is neither these nor known to be no state is refused. The environment's
-``np_random`` is part of it in any case.
+A layer, or the environment itself, that has ``state_dict`` and ``load_state_dict`` is asked. The Arcade Learning
+Environment provides its emulator's state; the action that a sticky one holds is found. For Gymnasium's and vecwrap's
+own wrappers, the state is their plain attributes (counters, flags, arrays, queues of them) and Gymnasium's running
+statistics; any other attribute of a Gymnasium wrapper is refused, unless it is known to be no state. The environment's
+``np_random`` is always included.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ __all__ = ["CannotSaveError", "env_state", "load_env_state"]
 
 _GYMNASIUM = "gymnasium."
 _OURS = "vecwrap."
-_CLOCK = "episode_start_time"  # of RecordEpisodeStatistics: a time of this process's clock
+_CLOCK = "episode_start_time"  # of RecordEpisodeStatistics: a time on this process's clock
 _NO_STATE = frozenset(
     {
         *("_saved_kwargs", "_action_space", "_observation_space", "_metadata", "_cached_spec"),
         *("checked_reset", "checked_step", "checked_render", "checked_data_reuse", "close_called", "_previous_data"),
-        *("_env_device", "_target_device"),  # what arrays are converted for
-        *("window", "clock"),  # what a person looks at
+        *("_env_device", "_target_device"),  # what arrays are converted to
+        *("window", "clock"),  # for display
     }
 )
 _NO_STATE_TYPES = (gymnasium.Env, gymnasium.Space, EnvSpec, FunctionType, MethodType, ModuleType, type)
 
 
 class CannotSaveError(Exception):
-    """A layer whose state nobody can tell."""
+    """A layer whose state cannot be determined."""
 
 
 def env_state(env: Env) -> list[dict[str, Any]]:
-    """Give the state of an environment and all its wrappers, outermost first.
+    """Return the state of an environment and all its wrappers, outermost first.
 
     Raises:
         CannotSaveError: one of them offers no state.
@@ -55,7 +55,7 @@ def env_state(env: Env) -> list[dict[str, Any]]:
 
 
 def load_env_state(env: Env, states: list[dict[str, Any]]) -> None:
-    """Take in what ``env_state`` gave for an environment that is wrapped in the same layers.
+    """Restore what ``env_state`` returned for an environment wrapped in the same layers.
 
     Raises:
         ValueError: the layers differ; says which.
@@ -123,7 +123,7 @@ def _load_ale(game: Any, state: dict[str, Any]) -> None:
     data = state["ale"].tobytes()
     template = game.ale.cloneState(include_rng=True).__getstate__()
     saved.__setstate__(data if isinstance(template, bytes) else (data,))
-    restore(game, saved, state.get("ale_held_action"))  # older files are without
+    restore(game, saved, state.get("ale_held_action"))  # older files lack it
 
 
 def _offers_state(layer: Env) -> bool:
@@ -172,5 +172,5 @@ def _load_attributes(layer: Env, state: dict[str, Any]) -> None:
 
 
 def _is_no_state(value: Any) -> bool:
-    """Whether it is what a layer works with and not what it remembers; functions that are objects may remember."""
+    """Whether a layer works with this value rather than remembering it; callable objects may hold memory."""
     return isinstance(value, _NO_STATE_TYPES) or (callable(value) and not getattr(value, "__dict__", None))

@@ -1,6 +1,6 @@
-"""What to build: ids and callables become factories that travel to a worker by value.
+"""What to build: ids and callables become factories that are sent to workers by value.
 
-An id is looked up here, in the parent, and what travels is the ``EnvSpec``: so an id that only the calling script has
+An id is looked up here, in the parent, and its ``EnvSpec`` is sent: so an id that only the calling script has
 registered works in every worker, and no worker reads a registry.
 """
 
@@ -42,7 +42,7 @@ __all__ = [
 Env = gymnasium.Env[Any, Any]
 _ABSENT = object()
 
-# Modules that need a package which their distribution does not install by itself, and the command that does.
+# Modules that need a package that their distribution does not install by default, and the command that does.
 _NEEDS = {
     "gymnasium.envs.box2d.": ("Box2D", 'pip install swig "gymnasium[box2d]"'),
     "gymnasium.envs.mujoco.": ("mujoco", 'pip install "vecwrap[mujoco]"'),
@@ -65,7 +65,7 @@ class MakeEnvironment:
 
     Attributes:
         env_spec: its registration, by value.
-        kwargs: what to make it with.
+        kwargs: the arguments to make it with.
         where: the place of its render mode, for errors; ``""``: any mode may be tried.
         for_window: whether its frames are for the one window that shows all.
     """
@@ -94,9 +94,9 @@ class MakeEnvironment:
 
 @dataclasses.dataclass(frozen=True)
 class MakeByCalling:
-    """A callable with arguments, of which each environment gets copies: what one changes, no other one sees.
+    """A callable with arguments; each environment gets its own copies, so none sees another's changes.
 
-    No ``functools.partial``: that would join what the user has bound by one, and what is bound is handed on as it is.
+    Not a ``functools.partial``: that would merge with one of the user's, whose arguments are passed on as they are.
     """
 
     func: Callable[..., Any]
@@ -109,7 +109,7 @@ class MakeByCalling:
 
 
 def no_frames(name: str, got: str) -> str:
-    """Say that one window cannot show these environments."""
+    """Return the message that one window cannot show these environments."""
     return (
         f"expected {name} to render rgb_array, for one window shows the frames of all; got {got}. A window of its own "
         'for each sub-environment, where it can open one: env_kwargs={"render_mode": "human"}'
@@ -119,9 +119,9 @@ def no_frames(name: str, got: str) -> str:
 def _refuse_render_mode(
     creator: Any, kwargs: Mapping[str, Any], name: str, where: str, *, for_window: bool = False
 ) -> None:
-    """Refuse a mode that is none of those that an environment's class names; one that names none may have any.
+    """Refuse a mode that an environment's class does not declare; a class that declares none may have any.
 
-    Gymnasium only warns. Lists and windows it makes of frames by itself.
+    Gymnasium only warns. It makes lists and windows from frames by itself.
     """
     mode, metadata = kwargs.get("render_mode"), getattr(creator, "metadata", None)
     modes = metadata.get("render_modes") if isinstance(metadata, Mapping) else None
@@ -136,7 +136,7 @@ def _refuse_render_mode(
 
 
 def _silence_ale() -> None:
-    """Keep the emulator from printing its banner, once a worker, into whatever the user shows."""
+    """Keep the emulator from printing its banner, once per worker, into the user's output."""
     import ale_py
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
@@ -144,7 +144,7 @@ def _silence_ale() -> None:
 
 @dataclass(frozen=True)
 class WrapSubEnv:
-    """A sub-environment layer with its arguments: takes an environment, gives the wrapped one."""
+    """A sub-environment layer with its arguments: takes an environment, returns the wrapped one."""
 
     target: Callable[..., Any]
     args: tuple[Any, ...] = ()
@@ -155,7 +155,7 @@ class WrapSubEnv:
         """Wrap it.
 
         Raises:
-            PlanError: where the layer refuses its arguments or the environment, with its place.
+            PlanError: the layer refuses its arguments or the environment; with its place.
         """
         try:
             wrapped = self.target(env, *deepcopy(self.args), **deepcopy(dict(self.kwargs)))
@@ -175,7 +175,7 @@ class WrapSubEnv:
 
 
 def refusal(where: str, error: BaseException) -> PlanError:
-    """Say with a layer's place what it raised; a layer that begins with its own name is not named twice.
+    """Return what a layer raised as a PlanError with its place; the layer's name is not repeated.
 
     >>> print(refusal('wrappers[0] "framestack"', PlanError("framestack: k: expected 1 or more, got 0")))
     wrappers[0] "framestack": k: expected 1 or more, got 0
@@ -193,9 +193,9 @@ class Environment:
     """What a pipeline's ``env`` stands for.
 
     Attributes:
-        target: the same with the version written out, as it stands in the resolved spec.
+        target: the same with an explicit version, as in the resolved spec.
         factories: one callable for all sub-environments, or one for each.
-        env_spec: the registration, where it is an id.
+        env_spec: the registration, if it is an id.
         one_each: whether there is a callable for each sub-environment.
     """
 
@@ -206,21 +206,21 @@ class Environment:
 
     @property
     def is_shipped(self) -> bool:
-        """Whether Gymnasium or ale-py ships it, so that much is known of how it behaves."""
+        """Whether Gymnasium or ale-py ships it, so that much is known about its behaviour."""
         entry = self.env_spec.entry_point if self.env_spec is not None else None
         module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
         return str(module).startswith(("gymnasium.envs.", "ale_py."))
 
     @property
     def name(self) -> str:
-        """What it is called in a plan."""
+        """Its name in a plan."""
         if self.one_each:
             names = list(dict.fromkeys(map(callable_name, self.factories)))
             return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
         return self.target if isinstance(self.target, str) else callable_name(self.target)
 
     def effective_spec(self) -> EnvSpec | None:
-        """The registration with the pipeline's ``env_kwargs`` among its own, for layers that look at them."""
+        """The registration with the pipeline's ``env_kwargs`` merged into its own, for layers that look at them."""
         if self.env_spec is None:
             return None
         (make,) = self.factories
@@ -235,20 +235,20 @@ class Environment:
         return [parameter.name for parameter in Signature.of(creator, skip=0).parameters]
 
     def refuse_undrawable(self, where: str) -> None:
-        """Refuse to draw where the package that a registered environment draws with is missing.
+        """Refuse to draw if the package that a registered environment draws with is missing.
 
         Args:
-            where: what asks for its frames.
+            where: what requests its frames.
 
         Raises:
-            SpecError: with what installs the package.
+            SpecError: with the command that installs the package.
         """
         needed = _needed(_NEEDS_TO_DRAW, self.env_spec.entry_point) if self.env_spec is not None else None
         if needed and not is_installed(needed[0]):
             raise SpecError(f"{where}: {self.name} needs {needed[0]} to draw: {needed[1]}")
 
     def with_kwargs(self, kwargs: Mapping[str, Any]) -> Environment:
-        """The same, made with further arguments."""
+        """Return the same with additional arguments."""
         (make,) = self.factories
         assert isinstance(make, MakeEnvironment)
         return dataclasses.replace(self, factories=(dataclasses.replace(make, kwargs={**make.kwargs, **kwargs}),))
@@ -294,12 +294,12 @@ def find_environment(
 
 
 def creator_of(entry_point: Any) -> Any:
-    """What makes an environment: an entry point, imported where it is a path."""
+    """Return what makes an environment: an entry point, imported if it is a path."""
     return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
 
 
 def engine_of(entry_point: Any) -> str | None:
-    """The package that an environment's module needs, where its distribution does not install it by itself.
+    """Return the package that an environment's module needs, if its distribution does not install it by default.
 
     >>> engine_of("gymnasium.envs.mujoco.walker2d_v5:Walker2dEnv"), engine_of("gymnasium.envs.classic_control:CartPole")
     ('mujoco', None)
@@ -317,9 +317,9 @@ def _needed(by_module: Mapping[str, tuple[str, str]], entry_point: Any) -> tuple
 
 
 def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
-    """Look a text up: an id; after ``module:`` a callable that the module holds, else an id that it registers.
+    """Look up a text: an id, or after ``module:`` a callable in that module, else an id that it registers.
 
-    An id with a version is no name of Python's, so only one without could be meant both ways.
+    An id with a version is not a Python name, so only one without could mean either.
     """
     module_name, colon, name = target.rpartition(":")
     if not colon:
@@ -332,7 +332,7 @@ def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
 
 
 def _lookup(name: str) -> EnvSpec | None:
-    """Find a registration; ale-py's ids without anybody having imported it."""
+    """Find a registration; ale-py's ids are found even if nobody has imported it."""
     if (found := _registered_as(name)) is not None:
         return found
     if "ale_py" in sys.modules or not is_installed("ale_py"):
@@ -371,7 +371,7 @@ def _refuse_near_miss(target: str, name: str, source: Source) -> None:
 
 
 def _not_in_module(target: str, held: Any, module: Any, source: Source) -> NoReturn:
-    """Refuse ``module:name`` with what was looked for in the module, and what was found."""
+    """Refuse ``module:name``, with what was looked for in the module and what was found."""
     module_name, _, name = target.rpartition(":")
     _refuse_near_miss(target, name, source)
     if held is not _ABSENT:
@@ -380,7 +380,7 @@ def _not_in_module(target: str, held: Any, module: Any, source: Source) -> NoRet
             f"{module_name} holds under this name."
         )
     near = did_you_mean(name, [*registry, *(each for each in dir(module) if _may_make_one(getattr(module, each)))])
-    near = near.replace('"', f'"{module_name}:', 1)  # names alone are compared: every one has the module's before it
+    near = near.replace('"', f'"{module_name}:', 1)  # names are compared without the module, which all share
     raise SpecError(
         f'{source} "{target}": unknown environment: {module_name} holds no {name}, and no id is registered as '
         f"{name}.{near}"
@@ -388,7 +388,7 @@ def _not_in_module(target: str, held: Any, module: Any, source: Source) -> NoRet
 
 
 def _may_make_one(held: Any) -> bool:
-    """Whether it may be a callable that makes an environment; wrappers are environments and make none."""
+    """Whether this may be a callable that makes an environment; wrappers are environments, but make none."""
     if isinstance(held, type):
         return issubclass(held, gymnasium.Env) and not issubclass(held, gymnasium.Wrapper)
     return callable(held)
@@ -406,7 +406,7 @@ def _registered(target: str, make: MakeEnvironment, source: Source) -> Environme
         if needed and not is_installed(needed[0]):
             raise SpecError(f"{source.prefix()}{target} needs {needed[0].replace('_', '-')}: {needed[1]}")
         module_name, _, attr = entry_point.partition(":")
-        if module_name == "__main__":  # another process has another one
+        if module_name == "__main__":  # another process has a different one
             found = dataclasses.replace(found, entry_point=getattr(_imported("__main__", source), attr))
     return Environment(target, (dataclasses.replace(make, env_spec=found),), found)
 
@@ -427,7 +427,7 @@ def _imported(module_name: str, source: Source) -> Any:
 
 
 def _with_kwargs(make: Callable[..., Any], kwargs: Mapping[str, Any], source: Source) -> Callable[..., Any]:
-    """Give arguments to a callable, where it takes them."""
+    """Bind arguments to a callable, if it takes them."""
     try:
         parameters = inspect.signature(make).parameters.values()
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""How good a policy is: returns and lengths of a fixed number of episodes of each sub-environment."""
+"""How good a policy is: returns and lengths of a fixed number of episodes per sub-environment."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = ["Evaluation", "Quota", "evaluate"]
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What a policy reached in e episodes, by sub-environment, and there in the order in which they were played.
+    """What a policy achieved in e episodes, by sub-environment, and within each in the order in which they were played.
 
     Attributes:
-        returns: (e,) float64. Game scores where a monitor stands in the chain, else sums of the agent's rewards.
+        returns: (e,) float64. Game scores if there is a monitor in the chain, else sums of the agent's rewards.
         lengths: (e,) int64, in agent steps.
-        env_ids: (e,) int64. Whose episode it was.
-        lost: how many episodes were left out because their sub-environment was lost.
+        env_ids: (e,) int64. The sub-environment of each episode.
+        lost: the number of episodes left out because their sub-environment was lost.
 
     >>> reached = Evaluation(np.array([20.0, 30.0]), np.array([20, 30]), np.array([0, 1]))
     >>> reached.mean, reached.std
@@ -71,35 +71,35 @@ def evaluate(
     deterministic: bool = True,
     progress: bool = True,
 ) -> Evaluation:
-    """Play episodes under a policy and give their returns and lengths.
+    """Play episodes with a policy, and return their returns and lengths.
 
-    Each sub-environment plays a number of episodes that is fixed beforehand: ``episodes // n``, and the last
-    ``episodes % n`` one more, as in Stable-Baselines3's ``evaluate_policy``. Whoever takes the first ``episodes`` that
-    end instead favours the short ones, which are bad in one environment and good in another.
+    Each sub-environment plays a number of episodes fixed in advance: ``episodes // n``, and the last ``episodes % n``
+    one more, as in Stable-Baselines3's ``evaluate_policy``. Taking the first ``episodes`` that end instead would favour
+    short ones, which are bad in one environment and good in another.
 
-    An episode is a game where a monitor that reports raw rewards stands in the chain, so the returns are game scores
+    If there is a monitor that reports raw rewards in the chain, an episode is a game, so the returns are game scores
     however the layers clip rewards or end episodes at lost lives; without a monitor it is the agent's episode, with the
-    rewards that the agent is given. Statistics stand still meanwhile (``env.eval()``); afterwards each layer goes on as
-    it was. It begins with a reset and stops anywhere, so reset before you step on.
+    rewards that the agent receives. Statistics are frozen meanwhile (``env.eval()``); afterwards each layer continues
+    as before. Evaluation begins with a reset and stops anywhere, so reset before stepping again.
 
     Args:
         env: in any autoreset mode.
         policy: a callable from batched observations (n rows) to n actions; or anything with ``predict``, such as a
-            model of Stable-Baselines3 (a recurrent one too: it is given its state and which rows begin an episode).
+            Stable-Baselines3 model (also a recurrent one: it receives its state and which rows begin an episode).
         episodes: how many, 1 or more.
         seed: of the first reset, as ``env.reset``; the seed of ``build`` is then kept for the first reset afterwards.
             None: the environment's own.
         deterministic: passed on to ``predict``.
-        progress: show a bar, where standard error is a terminal and rich is installed.
+        progress: show a bar, if standard error is a terminal and rich is installed.
 
     Returns:
-        What was reached. Episodes that ended because their sub-environment was lost (``on_failure="restart"``) are
-        played anew, and counted in ``lost``.
+        The results. Episodes that ended because their sub-environment was lost (``on_failure="restart"``) are
+        played again, and counted in ``lost``.
 
     Raises:
-        TypeError: not an environment of vecwrap's, or not a policy.
-        ArgumentError: fewer than one episode, or no whole number of them.
-        VecwrapError: as ``env.step``.
+        TypeError: not a vecwrap environment, or not a policy.
+        ArgumentError: fewer than one episode, or not a whole number of them.
+        VecwrapError: as in ``env.step``.
 
     >>> from vecwrap.build import build
     >>> env = build("CartPole-v1", n=4, backend="dummy")
@@ -128,7 +128,7 @@ def evaluate(
 
 
 def _whole(episodes: Any) -> int:
-    """Read how many episodes, before any is played."""
+    """Read the number of episodes, before any is played."""
     try:
         number = operator.index(episodes)
     except TypeError:
@@ -142,12 +142,12 @@ class Quota(Monitor):
     """A monitor that keeps and reports the first episodes of each sub-environment, as many as its quota.
 
     Args:
-        env: what is evaluated.
+        env: the environment to evaluate.
         episodes: of all sub-environments together; those with the highest indices play one more than the others.
 
     Attributes:
-        first: (n,) bool. Whose last observation opens an episode of the agent's.
-        lost: how many episodes were lost before their sub-environment's quota was met.
+        first: (n,) bool. Whose last observation opens an episode of the agent.
+        lost: the number of episodes lost before their sub-environment's quota was met.
     """
 
     def __init__(self, env: VecEnv, episodes: int) -> None:
@@ -159,7 +159,7 @@ class Quota(Monitor):
         self.lost = 0
 
     def on_step(self, step: StepResult) -> None:
-        """Add up, and note whose episodes begin."""
+        """Accumulate, and note whose episodes begin."""
         super().on_step(step)
         self.first[step.rows] = step.first
 
@@ -196,7 +196,7 @@ class Quota(Monitor):
         return np.array([len(kept) for kept in self._kept]) >= self._quotas
 
     def result(self) -> Evaluation:
-        """All that was kept."""
+        """Return everything that was kept."""
         kept = [episode for of_one in self._kept for episode in of_one]
         return Evaluation(
             returns=np.array([score for score, _ in kept], dtype=np.float64),
@@ -207,14 +207,14 @@ class Quota(Monitor):
 
 
 def _to_reset(env: Quota, dones: BoolArray) -> BoolArray:
-    """Which rows must be asked to begin again: none where they do by themselves; none that may rest for good."""
+    """Return which rows must be reset explicitly: none if they reset by themselves; none that may rest for good."""
     if env.metadata["autoreset_mode"] != AutoresetMode.DISABLED:
         return np.zeros_like(dones)
     return dones & ~env.met if env._root.autoreset is Autoreset.EPISODIC else dones
 
 
 def _acting(policy: Any, deterministic: bool) -> Callable[[Any, BoolArray], Any]:
-    """Give a function of observations and of which rows begin an episode."""
+    """Return a function of observations and of which rows begin an episode."""
     if callable(getattr(policy, "predict", None)):
         state: Any = None
 
@@ -236,7 +236,7 @@ def _acting(policy: Any, deterministic: bool) -> Callable[[Any, BoolArray], Any]
 
 @contextlib.contextmanager
 def _standing_still(env: VecEnv) -> Iterator[None]:
-    """Freeze every statistic in the chain, and let each layer go on as it was before."""
+    """Freeze all statistics in the chain; afterwards each layer continues as before."""
     before = [(layer, layer.training) for layer in env.layers]
     try:
         env.eval()
@@ -244,14 +244,14 @@ def _standing_still(env: VecEnv) -> Iterator[None]:
     finally:
         interrupts = env._root._interrupts
         with interrupts:
-            interrupts.hold()  # all of them go on
+            interrupts.hold()  # so that all of them continue
             for layer, training in before:
                 layer.training = training
 
 
 @contextlib.contextmanager
 def _keeping_builds_seed(env: VecEnv, seed: Any) -> Iterator[None]:
-    """Keep the seed of ``build`` for the first reset after an evaluation with a seed of its own, which uses it up."""
+    """Keep the seed of ``build`` for the first reset after an evaluation with its own seed, which uses it up."""
     root, kept = env._root, env._root._build_seed
     try:
         yield

@@ -27,11 +27,11 @@ class Failure:
     traceback: str
     note: str = ""  # what was done about it
     autoreset: bool = False  # a step began the next episode, and its reset failed
-    stepped: bool = False  # the step itself was done, and its row is whole but for the reset that failed after it
+    stepped: bool = False  # the step itself was done; its row lacks only the reset that failed after it
     cause: BaseException | None = field(default=None, compare=False)
 
     def error(self) -> SubEnvError:
-        """Give the SubEnvError that says all this."""
+        """Return the SubEnvError that says all this."""
         steps = f"{self.step} step{'s' * (self.step != 1)}"
         place = f" of its episode {self.episode}, after {steps}" if self.episode else ""
         remedy = (
@@ -57,10 +57,10 @@ class Failure:
         return error
 
     def without_cause(self) -> Failure:
-        """Give the form that travels: exceptions of an environment need not survive pickling."""
+        """Return the form to send: an environment's exceptions may not survive pickling."""
         return replace(self, cause=None)
 
 
 def make_failure(index: int, error: BaseException) -> Failure:
-    """Say that a factory raised."""
+    """Return the failure of a factory that raised."""
     return Failure(index, None, 0, 0, None, "make", kind_of(error), text_of(error), traceback_of(error), cause=error)

@@ -1,4 +1,4 @@
-"""Batches as Gymnasium has them, and as ours: values without an array form are tuples there, object arrays here."""
+"""Batches in Gymnasium's form and in ours: values without an array form are tuples there, object arrays here."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def has_scalar_boxes(space: spaces.Space[Any]) -> bool:
 
 
 def to_gymnasium(batch: Batch) -> Any:
-    """Give a batch with tuples in the place of object arrays."""
+    """Return a batch with tuples in place of object arrays."""
     return tree_map(lambda array: tuple(array) if array.dtype == object else array, batch)
 
 
 def from_gymnasium(space: spaces.Space[Any], value: Any, *, single: bool = False) -> Batch:
-    """Give fresh arrays, and object arrays of copies in the place of tuples.
+    """Return fresh arrays, and object arrays of copies in place of tuples.
 
     Args:
         space: of one row.
@@ -49,7 +49,7 @@ def from_gymnasium(space: spaces.Space[Any], value: Any, *, single: bool = False
 
 
 def element(space: spaces.Space[Any], row: Any) -> Any:
-    """Give a row with arrays for Boxes without axes: indexing gives scalars, which are no elements of them."""
+    """Return a row with arrays for Boxes without axes: indexing gives scalars, which are not elements of them."""
     if isinstance(space, spaces.Dict):
         return {key: element(member, row[key]) for key, member in space.spaces.items()}
     if isinstance(space, spaces.Tuple):

@@ -1,7 +1,7 @@
-"""Infos as numbers in arrays, where they are numbers under a few keys: no dict is made, and none is sent.
+"""Infos as numbers in arrays, if they are numbers under a few keys: no dict is made, and none is sent.
 
-Transport only: whoever reads gets the same values of the same types as were written, and columns that are bit for bit
-those which ``vecwrap.infos.columns`` makes of the dicts.
+Transport only: a reader gets the same values of the same types as were written, and columns that are bit for bit those
+that ``vecwrap.infos.columns`` makes of the dicts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vecwrap.contract import IntArray
 __all__ = ["MOST_LAYOUTS", "InfoCells", "Layout"]
 
 WIDTH = 16  # numbers in an info
-MOST_LAYOUTS = 32  # that one writer learns; whoever has more sends dicts
+MOST_LAYOUTS = 32  # that one writer learns; infos of further ones are sent as dicts
 _FLOATS = frozenset({float, np.float64, np.float32})
 _DTYPES: dict[type, np.dtype[Any]] = {
     int: np.dtype(np.int64),
@@ -29,14 +29,14 @@ _DTYPES: dict[type, np.dtype[Any]] = {
 
 
 class Layout(NamedTuple):
-    """Which keys an info has, in their order, and the type of the value of each."""
+    """The keys of an info, in order, and the type of each value."""
 
     keys: tuple[str, ...]
     types: tuple[type, ...]
 
 
 class _Packer(NamedTuple):
-    """How infos of a layout are written: its number, and what puts all of their values into cells at once."""
+    """How infos of a layout are written: its number, and what writes all of their values into cells at once."""
 
     number: int
     pack_into: Callable[..., None]
@@ -52,18 +52,18 @@ def _format(kind: type) -> str:
 class InfoCells:
     """Cells for the infos of n rows.
 
-    Whoever writes learns layouts from the infos that come, and tells each once; an info of a layout that is not told
-    yet, or that does not fit, is not taken. ``layouts`` says for each row which layout it has; 0: its info is not here.
+    The writer learns layouts from the infos that come, and announces each once; an info that does not fit, or whose
+    layout is not announced yet, is not taken. ``layouts`` holds the layout of each row; 0: its info is not here.
 
     Args:
         num_rows: n.
-        allocate: gives zeroed arrays.
+        allocate: returns zeroed arrays.
         base: added to the numbers of the layouts learnt here, so that no two writers use the same.
     """
 
     def __init__(self, num_rows: int, allocate: Allocate, base: int = 0) -> None:
         self.layouts: IntArray = allocate((num_rows,), np.int64)
-        self._integers = allocate((num_rows, WIDTH), np.int64)  # a row's cells in one piece, for one writer
+        self._integers = allocate((num_rows, WIDTH), np.int64)  # a row's cells are contiguous, for one writer
         self._floats = self._integers.view(np.float64)
         self._base = base
         self._numbers: dict[Layout, int] = {}
@@ -78,7 +78,7 @@ class InfoCells:
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def put(self, row: int, info: dict[str, Any] | None) -> bool:
-        """Take an info; False where it does not fit, or its layout is new."""
+        """Store an info; return False if it does not fit, or its layout is new."""
         if not info:
             if self._written.pop(row, 0):
                 self.layouts[row] = 0
@@ -90,7 +90,7 @@ class InfoCells:
         else:
             try:
                 packer.pack_into(self._integers, row * WIDTH * 8, *info.values())
-            except struct.error:  # a whole number of more than 64 bits
+            except struct.error:  # an integer of more than 64 bits
                 pass
             else:
                 self.layouts[row] = self._written[row] = packer.number
@@ -112,17 +112,17 @@ class InfoCells:
         return len(self._numbers)
 
     def learnt(self, told: int) -> dict[int, Layout]:
-        """Give the layouts that were learnt after the first ``told``."""
+        """Return the layouts that were learnt after the first ``told``."""
         return {number: layout for number, layout in self._known.items() if number > self._base + told}
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def know(self, layouts: dict[int, Layout]) -> None:
-        """Take note of what another process has learnt."""
+        """Record what another process has learnt."""
         self._known.update(layouts)
 
     def get(self, row: int) -> dict[str, Any] | None:
-        """Give the info of a row, or None where it is not here."""
+        """Return the info of a row, or None if it is not here."""
         layout = self._known.get(int(self.layouts[row]))
         if layout is None:
             return None
@@ -133,11 +133,11 @@ class InfoCells:
         return out
 
     def forget(self, row: int) -> None:
-        """Take note that the info of a row is elsewhere."""
+        """Record that the info of a row is elsewhere."""
         self.layouts[row] = 0
 
     def columns(self, rows: slice | Sequence[int] | IntArray) -> dict[str, Any] | None:
-        """Give the infos of rows as columns, where all of them have the same keys and types; else None."""
+        """Return the infos of rows as columns if all of them have the same keys and types; else None."""
         numbers = set(self.layouts[rows].tolist())
         layouts = {self._known.get(number) for number in numbers}
         if len(layouts) != 1 or (layout := layouts.pop()) is None:

@@ -17,14 +17,14 @@ _ATOMS = frozenset(
 )
 _DTYPES = {int: np.dtype(np.int64), float: np.dtype(np.float64), bool: np.dtype(np.bool_)}
 _EMPTY: dict[str, Any] = {}
-_DEEPEST = 100  # dicts within each other in an info: each is columns of its own, and Python's stack has an end
+_DEEPEST = 100  # nested dicts in an info: each becomes columns of its own, and Python's stack is limited
 
 
 def snapshot(info: dict[str, Any]) -> dict[str, Any]:
     """Copy an info so that the sub-environment cannot change it afterwards; what cannot be copied is kept as it is.
 
     Raises:
-        ValueError: dicts within dicts, so many that no columns can be made of them; or one within itself.
+        ValueError: dicts nested too deeply to make columns of them; or one within itself.
     """
     if not info:
         return _EMPTY
@@ -38,12 +38,12 @@ def _own_part(key: str, value: Any) -> Any:
         if depth > _DEEPEST:
             raise ValueError(f"infos[{key!r}]: expected at most {_DEEPEST} dicts within each other; leave it out")
         inner = {id(part): part for outer in level for part in outer.values() if isinstance(part, dict)}
-        level = list(inner.values())  # each once: there may be circles
+        level = list(inner.values())  # each once: there may be cycles
     return own_copy(value)
 
 
 def own_copy(value: Any) -> Any:
-    """Copy a value of any kind; what cannot be copied is given as it is."""
+    """Copy a value of any kind; what cannot be copied is returned as it is."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         return value.copy()
     try:
@@ -55,10 +55,10 @@ def own_copy(value: Any) -> Any:
 def columns(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Turn m infos into columns; each key has a mask ``_key`` of the rows that have it.
 
-    A column is a pure function of these rows' values: numbers give NumPy's ``result_type`` over the rows present (so 1
-    beside 2.7 stays 2.7), equal-shaped arrays are stacked, dicts are columns again, and all else is an object array; so
-    are whole numbers that no dtype holds together, as 1 beside 2**63.
-    Where a row lacks the key, a number is 0 and an object None.
+    A column is a pure function of these rows' values: numbers get NumPy's ``result_type`` over the rows present (so 2.7
+    next to 1 stays 2.7), equal-shaped arrays are stacked, dicts become columns again, and all else is an object array;
+    so are integers that no dtype can hold together, such as 1 and 2**63.
+    In a row that lacks the key, a number is 0 and an object None.
 
     >>> columns([{"lives": 3}, {}])
     {'lives': array([3, 0]), '_lives': array([ True, False])}
@@ -94,7 +94,7 @@ def _column(values: list[Any], present: list[int], num_rows: int) -> Any:
 
 
 def _common_form(values: list[Any]) -> tuple[np.dtype[Any] | None, tuple[int, ...]]:
-    """The dtype and row shape that hold all values as numbers, or (None, ()) where only objects do."""
+    """The dtype and row shape that hold all values as numbers, or (None, ()) if only objects do."""
     kinds = {type(value) for value in values}
     if len(kinds) == 1 and (kind := kinds.pop()) in _DTYPES and kind is not int:
         return _DTYPES[kind], ()
@@ -111,13 +111,13 @@ def _common_form(values: list[Any]) -> tuple[np.dtype[Any] | None, tuple[int, ..
     if len(shapes) != 1:
         return None, ()
     common = np.result_type(*dtypes)
-    if common.kind in "fc" and all(dtype.kind in "biu" for dtype in dtypes):  # int64 beside uint64: it would round them
+    if common.kind in "fc" and all(dtype.kind in "biu" for dtype in dtypes):  # int64 with uint64: it would round them
         return None, ()
     return common, shapes.pop()
 
 
 def row_of(infos: dict[str, Any], i: int) -> dict[str, Any]:
-    """Take one row out of columns, as the sub-environment gave it; fresh. A column without a mask is of all rows.
+    """Return one row of columns, as the sub-environment returned it; fresh. A column without a mask is of all rows.
 
     >>> row_of(columns([{"lives": 3, "at": {"x": 1}}, {"lives": 2}]), 0)
     {'lives': 3, 'at': {'x': 1}}
@@ -141,7 +141,7 @@ def _value(column: Any, i: int) -> Any:
     if isinstance(column, tuple):  # a batch of a Tuple space
         return tuple(_value(part, i) for part in column)
     if not isinstance(column, np.ndarray) or not column.ndim:
-        return column  # an engine's, of all
+        return column  # an engine's, for all rows
     value = row(column, i)
     return value.item() if isinstance(value, (np.float64, np.int64, np.bool_)) else value
 

@@ -1,4 +1,4 @@
-"""Whether a package is there, without importing it."""
+"""Whether a package is installed, without importing it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["is_installed"]
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package can be imported; a mere folder of its name, as Python finds one anywhere on its path, is none.
+    """Whether a package can be imported; a mere folder of its name on Python's path does not count.
 
     >>> is_installed("numpy"), is_installed("no_such_package")
     (True, False)

@@ -1,8 +1,8 @@
-"""Ctrl-C, held back while rows are sent, stepped in this process, taken in, and go through the layers.
+"""Ctrl-C, held back while rows are sent, stepped in this process, received, and passed through the layers.
 
-Python calls the handler of SIGINT between any two of its instructions, in the main thread. To replace that handler at
-every step, for some microseconds, costs two calls of the system each time: a tenth of a step of eight CartPoles. So it
-is replaced once, by a gate that is open but for these microseconds, and put back when the last environment is closed.
+Python calls the SIGINT handler between any two of its instructions, in the main thread. Replacing that handler at every
+step, for a few microseconds, costs two system calls each time: a tenth of a step of eight CartPoles. So it is replaced
+once, by a gate that is open except for these microseconds, and restored when the last environment is closed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import weakref
-from _signal import getsignal  # type: ignore[import-not-found]  # under signal's own, which looks up an enum each time
+from _signal import getsignal  # type: ignore[import-not-found]  # underlies signal's, which looks up an enum each time
 from collections.abc import Callable, Iterator
 from threading import get_ident, main_thread
 from types import FrameType
@@ -22,19 +22,19 @@ __all__ = ["Interrupts", "close_lost", "held_back", "is_interrupt"]
 SIGINT = int(signal.SIGINT)
 MAIN = main_thread().ident
 _MARK = "_raised_by_the_handler_of_SIGINT"
-_attributes = BaseException.__dict__["__dict__"].__get__  # an exception's own, whatever its class makes of lookups
+_attributes = BaseException.__dict__["__dict__"].__get__  # an exception's own, however its class handles lookups
 
 _open: weakref.WeakSet[Interrupts] = weakref.WeakSet()
-_holding: list[Interrupts] = []  # one, or one within another's; the main thread alone changes it
+_holding: list[Interrupts] = []  # one, or one nested in another; changed only by the main thread
 
 
 class Interrupts:
-    """Holds SIGINT back from ``hold`` to ``let_through`` or the end of the ``with`` block, whichever is first.
+    """Holds SIGINT back from ``hold`` to ``let_through`` or the end of the ``with`` block, whichever comes first.
 
-    Then the program's own handler is called, as it would have been: Python's raises KeyboardInterrupt. A second one
-    goes there at once, because what holds it back may hang, and ends the holding. Blocks may be nested:
-    what an outer one holds back, an inner one does not let through. Outside of a block nothing is held back, nor in
-    another than the main thread, which alone is ever interrupted, nor where the handler is none of Python's.
+    Then the program's own handler is called as usual: Python's raises KeyboardInterrupt. A second interrupt reaches it
+    at once and ends the holding, because what holds it back may hang. Blocks may be nested: an inner one does not let
+    through what an outer one holds back. Nothing is held back outside of a block, in any thread but the main one (the
+    only one ever interrupted), or if the handler is not a Python callable.
 
     >>> interrupts = Interrupts()
     >>> try:
@@ -50,7 +50,7 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
-        self._depth = 0  # of blocks, each of which will let through what came
+        self._depth = 0  # of nested blocks, each of which lets through what arrived
         self._held_at = 0  # the depth of the block that holds it back
         _open.add(self)
 
@@ -58,10 +58,10 @@ class Interrupts:
         self._depth += 1  # and no call: an interrupt between it and the block would leave it one too deep
 
     def hold(self) -> None:
-        """Hold back what comes from now on; may be called again."""
+        """Hold back interrupts from now on; may be called again."""
         if self._depth and self not in _holding and get_ident() == MAIN:
             handler = getsignal(SIGINT)
-            if type(handler) is not _Gate:  # at first, and where the program has set another one since
+            if type(handler) is not _Gate:  # at first, and if the program has set another one since
                 if not callable(handler) or self not in _open:
                     return
                 signal.signal(SIGINT, _Gate(handler))
@@ -69,11 +69,11 @@ class Interrupts:
             _holding.append(self)
 
     def came(self) -> bool:
-        """Whether something is held back."""
+        """Whether an interrupt is being held back."""
         return _Gate.shut is not None
 
     def let_through(self) -> None:
-        """Let through what came, and what comes from now on, unless an outer block holds it back."""
+        """Let through what arrived, and what arrives from now on, unless an outer block holds it back."""
         if get_ident() == MAIN:
             if self in _holding:
                 if self._held_at < self._depth:
@@ -89,7 +89,7 @@ class Interrupts:
             self.let_through()
 
     def close(self) -> None:
-        """Put the program's own handler back, where no environment is open any more."""
+        """Restore the program's own handler if no environment is open any more."""
         _open.discard(self)
         if self in _holding and get_ident() == MAIN:
             _holding.remove(self)
@@ -102,7 +102,7 @@ class _Gate:
 
     Attributes:
         handler: the program's own.
-        shut: the gate that an interrupt has come to while somebody held it back; the class's own.
+        shut: the gate that an interrupt reached while it was held back; a class attribute.
     """
 
     shut: ClassVar[_Gate | None] = None
@@ -111,13 +111,13 @@ class _Gate:
         self.handler = handler
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if not _open:  # the last environment was closed in a thread that may set no handler
+        if not _open:  # the last environment was closed in a thread that cannot set a handler
             _put_back()
         if not _holding:
             self.call(self.handler, number, frame)
         elif _Gate.shut is None:
             _Gate.shut = self
-        else:  # the one that was held back, then this one, for which that may have set another handler
+        else:  # the one held back, then this one, for which the first may have set another handler
             _Gate.shut = None
             _holding.clear()
             self.call(self.handler, number, frame)
@@ -136,7 +136,7 @@ class _Gate:
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Hold SIGINT back for what takes a moment, also where no environment is there yet; then all is as it was."""
+    """Hold SIGINT back for a moment, even if there is no environment yet; then restore everything."""
     interrupts, had_a_gate = Interrupts(), type(getsignal(SIGINT)) is _Gate
     try:
         with interrupts:
@@ -149,12 +149,12 @@ def held_back() -> Iterator[None]:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether the program's handler of SIGINT has raised this, as far as a gate stood before it; else by its type."""
+    """Whether the program's SIGINT handler raised this, if there was a gate in front of it; else by its type."""
     return issubclass(type(error), KeyboardInterrupt) or _MARK in _attributes(error)
 
 
 def close_lost(one: Any) -> None:
-    """Close what is given up, whatever it says; what the program's own handler says meanwhile is raised."""
+    """Close what is given up, ignoring its errors; what the program's own handler raises meanwhile is raised."""
     try:
         one.close()
     except (Exception, SystemExit) as error:
@@ -163,14 +163,14 @@ def close_lost(one: Any) -> None:
 
 
 def _put_back() -> None:
-    """Put the program's own handler in the gate's place."""
+    """Replace the gate with the program's own handler."""
     gate = getsignal(SIGINT)
     if type(gate) is _Gate and get_ident() == MAIN:
         signal.signal(SIGINT, gate.handler)
 
 
 def _begin_anew() -> None:
-    """Leave to the parent what is the parent's: a forked copy holds nothing of it back."""
+    """Leave pending interrupts to the parent: a forked copy holds none of them back."""
     global MAIN
     MAIN = get_ident()
     _open.clear()

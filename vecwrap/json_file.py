@@ -1,4 +1,4 @@
-"""Reads pipeline files in JSON down to plain values, each with the line it stands on."""
+"""Reads pipeline files in JSON as plain values, each with its line."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from vecwrap.scalars import read_integer
 
 __all__ = ["read_json"]
 
-# The pieces of a text that is known to be JSON.
+# The tokens of a text that is known to be JSON.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s"{}\[\]:,]+|\n')
 
 
 @reader
 def read_json(text: str, builder: Builder) -> None:
-    """Read one JSON document; a key that stands twice is refused with both lines."""
+    """Read one JSON document; a duplicate key is refused with both lines."""
     _check(text, builder.name)
     line = 1
     for match in _TOKEN.finditer(text):
@@ -31,13 +31,13 @@ def read_json(text: str, builder: Builder) -> None:
         elif token not in ",:":
             try:
                 value = json.loads(token, parse_int=read_integer)
-            except ValueError as error:  # a number of too many digits
+            except ValueError as error:  # a number with too many digits
                 builder.fail(line, str(error))
             builder.scalar(value, line)
 
 
 def _check(text: str, name: str) -> None:
-    """Refuse what is no JSON; numbers are only looked at for their form."""
+    """Refuse what is not JSON; only the form of numbers is checked."""
     if not text.strip():
         return
     try:

@@ -1,4 +1,4 @@
-"""What a type is in JSON schema, so that an editor refuses what ``signatures.checked`` would refuse."""
+"""Types as JSON schemas, so that an editor refuses what ``signatures.checked`` would refuse."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["json_type"]
 
 
 def json_type(annotation: Any) -> dict[str, Any]:
-    """Give the JSON schema of what ``checked`` takes from a file for a type; ``{}`` where that is anything.
+    """Return the JSON schema of what ``checked`` accepts from a file for a type; ``{}`` if that is anything.
 
     >>> json_type(int | None), json_type(Literal["zero", "first"])
     ({'anyOf': [{'type': 'integer'}, {'type': 'null'}]}, {'enum': ['zero', 'first']})
@@ -34,7 +34,7 @@ def json_type(annotation: Any) -> dict[str, Any]:
     return _without_references(schema)
 
 
-_NOTHING: dict[str, Any] = {"not": {}}  # what nothing in a file is
+_NOTHING: dict[str, Any] = {"not": {}}  # matches nothing in a file
 
 
 def _any_of(members: list[dict[str, Any]]) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def _json_type_of_class(wanted: Any) -> dict[str, Any]:
 
 
 def _without_references(schema: dict[str, Any]) -> dict[str, Any]:
-    """Put what a schema refers to in its place; what refers to others in turn is not said."""
+    """Replace references by what they refer to, or by ``{}`` if that contains references itself."""
     definitions = schema.pop("$defs", {})
 
     def resolved(part: Any) -> Any:

@@ -1,6 +1,6 @@
-"""The keys of a pipeline: how what stands there is read, changed by what is written over it, and written down.
+"""The keys of a pipeline: how their values are read, overridden and written.
 
-The section ``eval`` holds the same keys, for what differs in an evaluation. It is kept as changes that wait: a list of
+The section ``eval`` has the same keys, for what differs in an evaluation. It is kept as pending changes: a list of
 layers replaces the pipeline's, a mapping changes the layers it names.
 """
 
@@ -31,12 +31,12 @@ EnvTarget: TypeAlias = str | Callable[..., Any] | tuple[Callable[..., Any], ...]
 
 @dataclass(frozen=True)
 class Key:
-    """What may be done with the value of one key.
+    """The operations on the value of one key.
 
     Attributes:
-        read: makes the value of what was written; takes a value that has been read, too. None: the default.
-        change: makes the value of an old one and of a mapping that is written over it; None where that replaces it.
-        write: makes plain data of the value.
+        read: makes the value from what was written; accepts a value that has been read, too. None: the default.
+        change: makes the value from the old one and a mapping that is written over it; None if that replaces it.
+        write: makes plain data from the value.
     """
 
     read: Callable[[Any, Source], Any]
@@ -45,7 +45,7 @@ class Key:
 
 
 def over(key: Key, old: Any, written: Any, source: Source) -> Any:
-    """Give the value of a key after something is written over it: a mapping changes what it names, else it replaces."""
+    """Return the value of a key after an override: a mapping changes what it names, anything else replaces it."""
     if isinstance(written, Whole):
         return key.read(written.value, source)
     if isinstance(written, Mapping) and key.change is not None:
@@ -54,7 +54,7 @@ def over(key: Key, old: Any, written: Any, source: Source) -> Any:
 
 
 def refuse_unknown(key: Any, known: Sequence[str], source: Source) -> None:
-    """Refuse a key that is none, with a near one, or the place where environments are told theirs."""
+    """Refuse an unknown key, with a similar one, or the place for an environment's arguments."""
     if key in known:
         return
     name = key if isinstance(key, str) else shown(key)
@@ -68,7 +68,7 @@ def refuse_unknown(key: Any, known: Sequence[str], source: Source) -> None:
 
 
 def _made_by(given: Any) -> str:
-    """What to give instead of an environment that was made already, or of an id among callables."""
+    """What to give instead of an existing environment, or of an id among callables."""
     if isinstance(given, gymnasium.vector.VectorEnv):
         return ". vecwrap.wrap puts layers around a vector environment"
     if isinstance(given, gymnasium.Env):
@@ -159,7 +159,7 @@ def _write_env_kwargs(value: Any) -> Any:
 
 
 def _change_backend(old: Any, changes: Mapping[Any, Any], source: Source) -> BackendSpec:
-    """Options change those of the backend; a name brings its own, and leaves the old ones behind."""
+    """Options change those of the backend; a name comes with its own, and discards the old ones."""
     changes = merged(None, changes)
     if "name" in changes or not isinstance(old, BackendSpec):
         return BackendSpec.parse(changes, source)
@@ -199,7 +199,7 @@ def _write_eval(section: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _change_waiting_layers(old: Any, changes: Mapping[Any, Any], source: Source) -> Any:
-    """Changes of the pipeline's layers wait; changes of a list that stands here do not."""
+    """Keep changes to the pipeline's layers pending; apply changes to the section's own list."""
     if isinstance(old, tuple):
         return change_layers(old, changes, source)
     waiting = dict(old or {})
@@ -212,7 +212,7 @@ def _change_waiting_layers(old: Any, changes: Mapping[Any, Any], source: Source)
 
 
 def _read_waiting_layers(value: Any, source: Source) -> Any:
-    """No layers at all are an empty list; null is a word that was not said."""
+    """An empty list means no layers at all; null means not given."""
     if value is None or isinstance(value, Mapping):
         return _change_waiting_layers(None, value or {}, source)
     return read_layers(value, source)

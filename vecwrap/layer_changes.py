@@ -1,4 +1,4 @@
-"""Changes of single layers in a list: the one with this name or number gets other arguments."""
+"""Changes to single layers in a list: the one with this name or number gets other arguments."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["change_layers", "find_layer", "with_argument"]
 
 
 def change_layers(layers: Sequence[LayerSpec], changes: Mapping[Any, Any], source: Source) -> tuple[LayerSpec, ...]:
-    """Give the layers with other arguments; what is not named stays.
+    """Return the layers with other arguments; what is not named stays.
 
     Args:
         layers: inner first.
-        changes: the name or number of a layer to a mapping of arguments, or to what stands for all of them.
+        changes: maps the name or number of a layer to a mapping of arguments, or to a replacement of them all.
         source: where the changes were written.
 
     Raises:
@@ -40,7 +40,7 @@ def change_layers(layers: Sequence[LayerSpec], changes: Mapping[Any, Any], sourc
 
 
 def find_layer(layers: Sequence[LayerSpec], step: Any, source: Source) -> int:
-    """Give the number of the layer that a name or number means.
+    """Return the number of the layer that a name or number refers to.
 
     Args:
         layers: inner first.
@@ -85,21 +85,21 @@ def _changed(layer: LayerSpec, step: Any, change: Any, source: Source) -> LayerS
     if _is_number(step):
         return LayerSpec.parse(whole, source)
     args, kwargs = read_arguments(whole, f'{source} "{layer.name}"')
-    replaced = Source(steps=layer.source.steps, otherwise=source.place)  # nothing of where it stood is true any more
+    replaced = Source(steps=layer.source.steps, otherwise=source.place)  # its old places no longer apply
     return dataclasses.replace(layer, args=args, kwargs=kwargs, source=replaced)
 
 
 def with_argument(layer: LayerSpec, name: Any, change: Any, source: Source) -> LayerSpec:
-    """Give a layer another argument.
+    """Return a layer with another argument.
 
     Args:
-        layer: the layer, where it may have been given without its name.
-        name: the argument's name, or ``"*"`` for all those without.
-        change: its value; a mapping joins one that is there.
+        layer: the layer, which may have been given the argument without its name.
+        name: the argument's name, or ``"*"`` for all those without a name.
+        change: its value; a mapping is merged into an existing one.
         source: where that was written.
 
     Raises:
-        SpecError: no name, or a layer whose signature is needed cannot be found.
+        SpecError: not a name, or a layer whose signature is needed cannot be found.
     """
     if name == POSITIONAL:
         args, kwargs = read_arguments({POSITIONAL: merged(None, change)}, str(source))
@@ -121,13 +121,13 @@ def with_argument(layer: LayerSpec, name: Any, change: Any, source: Source) -> L
 
 
 def _position(layer: LayerSpec, name: str) -> int | None:
-    """How many arguments may stand before the one of this name; the layer's signature says it."""
+    """The position of the argument of this name in the layer's signature."""
     names = _names(layer)
     return names.index(name) if name in names else None
 
 
 def _names(layer: LayerSpec) -> list[str]:
-    """The parameters that may be given without their names, in their order."""
+    """The parameters that may be given by position, in order."""
     target = registry.wrappers.find(layer.target, layer.where)
     parameters = Signature.of(target, skip=0 if isinstance(target, Preset) else 1).parameters
     return [parameter.name for parameter in parameters if parameter.by_position]

@@ -1,4 +1,4 @@
-"""One layer of a plan: what it is, where it runs, whether its arguments fit, and what it may stand outside of."""
+"""One layer of a plan: what it is, where it runs, whether its arguments fit, and what it may wrap."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class PlannedLayer:
     """One layer, checked.
 
     Attributes:
-        spec: the layer with all its arguments by name, as it stands in the resolved pipeline.
-        target: what it is: a class or callable.
+        spec: the layer with all its arguments by name, as in the resolved pipeline.
+        target: its class or callable.
         bound: its arguments; those that are paths are absolute, and the same as the spec's.
-        arguments: what it was given, as text; paths as they were written, seen from where the file is.
+        arguments: what it was given, as text; paths as they were written, seen from the file's location.
         runs_in: ``"worker"`` for a layer of each sub-environment, ``"parent"`` for one of the whole vector.
-        where: where it was written, and how it was called there.
-        words: what it does, where it says so (``in_words``).
+        where: where it was written, and its name there.
+        words: what it does, if it says so (``in_words``).
         preset: the preset that it was written as, or ``""``.
     """
 
@@ -52,7 +52,7 @@ class PlannedLayer:
 
     @property
     def at_end(self) -> str:
-        """What it does at an episode's end, where that is known."""
+        """What it does at an episode's end, if that is known."""
         return at_end(self.target)
 
     @property
@@ -68,7 +68,7 @@ class PlannedLayer:
             without_files: leave out the arguments that are paths, so that nothing is written.
 
         Raises:
-            VecwrapError: where the layer refuses, with its place.
+            VecwrapError: the layer refuses; with its place.
         """
         left_out = path_parameters(self.target) if without_files else frozenset()
         kwargs = {key: value for key, value in self.bound.kwargs.items() if key not in left_out}
@@ -85,18 +85,18 @@ class PlannedLayer:
 
 
 def plan_layers(words: Iterable[LayerSpec]) -> tuple[tuple[LayerSpec, ...], tuple[PlannedLayer, ...]]:
-    """Find layers and fit their arguments; nothing is made.
+    """Find layers and fit their arguments; nothing is created.
 
     Args:
         words: layers and presets as they were written, inner first.
 
     Returns:
         The words with all their arguments by name, and the layers, with a preset's in its place. A preset stays one
-        word, unless a layer of it has a path: which of its arguments that came from, the preset alone knows, and a
+        word, unless one of its layers has a path: only the preset knows which of its arguments that came from, and a
         path must be found where it is.
 
     Raises:
-        SpecError: a name that is unknown, a package that is missing, an argument that does not fit.
+        SpecError: an unknown name, a missing package, an argument that does not fit.
         PlanError: something that cannot be a layer, or that refuses its arguments.
     """
     planned = [_plan_word(word, ()) for word in words]
@@ -150,7 +150,7 @@ def _plan_layer(layer: LayerSpec, target: Callable[..., Any]) -> PlannedLayer:
     signature, paths = Signature.of(target), path_parameters(target)
     given = signature.bind(layer.args, layer.kwargs, layer.where, layer.where_argument)
     given = _with_paths(given, signature, paths, lambda name, path: _beside_its_file(layer, name, path))
-    # From here on a path is one place, wherever the program goes: the layer writes where the spec says.
+    # From here on a path is fixed, whatever the working directory: the layer writes where the spec says.
     bound = _with_paths(given, signature, paths, lambda name, path: _absolute(path))
     default_paths = {
         name: _absolute(path) for name, path in given.writable.items() if name in paths and path is not None
@@ -171,14 +171,14 @@ def _plan_layer(layer: LayerSpec, target: Callable[..., Any]) -> PlannedLayer:
 
 
 def _as_text(given: Bound) -> str:
-    """Arguments for a plan."""
+    """Format arguments for a plan."""
     unnamed = [shown(value) for value in given.args]
     return ", ".join([*unnamed, *(f"{name}={shown(value)}" for name, value in given.kwargs.items())])
 
 
 @contextlib.contextmanager
 def placed(where: str) -> Iterator[None]:
-    """What a layer refuses is told with its place; what a sub-environment or worker did has one of its own."""
+    """Report what a layer refuses with its place; errors of sub-environments and workers have their own."""
     try:
         yield
     except (SubEnvError, BackendError):
@@ -203,7 +203,7 @@ def at_end(target: Any) -> str:
     return " ".join(section(target, "At an episode's end").replace("``", "`").split())
 
 
-# Gymnasium's do not say it in that form.
+# Gymnasium's classes do not document it in that form.
 _AT_END_ELSEWHERE: dict[type, str] = {
     gymnasium.wrappers.TimeLimit: "Truncates the episode after `max_episode_steps` steps, and counts anew.",
     gymnasium.ObservationWrapper: "The terminal observation is changed like every other.",
@@ -211,7 +211,7 @@ _AT_END_ELSEWHERE: dict[type, str] = {
 
 
 def path_parameters(target: Any) -> frozenset[str]:
-    """The parameters of a layer that are paths, as its class says."""
+    """The parameters of a layer that are paths, as its class declares."""
     return frozenset(getattr(target, "path_parameters", ()))
 
 
@@ -230,7 +230,7 @@ def _with_paths(bound: Bound, signature: Signature, paths: frozenset[str], chang
 
 
 def _beside_its_file(layer: LayerSpec, name: str, path: Any) -> Any:
-    """A path that stands in a file is relative to that."""
+    """Resolve a path written in a file relative to that file."""
     directory = layer.source.at(layer.name, name).directory
     return path if directory is None else _like(path, directory / Path(path).expanduser())
 
@@ -282,7 +282,7 @@ def _takes_vector(function: Callable[..., Any]) -> bool:
 
 
 def refuse_layers_of_sub_envs(layers: Iterable[PlannedLayer]) -> None:
-    """Refuse layers that belong into sub-environments which are made already, those of an engine."""
+    """Refuse layers that belong inside sub-environments that exist already, those of an engine."""
     for layer in layers:
         if layer.runs_in == "worker":
             raise PlanError(
@@ -293,7 +293,7 @@ def refuse_layers_of_sub_envs(layers: Iterable[PlannedLayer]) -> None:
 
 
 def refuse_wrong_order(layers: tuple[PlannedLayer, ...]) -> None:
-    """Refuse a layer of the sub-environments outside of one of the vector; say what to move where."""
+    """Refuse a layer of the sub-environments outside one of the vector; say what to move where."""
     outside = next((layer for layer in layers if layer.runs_in == "parent"), None)
     if outside is None:
         return

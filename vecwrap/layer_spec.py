@@ -36,7 +36,7 @@ POSITIONAL = "*"  # the key for positional arguments in a mapping that has keywo
 
 @dataclass(frozen=True, eq=False)
 class LayerSpec:
-    """One layer as it was written: what, and with which arguments.
+    """One layer as it was written: its target and its arguments.
 
     Attributes:
         target: a registered name, an import path ``"module:attr"``, or in Python a class or any callable that wraps.
@@ -44,7 +44,7 @@ class LayerSpec:
         kwargs: keyword arguments.
         source: where it was written.
         not_hashed: the arguments that do not change the stream (paths); None until a plan has resolved the layer.
-        layers: of a preset that a plan has resolved, the layers that it stands for; None for a layer.
+        layers: for a preset that a plan has resolved, the layers that it stands for; None for a layer.
     """
 
     target: str | Callable[..., Any]
@@ -68,7 +68,7 @@ class LayerSpec:
             source: where it was written.
 
         Raises:
-            SpecError: where it has none of these forms.
+            SpecError: it has none of these forms.
 
         >>> LayerSpec.parse("framestack:4,padding=first")
         LayerSpec(target='framestack', args=(4,), kwargs={'padding': 'first'})
@@ -87,7 +87,7 @@ class LayerSpec:
 
     @property
     def name(self) -> str:
-        """The registered name or import path, or what the object calls itself."""
+        """The registered name or import path, or the object's own name."""
         return self.target if isinstance(self.target, str) else shown(self.target)
 
     @property
@@ -105,7 +105,7 @@ class LayerSpec:
 
         Args:
             key: the name or number that it was given under.
-            name: what the parameter is called.
+            name: the name of the parameter.
         """
         steps = (key,) if isinstance(key, str) or not self.kwargs else (POSITIONAL, key)
         place = self.source.at(self.name, *steps).prefix()
@@ -116,7 +116,7 @@ class LayerSpec:
         """Write the layer as a string.
 
         Raises:
-            SpecError: where an argument is no scalar, or the layer is an object that no import path finds.
+            SpecError: an argument is not a scalar, or the layer is an object that no import path finds.
         """
         arguments = [self._in_a_line(value) for value in self.args]
         arguments += [f"{key}={self._in_a_line(value)}" for key, value in self.kwargs.items()]
@@ -131,7 +131,7 @@ class LayerSpec:
         return write_scalar(value)
 
     def to_data(self) -> Any:
-        """Give the layer as plain data, in the shortest form: a string, or a mapping of one key."""
+        """Return the layer as plain data, in the shortest form: a string, or a mapping of one key."""
         target = self._written_target()
         args, kwargs = [plain(value, self.where) for value in self.args], plain(self.kwargs, self.where)
         if kwargs:
@@ -244,7 +244,7 @@ def checked_name(name: Any, kind: str, source: Source) -> str:
     """Refuse what is neither a name nor an import path.
 
     Args:
-        name: where arguments stand elsewhere, so that any colon makes an import path.
+        name: the name, without arguments, so that any colon makes it an import path.
         kind: ``"layer"`` or ``"backend"``.
         source: where it was written.
     """
@@ -254,7 +254,7 @@ def checked_name(name: Any, kind: str, source: Source) -> str:
 
 
 def read_arguments(given: Any, where: str) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """Read what stands beneath a layer's name: nothing, one argument, a list of them, or a mapping of their names."""
+    """Read what is given under a layer's name: nothing, one argument, a list of them, or a mapping of their names."""
     if given is None:
         return (), {}
     if not isinstance(given, Mapping):

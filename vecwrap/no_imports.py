@@ -1,4 +1,4 @@
-"""Refuses pipelines that name something to import, for files from strangers. Nothing is imported to find that out."""
+"""Refuses pipelines that name something to import, for untrusted files. Nothing is imported to find out."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ _MAY_IMPORT = ("env", "env_kwargs", "backend", "wrappers", "eval")
 def load_without_imports(path: Path) -> PipelineSpec:
     """Read a pipeline file, and refuse it as ``refuse_imports`` does.
 
-    Each file is looked at before the one that extends it changes its layers, for that may ask them for their
-    signatures.
+    Each file is checked before the one that extends it changes its layers, because that may need their signatures.
 
     Raises:
         SpecError: it cannot be read, or names a module.
@@ -40,8 +39,8 @@ def load_without_imports(path: Path) -> PipelineSpec:
 def refuse_imports(spec: PipelineSpec) -> None:
     """Refuse a pipeline that names a module: as environment, backend or layer, or in any argument.
 
-    Arguments count because layers follow some of them (``trigger`` of ``video``), and nobody knows what layers of other
-    packages do with theirs. Names alone lead only to what is installed and registered.
+    Arguments count because layers import some of them (``trigger`` of ``video``), and layers of other packages may do
+    anything with theirs. Names alone lead only to what is installed and registered.
 
     Raises:
         SpecError: with the place of the first.
@@ -62,7 +61,7 @@ def _refuse(draft: Draft) -> None:
 
 
 def _imports(value: Any, source: Source) -> Iterator[tuple[str, str]]:
-    """What would be imported, and where it stands."""
+    """What would be imported, and where it was written."""
     if isinstance(value, LayerSpec):
         if ":" in value.name:
             yield str(value.source), value.name

@@ -18,16 +18,16 @@ __all__ = ["SUFFIXES", "is_file", "is_folder", "lineage", "names_file", "read_fi
 SUFFIXES = (".yaml", ".yml", ".json")
 MAX_FILES = 30
 
-# What a file may say that is no part of the pipeline: what it builds upon, and where an editor finds the schema.
+# Keys of a file that are not part of the pipeline: the file it extends, and where an editor finds the schema.
 _EXTENDS = "extends"
 _SCHEMA = "$schema"
 
 
 def read_file(path: Path) -> tuple[Any, Source]:
-    """Read a file: JSON where it is called so, else YAML.
+    """Read a file: JSON if it is named so, else YAML.
 
     Returns:
-        What it says, and where; paths in it are relative to it.
+        Its contents, and where they were written; paths in it are relative to it.
 
     Raises:
         SpecError: with file and line.
@@ -41,14 +41,14 @@ def lineage(data: Mapping[Any, Any], source: Source) -> list[tuple[Mapping[Any, 
     """Follow ``extends`` from one file to the next.
 
     Args:
-        data: what a file says.
-        source: where.
+        data: the contents of a file.
+        source: where they were written.
 
     Returns:
-        What each file says, without ``extends``, and where; the outermost base first, ``data`` last.
+        The contents of each file, without ``extends``, and their source; the outermost base first, ``data`` last.
 
     Raises:
-        SpecError: a file that is not there, cannot be read or is no mapping, or files that extend each other in a
+        SpecError: a file that does not exist, cannot be read or is not a mapping, or files that extend each other in a
             circle.
     """
     _refuse_no_mapping(data, source, "env: CartPole-v1")
@@ -63,7 +63,7 @@ def lineage(data: Mapping[Any, Any], source: Source) -> list[tuple[Mapping[Any, 
         names.append(str(path))
         if is_folder(path):
             fail(at, f'expected the path of a pipeline file, got the folder "{path}"; name the file in it')
-        if not is_file(path):  # also of a pipe, which could keep a reader waiting
+        if not is_file(path):  # a pipe is refused, too: it could block a reader
             fail(at, f"there is no file {path}")
         if path.resolve() in seen:
             fail(at, f"the files extend each other in a circle: {' > '.join(names)}")
@@ -87,7 +87,7 @@ def _own(data: Mapping[Any, Any]) -> Mapping[Any, Any]:
 
 
 def names_file(text: str) -> bool:
-    """Whether a text is a pipeline file's name by its ending; a pipeline in one line may end so too.
+    """Whether a text is a pipeline file's name, by its suffix; a pipeline in one line may end in one, too.
 
     >>> names_file("runs/pong.yaml"), names_file("CartPole-v1 n=1 | monitor:dir=runs/a.json")
     (True, False)
@@ -96,7 +96,7 @@ def names_file(text: str) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is a file of this name, whatever the name."""
+    """Whether there is a file of this name; invalid names do not raise."""
     try:
         return path.is_file()
     except (OSError, ValueError):  # a name too long, or with a NUL in it
@@ -104,7 +104,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether there is a folder of this name, whatever the name."""
+    """Whether there is a folder of this name; invalid names do not raise."""
     try:
         return path.is_dir()
     except (OSError, ValueError):  # as above

@@ -15,15 +15,15 @@ from vecwrap.values import is_scalar, scalar, shown, split
 
 __all__ = ["BACKENDS", "read_line", "show_line", "write_line"]
 
-BACKENDS = ("backend", "eval.backend")  # in a line, each of these alone says the backend's name
-_WITH_OPTIONS = re.compile(r"=|:[^A-Za-z_]")  # of a backend: an import path has a name behind its colon
+BACKENDS = ("backend", "eval.backend")  # in a line, the value of each of these is the backend's name
+_WITH_OPTIONS = re.compile(r"=|:[^A-Za-z_]")  # of a backend: an import path has a name after its colon
 
 
 def read_line(line: str) -> dict[str, Any]:
-    """Give the keys of a pipeline that is written in one line; layers stay as they are written.
+    """Return the keys of a pipeline that is written in one line; layers stay as written.
 
     Raises:
-        SpecError: where the line cannot be read.
+        SpecError: the line cannot be read.
 
     >>> read_line("CartPole-v1 n=4 backend=shmem backend.workers=2 | framestack:4 | monitor")
     {'env': 'CartPole-v1', 'n': 4, 'backend': {'name': 'shmem', 'workers': 2}, 'wrappers': ['framestack:4', 'monitor']}
@@ -59,25 +59,25 @@ def write_line(data: Mapping[str, Any], layers: Iterable[str]) -> str:
     """Write a line that ``read_line`` reads back.
 
     Args:
-        data: a pipeline's keys, as plain data; what it says of layers is left out.
-        layers: the words of its layers.
+        data: a pipeline's keys, as plain data; its layers are left out.
+        layers: its layers, each as text.
 
     Raises:
-        SpecError: where something in it is no scalar.
+        SpecError: something in it is not a scalar.
     """
     words = [_word(steps, value) for steps, value in _settings(data)]
     return " | ".join([" ".join([_env_word(data["env"]), *words]), *layers])
 
 
 def show_line(data: Mapping[str, Any], layers: Iterable[str]) -> str:
-    """Do as ``write_line``, where the line need not be read back: what no line can hold is shown all the same."""
+    """Do as ``write_line`` for a line that need not be read back: what no line can hold is shown anyway."""
     env = data["env"]
     words = [_shown_word(steps, value) for steps, value in _settings(data)]
     return " | ".join([" ".join([_env_word(env) if isinstance(env, str) else shown(env), *words]), *layers])
 
 
 def _parts(key: str, value: Any) -> list[tuple[str, Any]]:
-    """Take a backend that is written with its options (``backend=shmem:workers=2``) apart."""
+    """Split a backend that is written with its options (``backend=shmem:workers=2``)."""
     if key not in BACKENDS or not isinstance(value, str) or not _WITH_OPTIONS.search(value):
         return [(key, value)]
     backend = BackendSpec.parse(value, Source(steps=tuple(key.split("."))))
@@ -110,7 +110,7 @@ def _settings(data: Mapping[str, Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
 
 
 def _leaves(data: Mapping[Any, Any], steps: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """What nested data holds, with the keys that lead to each."""
+    """The leaves of nested data, each with the keys that lead to it."""
     for name, value in data.items():
         if isinstance(value, Mapping) and value:
             yield from _leaves(value, (*steps, name))
@@ -131,7 +131,7 @@ def _word(steps: tuple[Any, ...], value: Any) -> str:
 
 
 def _shown_word(steps: tuple[Any, ...], value: Any) -> str:
-    """The same, where ``parse`` need not read it back."""
+    """The same, if ``parse`` need not read it back."""
     try:
         return _word(steps, value)
     except SpecError:

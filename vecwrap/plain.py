@@ -1,4 +1,4 @@
-"""Plain values: what can be copied, kept in a file and given back without running anything."""
+"""Plain values: those that can be copied, saved in a file and restored without running code."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["derives_from_plain", "is_plain"]
 def is_plain(value: Any) -> bool:
     """Whether a value is a number, text, bytes, None, an array of such, or a list, tuple, dict or deque of plain ones.
 
-    Graphs are. What only derives from one of these is not (a Counter, an IntEnum, another named tuple), for a file
-    would give the plain type back.
+    Graphs are plain. Instances of derived types are not (a Counter, an IntEnum, another named tuple), because a file
+    would restore the plain type.
 
     >>> is_plain({"level": [1, 2.0, np.zeros(3)]}), is_plain([object()])
     (True, False)
@@ -32,7 +32,7 @@ def is_plain(value: Any) -> bool:
 
 
 def derives_from_plain(value: Any) -> bool:
-    """Whether it would be plain, but is of a type of its own: a Counter, an IntEnum, a named tuple.
+    """Whether a value is of a type that derives from a plain one: a Counter, an IntEnum, a named tuple.
 
     >>> from collections import Counter
     >>> derives_from_plain(Counter()), derives_from_plain({}), derives_from_plain(object())

@@ -1,8 +1,8 @@
 """A checked way to build a pipeline. ``plan(spec)`` starts no process; ``print`` shows what would be built.
 
 Checking has two stages. The static one, here: names, arguments, order, the backend's options. The one with spaces:
-``Plan.with_spaces`` makes one sub-environment where the backend would, and says what each layer makes of it.
-Mistakes that can be built all the same are for the rules to find (``vecwrap.rules``).
+``Plan.with_spaces`` makes one sub-environment where the backend would, and reports what each layer makes of it.
+Mistakes that can be built nevertheless are found by the rules (``vecwrap.rules``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from vecwrap.vec_env import VecEnv
 
 __all__ = ["Plan", "PlannedLayer", "plan", "plan_around"]
 
-MOST = 1_000_000  # sub-environments; whoever asks for more has mistyped
+MOST = 1_000_000  # sub-environments; more must be a typo
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,10 @@ class Plan:
         layers: the layers, inner first; a preset's in its place.
         backend: the backend's class.
         backend_options: its options.
-        reason: why this backend, where it was left to vecwrap.
+        reason: why this backend, if vecwrap chose it.
         written: the spec as it was written.
-        stages: what comes out of the environment and after each layer; None before ``with_spaces``, and where it is not
-            known.
-        outline: what the backend itself says of how it would run this, where it says anything; likewise.
+        stages: what comes out of the environment and of each layer; None before ``with_spaces``, and where unknown.
+        outline: what the backend itself says about how it would run this, if anything; likewise.
     """
 
     pipeline: PipelineSpec
@@ -69,7 +68,7 @@ class Plan:
 
     @property
     def n(self) -> int:
-        """How many sub-environments."""
+        """The number of sub-environments."""
         assert self.pipeline.n is not None
         return self.pipeline.n
 
@@ -89,7 +88,7 @@ class Plan:
         return _started(self.backend, self.factories, {**self._for_every_backend, **self.backend_options}, self)
 
     def with_spaces(self) -> Plan:
-        """Find out the spaces, with one sub-environment in one worker (in this process for dummy), closed again.
+        """Determine the spaces, with one sub-environment in one worker (in this process for dummy), closed again.
 
         Nothing is written: layers are made without the arguments that are paths.
 
@@ -103,10 +102,10 @@ class Plan:
         return looked
 
     def with_refusals(self) -> Plan:
-        """Do as ``with_spaces``, but leave out a layer that refuses, and note it in its stage.
+        """Do the same as ``with_spaces``, but leave out a layer that refuses, and note that in its stage.
 
         Raises:
-            VecwrapError: where there is no sub-environment.
+            VecwrapError: there is no sub-environment.
         """
         settings: dict[str, Any] = {"autoreset": self.pipeline.autoreset}
         if not self.in_this_process:
@@ -138,7 +137,7 @@ class Plan:
 
     @property
     def shares(self) -> Shares | None:
-        """Who holds how many sub-environments; None where the backend has no workers of ours."""
+        """Who holds how many sub-environments; None if the backend does not use our workers."""
         if not (isinstance(self.backend, type) and issubclass(self.backend, ProcessBackend)):
             return None
         names = ("workers", "envs_per_worker", "parent_share")
@@ -177,17 +176,17 @@ class Plan:
         return plain_text(self.lines(width))
 
     def lines(self, width: int = WIDTH) -> list[Line]:
-        """The same, each line in parts that say what they are."""
+        """Return the same, each line in parts that say what they are."""
         return plan_lines(self.pipeline, self.rows, self.shares, self.reason, width, self.outline)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give all that is shown as plain data, for JSON."""
+        """Return everything that is shown as plain data, for JSON."""
         return plan_data(self.pipeline, self.rows, self.shares, self.reason, self.outline)
 
     def of_made(self, made: Sequence[VecEnv]) -> Plan:
-        """Give the plan with the spaces of what was made of it.
+        """Return the plan with the spaces of what was made from it.
 
-        Those of the sub-environments' own layers are not known here, but for the last one's.
+        Those of the sub-environments' own layers are not known here, except for the last one's.
 
         Args:
             made: the backend, then what each layer of the vector made.
@@ -205,7 +204,7 @@ class Plan:
 
 
 def _started(backend: Callable[..., VecEnv], factories: list[Any], settings: Mapping[str, Any], plan: Plan) -> VecEnv:
-    """Start a backend; say a refusal while an environment is made in the words of who refused."""
+    """Start a backend; report a refusal to make an environment in the words of whoever refused."""
     try:
         return backend(factories, **settings)
     except SubEnvError as error:
@@ -226,7 +225,7 @@ def _started(backend: Callable[..., VecEnv], factories: list[Any], settings: Map
 
 @dataclass(frozen=True)
 class PlanAround(Plan):
-    """Layers around an engine that is there already; it cannot be started, only looked at.
+    """Layers around an existing engine; it cannot be started, only inspected.
 
     Attributes:
         engine: a ``gymnasium.vector.VectorEnv``.
@@ -244,7 +243,7 @@ class PlanAround(Plan):
 
 
 def plan_around(engine: Any, spec: PipelineSpec) -> PlanAround:
-    """Check layers that are to be put around an engine.
+    """Check layers to be put around an engine.
 
     Args:
         engine: any ``gymnasium.vector.VectorEnv``.
@@ -252,7 +251,7 @@ def plan_around(engine: Any, spec: PipelineSpec) -> PlanAround:
 
     Raises:
         SpecError: as ``plan``.
-        PlanError: a layer that belongs into the sub-environments, which are made already.
+        PlanError: a layer that belongs inside the sub-environments, which exist already.
     """
     words, layers = plan_layers(spec.wrappers)
     refuse_layers_of_sub_envs(layers)
@@ -264,10 +263,10 @@ def plan_around(engine: Any, spec: PipelineSpec) -> PlanAround:
 
 
 def plan(spec: PipelineSpec) -> Plan:
-    """Check a pipeline, and say how it is built. No process is started.
+    """Check a pipeline, and plan how it is built. No process is started.
 
     Raises:
-        SpecError: a name that is unknown, a package that is missing, an argument that does not fit.
+        SpecError: an unknown name, a missing package, an argument that does not fit.
         PlanError: a wrong order, or a number that does not fit.
 
     >>> print(plan(PipelineSpec.parse("CartPole-v1 n=2 | time_limit:100")))  # doctest: +ELLIPSIS
@@ -292,7 +291,7 @@ def plan(spec: PipelineSpec) -> Plan:
         spec, env=environment.target, n=n, wrappers=words, backend=backend_spec, stats=_stats(spec)
     )
     resolved = dataclasses.replace(resolved, eval=_evaluation(spec, resolved))
-    _ = resolved.hash  # found out now: what a callable holds may change when it runs
+    _ = resolved.hash  # computed now: what a callable holds may change when it runs
     if backend_spec.target != "dummy":
         _refuse_unsendable(environment, layers, spec)
     return Plan(resolved, environment, layers, backend, options, reason, written=spec)
@@ -304,13 +303,13 @@ def _is_shipped(layer: PlannedLayer) -> bool:
 
 
 def _stats(spec: PipelineSpec) -> str | None:
-    """The file of statistics, as this process finds it."""
+    """The path of the statistics file, as this process finds it."""
     directory = spec.source.at("stats").directory
     return None if spec.stats is None else str(Path(directory or "", Path(spec.stats).expanduser()).absolute())
 
 
 def _evaluation(spec: PipelineSpec, resolved: PipelineSpec) -> Mapping[str, Any]:
-    """The section ``eval`` with everything filled in; planned too, so that its mistakes do not wait for the end."""
+    """The section ``eval`` with everything filled in; planned too, so that its mistakes are found now."""
     if not spec.eval:
         return spec.eval
     try:

@@ -25,10 +25,10 @@ def plan_html(
         rows: the environment, then the layers, inner first.
         shares: how many sub-environments each worker holds.
         reason: why this backend.
-        outline: what the backend itself says.
+        outline: the backend's own description.
 
     Returns:
-        HTML without scripts, in which everything that was written by somebody is escaped.
+        HTML without scripts, in which all text from users is escaped.
     """
     head = "".join(f'<th style="{_CELL}">{title}</th>' for title in _TITLES)
     body = "".join(f"<tr>{''.join(map(_cell, _texts(row)))}</tr>" for row in rows)

@@ -27,9 +27,9 @@ __all__ = [
 ]
 
 WIDTH = 110
-_LONG = {False: 34, True: 22}  # by whether it is narrow: characters of a space in a column; a longer one gets a line
+_LONG = {False: 34, True: 22}  # narrow or not: the most characters of a space in a column; a longer one gets a line
 _NARROW = 100
-_LEAST = 30  # characters a line, whatever the terminal says: some say that they have no width
+_LEAST = 30  # characters per line, whatever the terminal reports: some report no width
 _GAP = "  "
 _TITLES = ("runs in", "observations", "bytes/step", "bytes held")
 _RIGHT = ("bytes/step", "bytes held")
@@ -42,23 +42,23 @@ _IN_MODE = {
 
 Role: TypeAlias = Literal["head", "title", "name", "plain", "note"]
 Line: TypeAlias = list[tuple[Role, str]]
-"""A line in parts, each with what it is, so that a terminal can colour it."""
+"""A line in parts, each with its role, so that a terminal can colour it."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """The environment or a layer, as it is shown.
+    """The environment or a layer, as shown.
 
     Attributes:
-        name: what it is called.
+        name: its name.
         runs_in: ``"worker"`` or ``"parent"``.
         copies: how many there are.
-        arguments: what it was given, as text.
+        arguments: those it was given, as text.
         settings: all its arguments, with their defaults.
         preset: the preset that it was written as, or ``""``.
-        words: what it does, where it says so.
-        at_end: what it does at an episode's end, where that is known.
-        before, after: what comes into it and out of it; None where that is not known yet.
+        words: what it does, if it says so.
+        at_end: what it does at an episode's end, if known.
+        before, after: its input and output; None if not known yet.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Row:
 
     @property
     def actions(self) -> str:
-        """The space, or how it is changed; ``""`` where it is not."""
+        """The space, or how it is changed; ``""`` if it is not."""
         if self.after is None:
             return ""
         space = self.after.action_space
@@ -98,7 +98,7 @@ class Row:
 
     @property
     def held(self) -> int | None:
-        """The bytes kept from one step to the next, by all copies; None where that is not known."""
+        """The bytes kept from one step to the next, by all copies; None if unknown."""
         if self.before is None or self.after is None:
             return None
         return self.after.held * self.copies
@@ -108,7 +108,7 @@ class Row:
 
 
 def plain_text(lines: Sequence[Line]) -> str:
-    """The lines without what their parts are."""
+    """Return the lines without the roles of their parts."""
     return "\n".join("".join(text for _, text in line) for line in lines)
 
 
@@ -132,10 +132,10 @@ def plan_lines(
     Args:
         pipeline: the resolved spec.
         rows: the environment, then the layers, inner first.
-        shares: who holds how many sub-environments; None where nobody else does.
+        shares: how many sub-environments each process holds; None if only this one does.
         reason: why this backend.
         width: of the text; names and spaces may be wider.
-        outline: what the backend itself says.
+        outline: the backend's own description.
     """
     long = _LONG[width < _NARROW]
     table = [_cells(row, pipeline.n or 0, long) for row in rows]
@@ -158,7 +158,7 @@ def plan_lines(
 
 
 def head_text(pipeline: PipelineSpec) -> str:
-    """What the pipeline is, in a line."""
+    """Describe the pipeline in a line."""
     head = [pipeline.env_name, f"n={pipeline.n}", pipeline.autoreset, f"pipeline {pipeline.hash}"]
     if pipeline.seed is not None:
         head.insert(2, f"seed={pipeline.seed}")
@@ -177,7 +177,7 @@ def _cells(row: Row, n: int, long: int) -> list[str]:
 
 
 def _names(rows: Sequence[Row], room: int) -> tuple[list[str], set[int]]:
-    """What stands in the first column, and for which rows the arguments do not fit there."""
+    """The first column, and the rows whose arguments do not fit into it."""
     names, below = [], set()
     for depth, row in enumerate(rows):
         name = "  " * depth + row.name
@@ -209,7 +209,7 @@ def _notes(row: Row, pipeline: PipelineSpec, long: int) -> list[str]:
 
 
 def _lower(text: str) -> str:
-    """The text as the rest of a sentence: a name in capitals stays one."""
+    """The text as the rest of a sentence; a name in capitals stays as it is."""
     text = text.replace("`", "")
     return text if text[:2].isalpha() and text[:2].isupper() else text[:1].lower() + text[1:]
 
@@ -226,7 +226,7 @@ def _or_endless(space: Any) -> str:
 
 
 def backend_text(pipeline: PipelineSpec, shares: Shares | None, outline: Outline | None = None) -> str:
-    """How it is run, in a line."""
+    """Describe how it is run in a line."""
     backend, options = pipeline.backend, pipeline.backend.options
     line = f"backend {backend.name}"
     if shares:
@@ -247,7 +247,7 @@ def backend_text(pipeline: PipelineSpec, shares: Shares | None, outline: Outline
 
 
 def backend_notes(pipeline: PipelineSpec, reason: str, outline: Outline | None = None) -> list[str]:
-    """What else is said of how it is run, each a line or a part of one."""
+    """Return further notes on how it is run, each a line or a part of one."""
     notes = ["shown in a window until Esc"] * (pipeline.render_mode == "human")
     return [*notes, *(outline.notes if outline else ()), *([f"because {reason}"] if reason else [])]
 
@@ -269,7 +269,7 @@ _SAID = ("workers", "envs_per_worker", "start_method", "parent_share")
 def plan_data(
     pipeline: PipelineSpec, rows: Sequence[Row], shares: Shares | None, reason: str, outline: Outline | None = None
 ) -> dict[str, Any]:
-    """Give all that ``plan_lines`` writes as plain data."""
+    """Return all that ``plan_lines`` writes, as plain data."""
     environment, *layers = [_row_data(row, pipeline.n or 0) for row in rows]
     return {
         "pipeline": pipeline.hash,

@@ -10,14 +10,14 @@ __all__ = ["Preset"]
 
 
 class Preset:
-    """Makes a preset of a function that gives layers, inner first, in any form that pipelines take.
+    """Makes a preset from a function that returns layers, inner first, in any form that pipelines take.
 
-    A preset stands in pipelines like a layer, by name, by import path or as an object, and takes the function's
-    arguments. The plan puts the layers in its place; the pipeline keeps the word as it was written, unless a layer of
-    it has a path, and its hash is that of the layers. A preset may hold other presets.
+    A preset is used in pipelines like a layer, by name, by import path or as an object, and takes the function's
+    arguments. The plan replaces it with its layers; the pipeline keeps the word as it was written, unless one of the
+    layers has a path, and its hash is that of the layers. A preset may contain other presets.
 
     Args:
-        function: gives the layers; its docstring's first line says what they do.
+        function: returns the layers; its docstring's first line says what they do.
 
     >>> @Preset
     ... def short_episodes(limit: int = 50) -> list[object]:
@@ -32,5 +32,5 @@ class Preset:
         self._function = function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Sequence[Any]:
-        """Give the layers."""
+        """Return the layers."""
         return self._function(*args, **kwargs)

@@ -1,7 +1,7 @@
-"""What each layer makes of the environment: found out with one sub-environment, before n of them are started.
+"""What each layer makes of the environment, determined with one sub-environment before n of them are started.
 
 The sub-environment is made where the backend would make it, with the layers that run there. The layers of the vector
-are then put around a backend that has n rows and only that one sub-environment to ask.
+are then put around a backend that has n rows but only that one sub-environment.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Stage:
     Attributes:
         observation_space, action_space: of one sub-environment.
         render_mode: what it was made to render.
-        stacks: what in it stacks observations, its name, or ``""``.
-        held: the bytes that the layer keeps from one step to the next, for one sub-environment where it runs there,
-            else for all; 0 for the environment itself, whose memory is its own.
-        words: what the layer says of itself now that it is made (its ``describe``), or ``""``.
-        refusal: why the layer cannot be put here; the rest is then that of what it was to wrap.
+        stacks: the name of what stacks observations in it, or ``""``.
+        held: the bytes that the layer keeps between steps, for one sub-environment if it runs there, else for all; 0
+            for the environment itself, whose memory is its own.
+        words: the layer's description of itself once it is made (its ``describe``), or ``""``.
+        refusal: why the layer cannot be put here; the other fields are then those of what it would have wrapped.
     """
 
     observation_space: spaces.Space[Any]
@@ -56,11 +56,11 @@ class Stage:
 
     @classmethod
     def of(cls, env: Any, refusal: PlanError | None = None, *, own: bool = True) -> Stage:
-        """Look at an environment or vector environment that has just been made or wrapped.
+        """Inspect an environment or vector environment that has just been made or wrapped.
 
         Args:
-            env: what there is.
-            refusal: of the layer that should have been around it.
+            env: the environment.
+            refusal: of the layer that would have wrapped it.
             own: whether ``env`` is a layer, whose memory counts.
         """
         single = "single_" if isinstance(env, gymnasium.vector.VectorEnv) else ""
@@ -82,16 +82,16 @@ class Stage:
 
 @dataclass(frozen=True)
 class Probe:
-    """A factory whose environment tells its stages: of what ``make`` gives, and after each layer.
+    """A factory whose environment has its stages: of what ``make`` returns, and after each layer.
 
-    A layer that refuses is left out, and the next is tried on what there is.
+    A layer that refuses is skipped, and the next is tried without it.
     """
 
     make: Callable[[], Any]
     layers: tuple[WrapSubEnv, ...]
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
-        """Make it, and look after each layer."""
+        """Make it, and inspect it after each layer."""
         stages: list[Stage] = []
 
         def look(env: Any) -> Any:
@@ -123,10 +123,10 @@ class _Probed(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class OneForAll(Backend):
-    """n rows of which one sub-environment answers for all: what vector layers are tried on. It cannot be stepped.
+    """n rows, all answered for by one sub-environment, to try vector layers on. It cannot be stepped.
 
     Args:
-        one: a backend of that sub-environment, or of an engine; whose it is closes it.
+        one: a backend of that sub-environment, or of an engine; its owner closes it.
         num_envs: n.
         settings: ``autoreset`` and the others that every backend takes from the pipeline.
     """
@@ -171,21 +171,21 @@ class OneForAll(Backend):
 
 
 class LentEngine(NativeBackend):
-    """An engine that is only looked at, and stays open."""
+    """An engine that is only inspected, and stays open."""
 
     def _stop(self, timeout: float, terminate: bool) -> None:
         pass
 
 
 def outer_stages(env: VecEnv, layers: Sequence[PlannedLayer], inside: Stage) -> tuple[Stage, ...]:
-    """Try vector layers one around the other, and close all; one that refuses is left out.
+    """Try vector layers around each other, and close all; one that refuses is skipped.
 
     Nothing is written: layers are made without the arguments that are paths.
 
     Args:
         env: what to wrap.
         layers: inner first.
-        inside: of what ``env`` stands for.
+        inside: the stage of what ``env`` stands for.
     """
     stages = []
     try:
@@ -214,7 +214,7 @@ _STACK_SETTINGS = ("stack_num", "num_stack", "frame_stack", "stack_size")
 
 
 def stacks_already(env: Any) -> str:
-    """Name what stacks observations in an environment or an engine, as far as that can be seen; else ``""``.
+    """Return the name of what stacks observations in an environment or engine, if that can be seen; else ``""``.
 
     >>> from gymnasium.wrappers import FrameStackObservation
     >>> stacks_already(FrameStackObservation(gymnasium.make("CartPole-v1"), 4))
@@ -234,18 +234,18 @@ def stacks_already(env: Any) -> str:
     settings |= {f"config {key}": config.get(key) for key in _STACK_SETTINGS} if isinstance(config, Mapping) else {}
     spaces_of = (getattr(env, f"{single}observation_space", None) for single in ("single_", ""))
     shape = next((space.shape for space in spaces_of if space is not None), None) or ()
-    for value in settings.values():  # a stack of so many shows in the shape; a player's stack of chips does not
+    for value in settings.values():  # a stack of frames shows in the shape; a player's stack of chips does not
         if isinstance(value, int) and value > 1 and any(size and size % value == 0 for size in shape):
             return f"{name} ({value})"
-    if name == "AtariVectorEnv" and shape and shape[0] > 1:  # it keeps its stack_num to itself
+    if name == "AtariVectorEnv" and shape and shape[0] > 1:  # it does not expose its stack_num
         return f"{name} ({shape[0]})"
     return ""
 
 
 def held_bytes(layer: Any) -> int:
-    """Add up the arrays that a layer keeps; what it wraps, spaces and constants are not counted.
+    """Return the bytes of the arrays that a layer keeps, except what it wraps, spaces and constants.
 
-    A layer that fills up only later says how much by a method ``bytes_held``.
+    A layer that fills up only later reports its size by a method ``bytes_held``.
 
     >>> from vecwrap.backends.dummy import DummyBackend
     >>> from vecwrap.wrappers.framestack import FrameStack

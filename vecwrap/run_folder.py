@@ -1,7 +1,7 @@
-"""The folder that a run leaves behind: what is in it, whether it belongs together, and the pipeline that it rebuilds.
+"""The folder that a run leaves behind: its contents, whether they belong together, and the pipeline that it rebuilds.
 
 ``vecwrap run --out`` fills one. A training script makes one with two lines: ``env.pipeline.to_yaml()`` goes into
-``pipeline.yaml``, ``env.save`` into ``stats.npz``; all else may be missing. Nothing that is read here is unpickled.
+``pipeline.yaml``, ``env.save`` into ``stats.npz``; everything else is optional. Nothing read here is unpickled.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = [
 
 PIPELINE, FACTS, PROGRESS, LOG, STATISTICS = "pipeline.yaml", "run.json", "progress.csv", "log.txt", "stats.npz"
 VIDEOS = "videos"
-LOADED = "loaded"  # where a rebuilt environment writes, so that the run's own files stay as they are
+LOADED = "loaded"  # where a rebuilt environment writes, so that the run's own files stay unchanged
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ class Run:
     """A run folder whose parts belong together.
 
     Attributes:
-        folder: where it is.
+        folder: its path.
         resolved: the pipeline, with everything filled in.
-        facts: what ``run.json`` says; empty where there is none.
-        statistics: the file of running statistics; None where there is none.
+        facts: the contents of ``run.json``; empty if there is none.
+        statistics: the file of running statistics; None if there is none.
     """
 
     folder: Path
@@ -73,13 +73,13 @@ class Run:
         overrides: Mapping[str, Any] | None = None,
         places: Mapping[str, Place] | None = None,
     ) -> PipelineSpec:
-        """Give the pipeline as it is built again; what it writes leaves the run's own files alone.
+        """Return the pipeline as it is rebuilt; what it writes leaves the run's own files alone.
 
-        The folder's own statistics take the place of a file that the pipeline names.
+        The folder's own statistics replace a file that the pipeline names.
 
         Args:
-            mode: ``"eval"`` for the evaluation that belongs to it, which writes into a folder of its own anyway.
-            overrides: as ``vecwrap.load``.
+            mode: ``"eval"`` for the evaluation that belongs to it, which writes to its own folder anyway.
+            overrides: as in ``vecwrap.load``.
             places: where the overrides were written, by key.
         """
         spec = self.resolved
@@ -94,16 +94,16 @@ class Run:
 
     @property
     def differences(self) -> dict[str, tuple[str, str | None]]:
-        """The libraries whose version was another one, to the version then and now (None: not installed)."""
+        """The libraries whose versions differ, mapped to the version then and now (None: not installed)."""
         return _differences(self.facts)
 
 
 @paths_looked_at(SpecError)
 def read_run(folder: str | Path) -> Run:
-    """Read a run folder, and see whether its parts are of one pipeline.
+    """Read a run folder, and check that its parts are of one pipeline.
 
     Args:
-        folder: what ``vecwrap run --out`` filled, or a script of yours.
+        folder: one that ``vecwrap run --out`` or your own script filled.
 
     Raises:
         SpecError: no pipeline in it, one that cannot be read, or a file of another pipeline beside it.
@@ -127,10 +127,10 @@ def read_run(folder: str | Path) -> Run:
 
 @paths_looked_at(SpecError)
 def refuse_taken(folder: Path, remedy: str = "Give another folder, or delete this one.") -> None:
-    """Refuse a folder that holds a run already: its files would be mixed with, or moved aside by, those of the next.
+    """Refuse a folder that already holds a run: its files would be mixed with, or moved aside by, those of the next.
 
     Raises:
-        SpecError: with what is there.
+        SpecError: with what exists there.
     """
     files = [name for name in (PIPELINE, FACTS, PROGRESS, LOG, STATISTICS) if (folder / name).exists()]
     if files:
@@ -141,17 +141,17 @@ def refuse_taken(folder: Path, remedy: str = "Give another folder, or delete thi
 
 
 def portable(pipeline: PipelineSpec, folder: Path) -> PipelineSpec:
-    """Give a resolved pipeline whose paths within a folder are relative to it, so that the folder can be moved."""
+    """Return a resolved pipeline whose paths within a folder are relative to it, so that the folder can be moved."""
     return moved(pipeline, folder, Path())
 
 
 def moved(pipeline: PipelineSpec, folder: Path, to: Path) -> PipelineSpec:
-    """Give a resolved pipeline whose paths within a folder, its evaluation's too, are within another one.
+    """Return a resolved pipeline with the paths within a folder, its evaluation's too, moved to another one.
 
     Args:
-        pipeline: as a plan has resolved it.
-        folder: the old one.
-        to: the new one; ``Path()``: they are relative to nothing at all.
+        pipeline: as resolved by a plan.
+        folder: the old folder.
+        to: the new one; with ``Path()`` they are relative to nothing at all.
     """
     layers, section = _paths_within(pipeline.wrappers, folder, to), dict(pipeline.eval)
     if isinstance(section.get("wrappers"), tuple):
@@ -160,7 +160,7 @@ def moved(pipeline: PipelineSpec, folder: Path, to: Path) -> PipelineSpec:
 
 
 def versions(planned: Plan) -> dict[str, str]:
-    """Give what is installed of all that a pipeline's stream comes from: Python and distributions, to their version."""
+    """Return the versions of everything that a pipeline's stream comes from: Python and installed distributions."""
     targets: list[Any] = [layer.target for layer in planned.layers] + list(planned.environment.factories)
     if planned.environment.env_spec is not None:
         entry_point = planned.environment.env_spec.entry_point
@@ -215,13 +215,13 @@ def _read_facts(path: Path) -> Mapping[str, Any]:
 
 
 def _monitors(folder: Path) -> Iterable[tuple[str, Any]]:
-    """The pipeline that each monitor file says it is of."""
+    """Yield the name of each monitor file, and the pipeline that it says it is of."""
     for path in sorted(folder.glob("*monitor.csv")):
         with path.open("rb") as file:
             first = file.readline(100_000)
         try:
             header = json.loads(first.removeprefix(b"#"))
-        except (ValueError, RecursionError):  # killed within the first line, or no file of ours
+        except (ValueError, RecursionError):  # killed within the first line, or not one of our files
             continue
         if isinstance(header, dict):
             yield path.name, header.get("pipeline")

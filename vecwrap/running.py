@@ -12,7 +12,7 @@ from vecwrap.errors import CheckpointError
 
 __all__ = ["Moments", "RunningStatistics", "moments"]
 
-PRIOR = 1e-4  # how many values the mean 0 and variance 1 count for that one starts with
+PRIOR = 1e-4  # how many values the initial mean 0 and variance 1 count for
 
 
 class Moments(NamedTuple):
@@ -42,7 +42,7 @@ def moments(values: np.ndarray[Any, Any]) -> Moments:
         else:
             distances *= distances
             squares = np.add.reduce(distances)
-            # the sum may be infinite though all of it is finite, which is rare
+            # the sum may be infinite although all terms are finite, which is rare
             finite = math.isfinite(squares.sum()) or bool(np.isfinite(squares).all())
     if not finite:
         raise FloatingPointError("a batch with values that are not finite has no mean and variance")
@@ -52,15 +52,15 @@ def moments(values: np.ndarray[Any, Any]) -> Moments:
 class RunningStatistics:
     """Mean and variance of all values so far, element by element, in float64.
 
-    As in Baselines, SB3 and Gymnasium it begins with mean 0 and variance 1, which weigh as much as a ten-thousandth of
-    a value: enough to be defined before the first one.
+    As in Baselines, SB3 and Gymnasium, they start at mean 0 and variance 1 with the weight of a ten-thousandth of a
+    value: enough to be defined before the first one.
 
     Args:
         shape: of one value.
 
     Attributes:
         mean, var: float64, of that shape; the variance is that of the values themselves (divided by their number).
-        count: how many values, and the ten-thousandth.
+        count: the number of values, plus the ten-thousandth.
 
     Example:
         >>> statistics = RunningStatistics()
@@ -79,7 +79,7 @@ class RunningStatistics:
         self.count = PRIOR
 
     def merge(self, batch: Moments) -> None:
-        """Take a batch in."""
+        """Add a batch."""
         total = self.count + batch.number
         delta = batch.mean - self.mean
         squares = self.var * self.count + batch.squares + np.square(delta) * (self.count * batch.number / total)
@@ -88,15 +88,15 @@ class RunningStatistics:
         self.count = total
 
     def scale(self, epsilon: float) -> FloatArray:
-        """What values are divided by: √(var + epsilon)."""
+        """Return what values are divided by: √(var + epsilon)."""
         return np.asarray(np.sqrt(self.var + epsilon))
 
     def state(self) -> dict[str, Any]:
-        """Give all of it, in fresh arrays."""
+        """Return the state, in fresh arrays."""
         return {"mean": np.array(self.mean), "var": np.array(self.var), "count": float(self.count)}
 
     def load(self, state: dict[str, Any], where: str) -> None:
-        """Take in what ``state`` gave.
+        """Restore what ``state`` returned.
 
         Args:
             state: of statistics of the same shape.

@@ -1,4 +1,4 @@
-"""Plain values as text, and back: what a spec string and a pipeline file agree on. Nothing is ever evaluated."""
+"""Plain values as text, and back: the syntax that spec strings and pipeline files share. Nothing is ever evaluated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 Scalar: TypeAlias = bool | int | float | str | None
 
-MAX_BITS = 4096  # of a whole number: 1,233 digits, fewer than Python refuses to write
+MAX_BITS = 4096  # of an integer: 1,233 digits, fewer than Python refuses to write
 
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -42,7 +42,7 @@ _PYTHON_WORDS: dict[str, float | None] = {
     "-inf": float("-inf"),
     "nan": float("nan"),
 }
-# What may stand without quotes in a spec string; and in YAML, which is the stricter one.
+# What needs no quotes in a spec string; and in YAML, which is stricter.
 _BARE = re.compile(r"[^\s\"'=,:|\x00-\x20\x7f-\xa0]+")
 _BARE_YAML = re.compile(r"[A-Za-z_/][\w./+-]*(:[\w./+-]+)*", re.ASCII)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
@@ -53,7 +53,7 @@ def read_scalar(text: str) -> Scalar:
     """Read one argument of a spec string: YAML 1.2's scalars, Python's ``None``, ``inf`` and ``nan``, quoted text.
 
     Raises:
-        ValueError: for a quote that does not end, an unknown escape, or a number too long to read.
+        ValueError: an unterminated quote, an unknown escape, or a number too long to read.
 
     >>> [read_scalar(text) for text in ("4", "1e-8", "true", "none", "zero", '"4, 5"', "'it''s'")]
     [4, 1e-08, True, None, 'zero', '4, 5', "it's"]
@@ -88,7 +88,7 @@ def read_yaml_scalar(text: str) -> Scalar:
 
 
 def read_integer(text: str, base: int = 10) -> int:
-    """Read a whole number.
+    """Read an integer.
 
     Raises:
         ValueError: for one too long to read.
@@ -100,7 +100,7 @@ def read_integer(text: str, base: int = 10) -> int:
 
 
 def write_scalar(value: Scalar) -> str:
-    """Write one argument of a spec string, so that ``read_scalar`` gives it back.
+    """Write one argument of a spec string, so that ``read_scalar`` reads it back.
 
     >>> [write_scalar(value) for value in (4, 1e-8, True, None, "zero", "4", "a,b")]
     ['4', '1e-08', 'true', 'null', 'zero', '"4"', '"a,b"']
@@ -111,10 +111,10 @@ def write_scalar(value: Scalar) -> str:
 
 
 def write_yaml_scalar(value: Scalar) -> str:
-    """Write one scalar so that every YAML 1.2 reader gives it back."""
+    """Write one scalar so that every YAML 1.2 parser reads it back."""
     if not isinstance(value, str):
         return _write_plain(value)
-    # `on`, `yes` and the like are text in YAML 1.2, yet quoted for the sake of older readers.
+    # `on`, `yes` and the like are text in YAML 1.2, but quoted for older parsers.
     bare = _BARE_YAML.fullmatch(value) and value.lower() not in ("yes", "no", "on", "off")
     return value if bare and read_yaml_scalar(value) == value else quoted(value)
 
@@ -134,7 +134,7 @@ def quoted(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Write text for a message: on one line, without what a terminal would obey.
+    r"""Write text for a message: on one line, without control characters.
 
     >>> print(printable("two\nlines"))
     two\x0alines
@@ -170,7 +170,7 @@ def _unquoted(text: str) -> str:
 
 
 def joined(text: str) -> str:
-    r"""Make one character of two escapes that stand for its halves, as JSON writes what is beyond 16 bits.
+    r"""Join surrogate pairs, as JSON writes characters beyond 16 bits, into one character each.
 
     >>> joined("\ud83d\ude00") == chr(0x1F600)
     True
@@ -179,12 +179,12 @@ def joined(text: str) -> str:
 
 
 def pieces(text: str, separators: str) -> Iterator[tuple[str, str]]:
-    """Split at separators outside quotes; give each piece with the separator that ends it (``""`` at the end).
+    """Split at separators outside quotes; yield each piece with the separator that ends it (``""`` at the end).
 
     A quote opens only where a value may begin: at the start, or after a space, a separator or an equals sign.
 
     Raises:
-        ValueError: for a quote that does not end.
+        ValueError: an unterminated quote.
 
     >>> list(pieces('a,b="c,d"', ","))
     [('a', ','), ('b="c,d"', '')]
@@ -203,7 +203,7 @@ def pieces(text: str, separators: str) -> Iterator[tuple[str, str]]:
 
 
 def _end_of_quote(text: str, at: int) -> int:
-    """The place after the quote that opens at ``at``."""
+    """The index after the quote that opens at ``at``."""
     quote, place = text[at], at + 1
     while place < len(text):
         if quote == '"' and text[place] == "\\":

@@ -1,6 +1,6 @@
 """What each reset of a sub-environment gets: seeds and options from a list or a function, episode by episode.
 
-A schedule travels to its sub-environment by value, once, and is asked there; so an autoreset costs no message.
+A schedule is sent to its sub-environment by value, once, and used there; so an autoreset costs no message.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from vecwrap.plain import derives_from_plain, is_plain
 __all__ = ["Dealt", "Reset", "Rule", "Schedule", "Told", "as_reset"]
 
 Reset: TypeAlias = tuple[int | None, dict[str, Any] | None]
-"""Seed and options of one reset; None where there is none."""
+"""Seed and options of one reset; None if there is none."""
 Rule: TypeAlias = Callable[[int], Reset]
 """What the k-th scheduled episode of one sub-environment gets."""
 
 
 def as_reset(value: Any) -> Reset:
-    """Read what a list or a function says of one episode.
+    """Read what a list or a function gives for one episode.
 
     Args:
-        value: a seed, None for none, or a pair of such and the options.
+        value: a seed or None, or a pair of these and the options.
 
     Raises:
         ArgumentError: it is something else.
@@ -52,20 +52,20 @@ def as_reset(value: Any) -> Reset:
 
 @dataclass(frozen=True)
 class Told:
-    """A function of the episode's number and the sub-environment's index says it."""
+    """A rule that calls a function of the episode's number and the sub-environment's index."""
 
     function: Callable[[int, int], Any]
     index: int
 
     def __call__(self, episode: int) -> Reset:
-        """Ask the function."""
+        """Call the function."""
         return as_reset(self.function(episode, self.index))
 
     def state(self) -> dict[str, Any]:
-        """Give what the function remembers: by its ``state_dict``, else its attributes that are plain values.
+        """Return the function's state: its ``state_dict``, else its attributes that are plain values.
 
         Raises:
-            TypeError: an attribute that a file would give back as another type.
+            TypeError: an attribute that a file would restore as another type.
         """
         owner = self._owner()
         if _offers_state(owner):
@@ -80,7 +80,7 @@ class Told:
         return {"attributes": {name: deepcopy(value) for name, value in attributes.items() if is_plain(value)}}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take in what ``state`` gave."""
+        """Restore what ``state`` returned."""
         owner = self._owner()
         if "own" in state:
             owner.load_state_dict(own_copy(state["own"]))
@@ -88,13 +88,13 @@ class Told:
             _attributes(owner).update(deepcopy(state["attributes"]))
 
     def _owner(self) -> Any:
-        """Who remembers: the object whose method it is, or the function itself."""
+        """What holds the state: the object whose method it is, or the function itself."""
         return self.function.__self__ if isinstance(self.function, MethodType) else self.function
 
 
 @dataclass(frozen=True)
 class Dealt:
-    """Entries ``start``, ``start + step``, ... of a list; past its end again from the front, or nothing more."""
+    """Entries ``start``, ``start + step``, ... of a list; past its end, again from the front or nothing."""
 
     entries: Sequence[Reset]
     start: int
@@ -102,7 +102,7 @@ class Dealt:
     again: bool
 
     def __call__(self, episode: int) -> Reset:
-        """Look the entry up."""
+        """Look up the entry."""
         at = self.start + episode * self.step
         if self.again:
             return self.entries[at % len(self.entries)]
@@ -114,7 +114,7 @@ class Schedule:
 
     Args:
         rule: what the k-th scheduled episode gets.
-        replace: whether it also takes the place of a seed that a reset brings.
+        replace: whether it also replaces a seed given to a reset.
 
     Attributes:
         episodes: how many have been scheduled since it began.
@@ -126,9 +126,9 @@ class Schedule:
         self.episodes = 0
 
     def next(self, seed: int | None, options: dict[str, Any] | None) -> Reset:
-        """Say what a reset gets.
+        """Return the seed and options of a reset.
 
-        A seed that it brings begins the schedule anew; options that it brings come before the schedule's, key by key.
+        A given seed restarts the schedule; given options take precedence over the schedule's, key by key.
         """
         if seed is not None:
             self.episodes = 0
@@ -141,11 +141,11 @@ class Schedule:
         return scheduled, options
 
     def state(self) -> dict[str, Any]:
-        """Give how far it is, and what its rule remembers."""
+        """Return how far it is, and the state of its rule."""
         return {"episodes": self.episodes, "remembered": self.rule.state() if isinstance(self.rule, Told) else None}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take in what ``state`` gave."""
+        """Restore what ``state`` returned."""
         self.episodes = state["episodes"]
         if isinstance(self.rule, Told) and state["remembered"] is not None:
             self.rule.load(state["remembered"])
@@ -156,5 +156,5 @@ def _offers_state(owner: Any) -> bool:
 
 
 def _attributes(owner: Any) -> dict[str, Any]:
-    """The attributes themselves; none of a class, which all share."""
+    """The attributes themselves; none of a class, which are shared by all."""
     return {} if isinstance(owner, type) else getattr(owner, "__dict__", {})

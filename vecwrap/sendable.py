@@ -1,4 +1,4 @@
-"""What cannot be sent to a worker, and which part of it is why."""
+"""What cannot be sent to a worker, and which part of it is the cause."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["refuse_unsendable"]
 
 
 def refuse_unsendable(factory: Any, where: str) -> None:
-    """Refuse what cannot be sent to a worker, and name what in it cannot.
+    """Refuse what cannot be sent to a worker, and name the part that cannot.
 
     Args:
         factory: a callable.
@@ -49,7 +49,7 @@ def _pickling_error(value: Any) -> Exception | None:
 
 
 def _culprit(value: Any, outer: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
-    """The way to the innermost part that cannot be pickled."""
+    """The path to the innermost part that cannot be pickled."""
     way = (*outer, value)
     if len(way) > 8:
         return
@@ -61,7 +61,7 @@ def _culprit(value: Any, outer: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """What a value drags along, in words."""
+    """The parts that are pickled with a value, each with its description."""
     if isinstance(value, (functools.partial, MakeByCalling)):
         yield from ((f'the argument "{name}"', part) for name, part in value.keywords.items())
         yield from ((f"the argument number {i + 1}", part) for i, part in enumerate(value.args))
@@ -70,7 +70,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield f"the object of its method {value.__name__}", value.__self__
     elif inspect.isfunction(value):
         captured = inspect.getclosurevars(value)
-        used = set(_names_of_globals(value.__code__))  # inspect takes the names of attributes for globals too
+        used = set(_names_of_globals(value.__code__))  # inspect mistakes the names of attributes for globals
         yield from ((f'the captured variable "{name}"', part) for name, part in captured.nonlocals.items())
         yield from ((f'the global variable "{name}"', part) for name, part in value.__globals__.items() if name in used)
         signature = inspect.signature(value)

@@ -1,6 +1,6 @@
-"""What a layer or backend takes, read from its signature; arguments are checked against it strictly.
+"""The parameters of a layer or backend, read from its signature; arguments are checked against it strictly.
 
-The one validation library is msgspec: imported when something is first checked, and never in a worker.
+The only validation library is msgspec: imported when something is first checked, and never in a worker.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Parameter:
 
     Attributes:
         name: its name.
-        annotation: its type; ``Any`` where the signature says none.
+        annotation: its type; ``Any`` if the signature has none.
         default: its default, or ``REQUIRED``.
         by_position: whether it may be given without its name.
     """
@@ -61,7 +61,7 @@ class Parameter:
 
     @property
     def written_default(self) -> Any:
-        """The default as a file holds it, of the parameter's type where that takes it; else ``REQUIRED``."""
+        """The default as written in a file, in the parameter's type if that accepts it; else ``REQUIRED``."""
         try:
             made = checked(plain(self.default, self.name), self.annotation, self.name)
         except SpecError:
@@ -71,7 +71,7 @@ class Parameter:
         return self.default if made == self.default else REQUIRED
 
     def is_default_of_another_type(self, value: Any) -> bool:
-        """Whether a value is the default, and that is not quite of the parameter's type: 1000 for a float, say."""
+        """Whether a value is the default and that is not quite of the parameter's type, such as 1000 for a float."""
         if not _is_data(self.default) or _same(self.written_default, self.default):
             return False
         return _same(value, self.default) or _same(value, self.written_default)
@@ -83,13 +83,13 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Bound:
-    """Arguments that fit.
+    """Arguments that fit a signature.
 
     Attributes:
-        args: what only a position can hold.
-        kwargs: the rest, by name, as the signature's types want them; without defaults.
+        args: those that can only be given by position.
+        kwargs: the rest, by name, converted to the signature's types; without defaults.
         defaults: the defaults of what was not given.
-        writable: those of them that a file can hold.
+        writable: those of ``defaults`` that a file can hold.
     """
 
     args: tuple[Any, ...]
@@ -99,13 +99,13 @@ class Bound:
 
     @property
     def complete(self) -> dict[str, Any]:
-        """The keyword arguments with the defaults, where a file can hold these."""
+        """The keyword arguments with the defaults that a file can hold."""
         return {**self.kwargs, **self.writable}
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What a callable takes, after the parameters that others fill in.
+    """The parameters of a callable, after those that others fill in.
 
     Attributes:
         parameters: its parameters, in order.
@@ -158,8 +158,8 @@ class Signature:
         Args:
             args: arguments without a name.
             kwargs: arguments by name.
-            where: how an error begins.
-            where_argument: how an error about one argument begins, given its name or number there, and its name.
+            where: the beginning of an error.
+            where_argument: the beginning of an error about one argument, given its name or number there, and its name.
 
         Raises:
             SpecError: an argument too many, unknown, missing, given twice, or of another type.
@@ -209,7 +209,7 @@ class Signature:
 
 
 def _as_one_list(parameters: Sequence[Parameter], args: Sequence[Any]) -> str:
-    """What to write where a list was meant as one argument."""
+    """What to write if a list was meant as one argument."""
     if not parameters:
         return ""
     name, annotation = parameters[0].name, parameters[0].annotation
@@ -221,7 +221,7 @@ def _as_one_list(parameters: Sequence[Parameter], args: Sequence[Any]) -> str:
 
 
 def checked(value: Any, annotation: Any, where: str) -> Any:
-    """Give the value as the type wants it: an int for a float becomes one, a list for a tuple, a path for a text too.
+    """Convert a value to the type where needed: an int to a float, a list to a tuple, a path to text.
 
     Text stays text.
 
@@ -241,7 +241,7 @@ def checked(value: Any, annotation: Any, where: str) -> Any:
     if is_scalar(value) and (type(value) in members or _is_number_for(value, members)):
         return value
     if callable(value) and any((get_origin(member) or member) is Callable for member in members):
-        return value  # msgspec has no word for these
+        return value  # msgspec cannot express these
     for member in members:
         try:
             return msgspec.convert(value, member, strict=True, dec_hook=_decode)
@@ -255,7 +255,7 @@ def checked(value: Any, annotation: Any, where: str) -> Any:
 
 
 def in_words(annotation: Any) -> str:
-    """Say a type in an error or a table.
+    """Describe a type in an error or a table.
 
     >>> in_words(int | None), in_words(Literal["zero", "first"]), in_words(tuple[int, int])
     ('int or null', '"zero" or "first"', 'tuple[int, int]')
@@ -281,9 +281,9 @@ def summary(target: Any) -> str:
 
 
 def details(target: Any) -> str:
-    """What a docstring says between its first line and its sections and examples, or ``""``; a line a paragraph.
+    """The text of a docstring between its first line and its sections and examples, or ``""``; a line per paragraph.
 
-    Lists, tables and blocks stand as they are.
+    Lists, tables and blocks are left as they are.
 
     >>> from vecwrap.wrappers.transpose import Transpose
     >>> details(Transpose)
@@ -295,7 +295,7 @@ def details(target: Any) -> str:
 
 
 def section(target: Any, title: str) -> str:
-    """What stands in a section of a docstring in Google style, without its indentation, or ``""``.
+    """The text of a section of a Google-style docstring, without its indentation, or ``""``.
 
     >>> section(Signature.bind, "Raises")
     'SpecError: an argument too many, unknown, missing, given twice, or of another type.'
@@ -306,9 +306,9 @@ def section(target: Any, title: str) -> str:
 
 
 def hints(target: Any) -> dict[str, Any]:
-    """The types of a callable's parameters, by name; those that cannot be found here are Any."""
+    """The types of a callable's parameters, by name; Any for those that cannot be found here."""
     function = inspect.unwrap(getattr(target, "__init__") if isinstance(target, type) else target)  # noqa: B009
-    if not inspect.isroutine(function):  # an object that can be called
+    if not inspect.isroutine(function):  # a callable object
         function = type(function).__call__
     try:
         return typing.get_type_hints(function)
@@ -325,14 +325,14 @@ def hints(target: Any) -> dict[str, Any]:
 
 
 def _is_number_for(value: Any, members: Sequence[Any]) -> bool:
-    """Whether it is a number where the signature asks for NumPy's, as some of Gymnasium's wrappers do."""
+    """Whether it is a number and the signature asks for NumPy's, as some of Gymnasium's wrappers do."""
     wanted = tuple(member for member in members if isinstance(member, type) and issubclass(member, np.number))
     kinds = {int: (np.integer, np.floating), float: (np.floating,)}.get(type(value), ())
     return any(issubclass(member, kinds) or member is np.number for member in wanted) if kinds else False
 
 
 def _as_list(value: Any, members: Sequence[Any]) -> str:
-    """How to write one value where any number of such is expected, or ``""``; a pipeline in a line has no lists."""
+    """How to write one value if any number of them is expected, or ``""``; a one-line pipeline has no lists."""
     lists = ((type(value), ...), (type(value),))  # the arguments of a tuple's type and of a list's
     if any(get_origin(member) in (tuple, list) and get_args(member) in lists for member in members):
         return f" A list goes by the argument's name, [{shown(value)}] here, in YAML or in Python; a line holds none."

@@ -22,8 +22,8 @@ class Place:
 
     Attributes:
         file: a file's name as it was given, an option of a command, or ``""``.
-        line: counted from 1; None where there are no lines.
-        directory: that paths written there are relative to; None: the working directory.
+        line: counted from 1; None if there are no lines.
+        directory: what paths written there are relative to; None: the working directory.
     """
 
     file: str = ""
@@ -41,7 +41,7 @@ class Source:
     Attributes:
         places: where its parts were written, by the steps that lead to them; ``()`` is the whole.
         steps: which part: ``("wrappers", 1)``.
-        otherwise: the place of what ``places`` says nothing of.
+        otherwise: the place of anything not in ``places``.
     """
 
     places: Mapping[Steps, Place] = field(default_factory=dict, repr=False)
@@ -50,22 +50,22 @@ class Source:
 
     @classmethod
     def of_file(cls, document: Document, file: str, directory: Path | None = None) -> Source:
-        """The places of a document's values."""
+        """Return the places of a document's values."""
         return cls({steps: Place(file, line, directory) for steps, line in document.lines.items()})
 
     def at(self, *steps: str | int) -> Source:
-        """Give the place of a part of this part."""
+        """Return the source of a part of this part."""
         return dataclasses.replace(self, steps=(*self.steps, *steps))
 
     def with_place(self, steps: Steps, place: Place) -> Source:
-        """The same, with one part written elsewhere. What is large is shared, not copied."""
+        """Return the same, with one part written elsewhere. Large mappings are shared, not copied."""
         places = cast(MutableMapping[Steps, Place], self.places)
         maps = places.maps if isinstance(places, ChainMap) else [{}, places]
         return dataclasses.replace(self, places=ChainMap({**maps[0], steps: place}, *maps[1:]))
 
     @property
     def place(self) -> Place:
-        """Of this part, or of the smallest that holds it."""
+        """The place of this part, or of the smallest one that contains it."""
         for length in range(len(self.steps), 0 if self.steps else -1, -1):
             if self.steps[:length] in self.places:
                 return self.places[self.steps[:length]]
@@ -78,11 +78,11 @@ class Source:
 
     @property
     def directory(self) -> Path | None:
-        """That the paths of this part are relative to."""
+        """What the paths of this part are relative to."""
         return self.place.directory
 
     def prefix(self) -> str:
-        """``"pong.yaml:7: "``, or ``""`` for what stands in no file."""
+        """``"pong.yaml:7: "``, or ``""`` for what is not in a file."""
         return str(self.place)
 
     def label(self) -> str:
@@ -102,6 +102,6 @@ def fail(source: Source, message: str) -> NoReturn:
 
 
 def fail_where(where: str, message: str) -> NoReturn:
-    """Raise a SpecError that begins with ``where`` and ends with a full stop; a message is no place for a novel."""
+    """Raise a SpecError that begins with ``where`` and ends with a full stop; long messages are cut."""
     message = printable(message if len(message) < 1000 else f"{message[:997]}...")
     raise SpecError(f"{where}: {message}{'' if message.endswith(('?', '.')) else '.'}")

@@ -1,4 +1,4 @@
-"""Spaces as a reader wants them: in few words, as data, and how many bytes one value takes."""
+"""Spaces for display: in few words, as data, and how many bytes one value takes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["bytes_of", "bytes_text", "short_text", "space_data", "space_text"]
 
 
 def space_text(space: Any) -> str:
-    """Say a space's shape and dtype, and its bounds where they are neither endless nor the dtype's own.
+    """Describe a space's shape and dtype, and its bounds if they are neither infinite nor the dtype's own.
 
     >>> space_text(spaces.Dict({"image": spaces.Box(0, 255, (84, 84), np.uint8), "speed": spaces.Discrete(3)}))
     'Dict(image: (84, 84) uint8, speed: Discrete(3))'
@@ -37,7 +37,7 @@ def space_text(space: Any) -> str:
 
 
 def short_text(space: Any) -> str:
-    """Say a space in two or three words, where its members would be too long.
+    """Describe a space in two or three words, if its members would be too long.
 
     >>> short_text(spaces.Dict({"image": spaces.Box(0, 255, (84, 84), np.uint8), "speed": spaces.Discrete(3)}))
     'Dict of 2'
@@ -50,7 +50,7 @@ def short_text(space: Any) -> str:
 
 
 def space_data(space: Any) -> dict[str, Any]:
-    """Give a space as plain data; bounds are one number, or null where they differ or are endless.
+    """Return a space as plain data; bounds are one number, or null if they differ or are infinite.
 
     >>> space_data(spaces.Box(0, 255, (84, 84), np.uint8))
     {'type': 'Box', 'shape': [84, 84], 'dtype': 'uint8', 'low': 0, 'high': 255}
@@ -70,7 +70,7 @@ def space_data(space: Any) -> dict[str, Any]:
 
 
 def bytes_of(space: Any) -> int | None:
-    """The bytes of one observation; None where they vary.
+    """Return the bytes of one observation; None if they vary.
 
     >>> bytes_of(spaces.Box(0, 255, (84, 84), np.uint8)), bytes_of(spaces.Text(9))
     (7056, None)
@@ -85,7 +85,7 @@ def bytes_of(space: Any) -> int | None:
 
 
 def bytes_text(size: int | None) -> str:
-    """Say a number of bytes in three digits.
+    """Write a number of bytes in three digits.
 
     >>> bytes_text(64), bytes_text(225_792), bytes_text(1_230_000_000), bytes_text(None)
     ('64 B', '226 kB', '1.23 GB', 'varies')
@@ -101,7 +101,7 @@ def bytes_text(size: int | None) -> str:
 
 
 def _bound(bounds: Any) -> float | int | None:
-    """The one bound of all elements, where there is one and it is finite."""
+    """The common bound of all elements, if there is one and it is finite."""
     if bounds.size == 0 or not (bounds == bounds.flat[0]).all() or not np.isfinite(bounds.flat[0]):
         return None
     value: float | int = bounds.flat[0].item()

@@ -1,9 +1,9 @@
 """The action that a sticky emulator holds, which the Arcade Learning Environment leaves out of its state.
 
-With sticky actions each tick draws whether the emulator takes the action that it is given, or repeats the one that it
-holds. The draws are in the state, the held action is not, and nothing gives it out. So it is found by playing: from the
-state some ticks show what the emulator does with the action that it holds. Any action with which it does the same is
-as good: the held one matters until the first tick that takes another, and never again.
+With sticky actions, each tick draws whether the emulator takes the given action or repeats the one that it holds. The
+draws are in the state, the held action is not, and nothing returns it. So it is found by playing: a few ticks from the
+state show what the emulator does with the held action. Any action with which it does the same is as good: the held one
+matters until the first tick that takes another, and never again.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["find_held_action", "is_sticky", "restore"]
 
 NOOP = 0
 CERTAIN = 1e-12
-"""How likely it may be that none of some ticks took the action that was given."""
+"""The accepted probability that none of a number of ticks took the given action."""
 
 MOST_TICKS = 10_000
-"""As many are played for each action that is tried, some 50 µs each."""
+"""The most ticks played for each action that is tried, some 50 µs each."""
 
 
 def is_sticky(game: Any) -> bool:
@@ -29,15 +29,15 @@ def is_sticky(game: Any) -> bool:
 
 
 def find_held_action(game: Any) -> int:
-    """Find an action that stands for the one that the emulator of a sticky game holds.
+    """Find an action equivalent to the one that the emulator of a sticky game holds.
 
-    The emulator is left as it was, but that it holds the action that was found, and ``render`` shows what it showed.
+    The emulator is left as it was, except that it holds the action found, and ``render`` shows what it showed.
 
     Args:
-        game: the environment of ale-py; its actions are discrete.
+        game: the environment from ale-py; its actions are discrete.
 
     Raises:
-        LookupError: none does, or the game is so sticky that it would take minutes to tell.
+        LookupError: there is none, or the game is so sticky that it would take minutes to tell.
     """
     ale = game.ale
     if _ticks_until_taken(game) > MOST_TICKS:
@@ -61,7 +61,7 @@ def find_held_action(game: Any) -> int:
 
 
 def restore(game: Any, state: Any, held_action: int | None) -> None:
-    """Restore the state of an emulator, and the action that it held where this is known; ``render`` shows the same."""
+    """Restore the state of an emulator, and the action that it held, if known; ``render`` shows the same."""
     if held_action is None or not is_sticky(game):
         game.ale.restoreState(state)
         return
@@ -75,25 +75,25 @@ def _probability(game: Any) -> float:
 
 
 def _ticks_until_taken(game: Any) -> int:
-    """How many ticks it takes until one of them has certainly taken the action that was given."""
+    """How many ticks it takes until one of them has certainly taken the given action."""
     return math.ceil(math.log(CERTAIN) / math.log(_probability(game)))
 
 
 def _hold(game: Any, action: int) -> None:
-    """Let the emulator hold an action; whatever state it is in goes on by some ticks."""
+    """Make the emulator hold an action; its state advances by some ticks."""
     for _ in range(_ticks_until_taken(game)):
         game.ale.act(action)
 
 
 def _tick(ale: Any) -> tuple[int, bytes, Any]:
-    """Play one tick; give all that there is to see: the reward, the screen, the state."""
+    """Play one tick; return everything observable: the reward, the screen, the state."""
     reward = ale.act(NOOP)
     return reward, ale.getScreen().tobytes(), ale.cloneState(include_rng=True).__getstate__()
 
 
 @contextlib.contextmanager
 def _same_picture(game: Any) -> Iterator[None]:
-    """Let ``render`` show what it shows now until the emulator goes on: restoring a state leaves the screen alone."""
+    """Make ``render`` show the same until the emulator goes on: restoring a state does not change the screen."""
     if game.render_mode != "rgb_array":
         yield
         return

@@ -1,8 +1,8 @@
 """One sub-environment: the only code that steps, autoresets and renders one. Every backend uses it.
 
-The order within a step is fixed: step, frame, terminal observation, autoreset, ``first``. What comes out is written
-into the sub-environment's row of the slots at once, so an environment that returns the same buffer again and again does
-no harm, and the terminal observation is copied before the reset overwrites it.
+The order within a step is fixed: step, frame, terminal observation, autoreset, ``first``. Results are written into
+the sub-environment's row of the slots at once, so an environment that returns the same buffer again and again does no
+harm, and the terminal observation is copied before the reset overwrites it.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class SubEnvFactory:
     """How to make one sub-environment: the environment itself, then the layers around it, inner first.
 
     Attributes:
-        make: gives a ``gymnasium.Env``.
-        layers: callables that take an environment and give the wrapped one.
+        make: returns a ``gymnasium.Env``.
+        layers: callables that take an environment and return the wrapped one.
     """
 
     make: Factory
     layers: tuple[Callable[[Env], Env], ...] = ()
 
     def __call__(self) -> Env:
-        """Make the environment and wrap it; what was made is closed again where a layer fails."""
+        """Make the environment and wrap it; if a layer fails, close what was made."""
         env = self.make()
         if not isinstance(env, gymnasium.Env):
             raise TypeError(f"the factory {self.make!r} gave {type(env).__name__}, expected a gymnasium.Env")
@@ -62,7 +62,7 @@ class SubEnvFactory:
                     raise TypeError(f"the layer {layer!r} gave {type(wrapped).__name__}, expected a gymnasium.Env")
                 env = wrapped
         except BaseException:
-            with contextlib.suppress(Exception, SystemExit):  # the reason is what is raised, not how closing went
+            with contextlib.suppress(Exception, SystemExit):  # raise the reason, not an error of closing
                 env.close()
             raise
         return env
@@ -73,10 +73,10 @@ class Takeover:
     """What a recreated sub-environment takes over from the one that was lost.
 
     Attributes:
-        seed: of its first reset, where neither that nor a schedule brings one.
+        seed: of its first reset, if neither that nor a schedule provides one.
         attributes: what ``set_attr`` has set, in that order.
         schedule: what ``SubEnv.follow`` was given.
-        scheduled: how many episodes the schedule has given.
+        scheduled: how many episodes the schedule has supplied.
         frames: which frames are wanted.
         resting: observation, ``terminated`` and ``truncated`` of a row that rests (episodic mode).
     """
@@ -94,7 +94,7 @@ class SubEnv:
 
     Args:
         index: its number in the vector.
-        factory: gives the environment, wrapped in its layers.
+        factory: returns the environment, wrapped in its layers.
         mode: when an ended episode is followed by the next.
         debug: check each observation against its space (actions are checked before they are sent).
     """
@@ -121,7 +121,7 @@ class SubEnv:
         self.frames = Frames.NONE
 
     def attach(self, slots: Slots, row: int) -> None:
-        """Say where the results go."""
+        """Set where the results go."""
         self._slots, self._row = slots, row
         self._put, self._put_final = slots.observations.putter(row), slots.final_observations.putter(row)
         self._rewards, self._raw_rewards = slots.rewards.data, slots.raw_rewards.data
@@ -170,7 +170,7 @@ class SubEnv:
             self._rewards[self._row], self._raw_rewards[self._row] = reward, paid
             if info or self._slots.infos:
                 self._slots.put_info(self._row, info)
-            self._put(observation)  # last: a masked reset shows what lies there, and an info may be refused
+            self._put(observation)  # last: a masked reset returns what is there, and an info may be refused
             return
         slots, row = self._slots, self._row
         slots.rewards[row], slots.raw_rewards[row], slots.raw_dones[row] = reward, paid, over
@@ -185,7 +185,7 @@ class SubEnv:
         self._in_stride = not (done or over or anew or self._watched or self._debug)
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a method of the outermost layer that has it, or give the attribute where it is no method."""
+        """Call a method of the outermost layer that has it, or return the attribute if it is not a method."""
         if name in _NOT_CALLABLE:
             raise ValueError(f"call({name!r}): use {name}() of the vector environment, which keeps its books")
         if name == "render":
@@ -194,7 +194,7 @@ class SubEnv:
         return _yours(attribute(*own_copy(args), **own_copy(kwargs)) if callable(attribute) else attribute)
 
     def get_attr(self, name: str) -> Any:
-        """Give an attribute of the outermost layer that has it; of plain data a copy, as from other processes."""
+        """Return an attribute of the outermost layer that has it; plain data as a copy, as from other processes."""
         return _yours(self.env.get_wrapper_attr(name))
 
     def set_attr(self, name: str, value: Any) -> None:
@@ -208,20 +208,20 @@ class SubEnv:
         setattr(self.env.unwrapped, name, own_copy(value))
 
     def has_attr(self, name: str) -> bool:
-        """Whether a layer, or the environment itself, has an attribute; the attribute stays where it is."""
+        """Whether a layer, or the environment itself, has an attribute; the attribute is not transferred."""
         return bool(self.env.has_wrapper_attr(name))
 
     def is_wrapped(self, module: str, qualname: str) -> bool:
-        """Whether a layer is of a class, or of one derived from it; by name, so that nothing is imported for it."""
+        """Whether a layer is of a class, or of one derived from it; by name, so that nothing need be imported."""
         kinds = (kind for layer in chain_of(self.env) for kind in type(layer).__mro__)
         return any((kind.__module__, kind.__qualname__) == (module, qualname) for kind in kinds)
 
     def render(self) -> Any:
-        """Give what the environment renders, as an array of the caller's own."""
+        """Return what the environment renders, as an array of the caller's own."""
         return _yours(self.env.render())
 
     def state(self) -> dict[str, Any]:
-        """Give all that it takes to go on from here; ``env`` is None where nobody has reset the environment yet.
+        """Return all state needed to continue from here; ``env`` is None if the environment has never been reset.
 
         Raises:
             CannotSaveError: the environment or one of its wrappers offers no state.
@@ -232,7 +232,7 @@ class SubEnv:
             "over": self._over,
             "seed": self._seed,
             "seed_of_takeover": self._seed_of_takeover,
-            "options": self._options if is_plain(self._options) else None,  # a file could not hold others
+            "options": self._options if is_plain(self._options) else None,  # a file cannot hold others
             "episode": self._episode,
             "steps": self._steps,
             "observation": row_of(slots.observations.batch(), row),
@@ -242,11 +242,11 @@ class SubEnv:
         }
 
     def load_state(self, state: dict[str, Any], attributes: dict[str, Any]) -> None:
-        """Take in what ``state`` gave for an equal sub-environment.
+        """Load the result of ``state`` of an equal sub-environment.
 
         Args:
-            state: what it gave.
-            attributes: what is set on the environment if it is to be as one that was recreated and never reset.
+            state: that result.
+            attributes: what to set on the environment if it is to be like one that was recreated and never reset.
         """
         if state["env"] is None:
             self._be_new(attributes)
@@ -265,32 +265,32 @@ class SubEnv:
         self._autoresetting = self._in_stride = False
 
     def follow(self, schedule: bytes, episodes: int = 0) -> None:
-        """Let a schedule say what seedless resets get.
+        """Let a schedule decide what seedless resets get.
 
         Args:
             schedule: pickled, so that no two sub-environments share what it holds.
-            episodes: how many it has given.
+            episodes: how many it has supplied.
         """
         self._schedule = pickle.loads(schedule)
         self.go_on_in_schedule({"episodes": episodes, "remembered": None})
 
     def leave_seed(self, seed: int | None) -> None:
-        """Have a seed for the next reset, where neither that nor a schedule brings one."""
+        """Set the seed for the next reset, if neither that nor a schedule provides one."""
         self._seed_of_takeover = seed
 
     def scheduled(self) -> dict[str, Any]:
-        """Give how far the schedule is, and what it remembers."""
+        """Return how far the schedule is, and what it remembers."""
         assert self._schedule is not None
         return self._schedule.state()
 
     def go_on_in_schedule(self, state: dict[str, Any]) -> None:
-        """Take in what ``scheduled`` gave."""
+        """Load the result of ``scheduled``."""
         assert self._schedule is not None
         self._schedule.load(state)
         self._slots.scheduled[self._row] = self._schedule.episodes
 
     def take_over(self, takeover: Takeover) -> None:
-        """Go on in the place of a sub-environment that was lost."""
+        """Continue in place of a sub-environment that was lost."""
         for name, value in takeover.attributes.items():
             self.set_attr(name, value)
         self.frames = takeover.frames
@@ -298,18 +298,18 @@ class SubEnv:
         if takeover.schedule is not None:
             self.follow(takeover.schedule, takeover.scheduled)
         slots, row = self._slots, self._row
-        if takeover.resting is not None and not slots.shared:  # there the parent sees to it: it may not have read yet
+        if takeover.resting is not None and not slots.shared:  # there the parent does this: it may not have read yet
             observation, slots.terminations[row], slots.truncations[row] = takeover.resting
             slots.observations.put(row, observation)
 
     def made_anew(self, takeover: Takeover) -> SubEnv:
-        """Give another that takes the place of this one, which was closed; it is closed where it cannot take over."""
+        """Return a replacement for this one, which was closed; the replacement is closed if it cannot take over."""
         other = SubEnv(self.index, self._factory, self._mode, debug=self._debug)
         try:
             other.attach(self._slots, self._row)
             other.take_over(takeover)
         except BaseException:
-            with contextlib.suppress(Exception, SystemExit):  # the reason is what is raised, not how closing went
+            with contextlib.suppress(Exception, SystemExit):  # raise the reason, not an error of closing
                 other.close()
             raise
         return other
@@ -319,7 +319,7 @@ class SubEnv:
         self.env.close()
 
     def failure(self, error: BaseException, during: str, action: Any = None) -> Failure:
-        """Say that the sub-environment raised; until its next reset it has no running episode."""
+        """Report that the sub-environment raised; until its next reset it has no running episode."""
         autoreset = during == "step" and self._over  # rows at rest raise nothing
         if during in ("step", "reset"):
             self._over = True
@@ -339,13 +339,13 @@ class SubEnv:
         )
 
     def refused(self, error: Exception, during: str, action: Any, *, of_the_end: bool) -> Failure:
-        """Say that what the latest step or reset gave cannot be handed on; what it was part of is named.
+        """Report that the result of the latest step or reset cannot be passed on; name what it was part of.
 
         Args:
             error: why.
-            during: what was asked for, ``"step"`` or ``"reset"``.
+            during: what was requested, ``"step"`` or ``"reset"``.
             action: of the step.
-            of_the_end: whether it belongs to the step that ended an episode, where the next one has begun since.
+            of_the_end: whether it belongs to the step that ended an episode, if the next one has begun since.
         """
         begun = bool(self._slots.first[self._row])
         said = self.failure(error, during, action)
@@ -357,18 +357,18 @@ class SubEnv:
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _make_env(self) -> None:
-        """Make the environment; nobody has reset it yet."""
+        """Make the environment; it has not been reset yet."""
         self.env = self._factory()
         self._is_new = True
-        self._set_here: set[str] = set()  # attributes that a state of it tells, where it is new
+        self._set_here: set[str] = set()  # attributes that its state includes, if it is new
         chain = list(chain_of(self.env))
         self._tap = next((layer for layer in chain if isinstance(layer, Tap)), None)
         self._goes_on = [layer for layer in chain if hasattr(layer, "game_goes_on")]
 
     def _be_new(self, attributes: dict[str, Any]) -> None:
-        """Have an environment that nobody has reset yet, with these attributes set.
+        """Ensure an environment that has never been reset, with these attributes set.
 
-        Ours is made again where it has run, which a reset would not undo, or has more set than these.
+        The environment is recreated if it has run, which a reset would not undo, or has more set than these.
         """
         if not self._is_new or not self._set_here <= attributes.keys():
             close_lost(self.env)
@@ -406,7 +406,7 @@ class SubEnv:
             observation, info = self._reset_env(None, own_copy(options))  # an environment may write into them
             if self._tap is None or not self._tap.first:
                 return observation, _told(info, None)
-            # the game ended within its reset; what follows is a new one, and so the schedule's
+            # the game ended within its reset; the new one that follows is the schedule's
         seed, options = schedule.next(seed, options)
         self._slots.scheduled[self._row] = schedule.episodes
         observation, info = self._reset_env(seed, options)
@@ -418,7 +418,7 @@ class SubEnv:
             self._refuse_foreign(observation)
         if info or slots.infos:
             slots.put_info(self._row, info)
-        self._put(observation)  # after the info, which may be refused, and before a picture is drawn
+        self._put(observation)  # after the info, which may be refused, and before a frame is rendered
         if self._watched and (self._frames is Frames.ALL or self._steps == 0 or slots.raw_first[self._row]):
             slots.frames[self._row] = self._frame()
         elif slots.frames:
@@ -430,7 +430,7 @@ class SubEnv:
             raise ValueError(f"observation: expected an element of {self.env.observation_space}, got {observation!r}")
 
     def _end_and_begin(self, observation: Any, info: dict[str, Any]) -> None:
-        """Same-step mode: keep all that belongs to the ended episode, then reset; a fresh row follows."""
+        """Same-step mode: store everything of the ended episode, then reset; a fresh row follows."""
         slots, row = self._slots, self._row
         if self._debug:
             self._refuse_foreign(observation)
@@ -456,11 +456,11 @@ class SubEnv:
             slots.raw_dones[row] = True
 
     def _game_goes_on(self) -> bool:
-        """Whether the episode ended with a lost life and the seedless reset that follows takes the game up again."""
+        """Whether the episode ended with a lost life and the seedless reset that follows continues the game."""
         return bool(self._goes_on) and any(layer.game_goes_on for layer in self._goes_on)
 
     def _frame(self) -> Any:
-        """Render for a recorder, whose troubles are not the training's: what is raised stands in the frame's place."""
+        """Render for a recorder, whose problems must not affect training: an exception takes the frame's place."""
         try:
             frame = self.render()
         except BaseException as error:  # not all are Exceptions: those of libraries in Rust, say
@@ -480,20 +480,20 @@ class SubEnv:
         slots.forget_info(row)
 
     def _raw_of_step(self, done: bool) -> tuple[float, bool, bool]:
-        """What the environment itself paid in a step, whether its episode ended, whether a layer began a new one."""
+        """The environment's own reward in a step, whether its episode ended, whether a layer began a new one."""
         assert self._tap is not None
         paid, over, anew = self._tap.after_step()
         return paid, over or (done and not self._game_goes_on()), anew and not done
 
     def _raw_of_reset(self) -> tuple[float, bool, bool]:
-        """What the environment itself paid, whether its episode ended, and whether a new one began in a reset."""
+        """The environment's own reward, whether its episode ended, and whether a new one began in a reset."""
         if self._tap is None:
             return 0.0, False, True
         return self._tap.after_reset()
 
 
 def refuse_one_for_several(sub_envs: Sequence[SubEnv]) -> None:
-    """Refuse a factory that gives an environment which another sub-environment has already.
+    """Refuse a factory that returns an environment that another sub-environment already has.
 
     Raises:
         ArgumentError: which.
@@ -509,13 +509,13 @@ def refuse_one_for_several(sub_envs: Sequence[SubEnv]) -> None:
 
 
 def _told(info: dict[str, Any], seed: int | None) -> dict[str, Any]:
-    """The info of a reset on a schedule: ``episode_seed`` is the seed that it got, and no word of the environment's."""
+    """The info of a reset on a schedule: ``episode_seed`` is the seed that it got, never the environment's."""
     others = {key: value for key, value in (info or {}).items() if key != "episode_seed"}
     return others if seed is None else {**others, "episode_seed": seed}
 
 
 def _yours(value: Any) -> Any:
-    """What is handed out: of arrays, lists and dicts a copy, as from other processes; other objects are themselves."""
+    """The value to return: arrays, lists and dicts as copies, as from other processes; other objects themselves."""
     if isinstance(value, np.ndarray):
         return value.copy()
     return own_copy(value) if is_plain(value) else value

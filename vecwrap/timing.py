@@ -1,6 +1,6 @@
 """Where the time of a vector environment goes: every layer, the backend's wait, the copy, and what is done around it.
 
-An environment that no stopwatch looks at runs the very methods of its classes; there is nothing to switch off.
+An environment without a stopwatch runs the unmodified methods of its classes; there is nothing to switch off.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROWS = ("_send", "_send_reset", "_receive")
 
 @dataclass
 class Part:
-    """One part and the time in which it, and nothing within it, was running.
+    """One part and the time during which it, and nothing within it, was running.
 
     Attributes:
         name: a layer's name in pipelines, or what the part is called.
@@ -51,21 +51,21 @@ class Part:
 class Stopwatch:
     """Times the parts of an environment while it is entered.
 
-    Entering puts timed versions of the private row methods onto this chain's instances, and leaving takes them off.
-    Every moment in between belongs to exactly one part, the innermost that is running, so that the parts add up to the
-    whole to the nanosecond. What the clock itself costs, about a microsecond a part, is in the parts too.
+    Entering installs timed versions of the private row methods on this chain's instances, and leaving removes them.
+    Every moment in between belongs to exactly one part, the innermost that is running, so the parts add up to the total
+    to the nanosecond. The parts include the cost of the clock itself, about a microsecond per part.
 
-    What runs in workers is in the backend's wait. Where the sub-environments live in this process, on ``dummy``, their
-    layers are told apart; a layer that drives the emulator past its ``step``, as ``atari`` does, holds its time.
+    What runs in workers is part of the backend's wait. If the sub-environments are in this process, on ``dummy``, their
+    layers are distinguished; a layer that bypasses the emulator's ``step``, as ``atari`` does, includes its time.
 
     Args:
         env: the environment; only the thread that enters may step it meanwhile.
         clock: in nanoseconds.
 
     Attributes:
-        parts: inner first: the environment, its layers, the backend, the vector's layers, the window where there is
-            one, the face; then what ``timed`` named; ``other`` is what runs outside of all of these: the loop that
-            drives the environment.
+        parts: inner first: the environment, its layers, the backend, the vector's layers, the window if there is
+            one, the face; then what ``timed`` named; ``other`` is what runs outside all of these: the loop that drives
+            the environment.
 
     >>> import vecwrap
     >>> env = vecwrap.build("CartPole-v1", n=2, wrappers=["framestack:4"], backend="dummy")
@@ -94,16 +94,16 @@ class Stopwatch:
 
     @property
     def steps(self) -> int:
-        """How many vector steps were timed: batches of actions that went down to the backend."""
+        """How many vector steps were timed: batches of actions that were sent to the backend."""
         return self._sent.calls
 
     @property
     def nanoseconds(self) -> int:
-        """The whole time."""
+        """The total time."""
         return sum(part.nanoseconds for part in self.parts)
 
     def timed(self, name: str, kind: Kind, what: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Give a function that does the same, as a part of its own: the policy, say."""
+        """Return a function that does the same, timed as a separate part: the policy, for example."""
         part = Part(name, kind, what)
         self.parts.insert(-1, part)
         return self._timed(part, function)
@@ -130,7 +130,7 @@ class Stopwatch:
         running = self._running
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            if not running:  # a policy's function outlives the time in which it is timed
+            if not running:  # a policy's function may outlive the timing
                 return function(*args, **kwargs)
             self._pass_time()
             running.append(part)
@@ -144,7 +144,7 @@ class Stopwatch:
         return run
 
     def _pass_time(self) -> None:
-        """Give the time since it was last looked at to the part that was running."""
+        """Add the time since the last call to the part that was running."""
         now = self._clock()
         self._running[-1].nanoseconds += now - self._since
         self._since = now
@@ -152,13 +152,13 @@ class Stopwatch:
     # -- where to look ------------------------------------------------------------------------------------------------
 
     def _all_places(self) -> Iterator[tuple[Any, str, Part]]:
-        """Objects, names of their methods, and the parts that these are; inner parts first."""
+        """Objects, names of their methods, and the parts that these belong to; inner parts first."""
         *layers, root = self._env.layers
         yield from self._backend_places(root)
         for layer in reversed(layers):
             part = Part(_name(layer), "layer", "in this process, around the vector")
             yield from ((layer, name, part) for name in ROWS)
-        if self._env is not self._env.layers[0]:  # a window around the chain is no layer of it
+        if self._env is not self._env.layers[0]:  # a window around the chain is not one of its layers
             window = Part("window", "window", "shows the frames, and waits until the next are due")
             yield from ((self._env, name, window) for name in ROWS)
         face = Part("face", "face", "checks the actions, makes the five-tuple")
@@ -195,7 +195,7 @@ def _sub_env_places(sub_envs: list[SubEnv], env_name: str) -> Iterator[tuple[Any
             env = env.env
         if isinstance(env, Tap):
             env = env.env
-        else:  # no layers: what is around it is its own
+        else:  # no layers: its wrappers are its own
             env, around = sub_env.env, []
         for depth, thing in enumerate([env, *reversed(around)]):
             if (depth, type(thing)) not in parts:

@@ -1,4 +1,4 @@
-"""The values that specs are made of: unchangeable settings, how they are shown, compared and read."""
+"""The values that specs are made of: immutable settings, how they are shown, compared and read."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ __all__ = [
     "split",
 ]
 
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in what an object without a repr of its own says of itself
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the default repr of an object
 MAX_PARTS = 1000  # of one text, and layers in a pipeline; lists in files are counted as they are read
 
 
 class Settings(Mapping[str, Any]):
-    """A mapping that cannot be changed; its lists, sets and dicts are copies of its own."""
+    """An immutable mapping; its lists, sets and dicts are its own copies."""
 
     __slots__ = ("_items",)
 
@@ -68,7 +68,7 @@ class Settings(Mapping[str, Any]):
 
 
 def import_path(target: Any) -> str | None:
-    """Give ``"module:qualname"`` where that finds this very object, from another process too; else None.
+    """Return ``"module:qualname"`` if that finds this very object, from another process too; else None.
 
     >>> import_path(os.PathLike), import_path(lambda env: env)
     ('os:PathLike', None)
@@ -83,7 +83,7 @@ def import_path(target: Any) -> str | None:
 
 
 def shown(value: Any) -> str:
-    """Write a value for an error or a plan, in few words: text in quotes, objects by their names.
+    """Format a value briefly for an error or a plan: text in quotes, objects by name.
 
     >>> shown("four"), shown(None), shown([1, 2]), shown(os.PathLike)
     ('"four"', 'null', '[1, 2]', 'os:PathLike')
@@ -106,7 +106,7 @@ def shown(value: Any) -> str:
 
 
 def _shown_parts(value: Any, depth: int) -> str:
-    """Write the first parts of a mapping or list."""
+    """Format the first parts of a mapping or list."""
     if not isinstance(value, (Mapping, list, tuple)):
         return shown(value)
     parts: list[str] = []
@@ -123,7 +123,7 @@ def _shown_parts(value: Any, depth: int) -> str:
 
 
 def callable_name(target: Any) -> str:
-    """What a callable calls itself, without its module."""
+    """The name of a callable, without its module."""
     if isinstance(target, functools.partial):
         return callable_name(target.func)
     name = str(getattr(target, "__qualname__", None) or type(target).__qualname__)
@@ -131,10 +131,10 @@ def callable_name(target: Any) -> str:
 
 
 def copied(value: Any, depth: int = 0) -> Any:
-    """A copy of lists, sets and dicts; NumPy's scalars become Python's; everything else is itself.
+    """Copy lists, sets and dicts; NumPy scalars become Python's; everything else is returned as it is.
 
     Raises:
-        SpecError: deeper than a pipeline file may be, as what holds itself is.
+        SpecError: nested deeper than a pipeline file may be, as anything that contains itself is.
     """
     if isinstance(value, np.generic):
         return value.item()
@@ -149,13 +149,13 @@ def copied(value: Any, depth: int = 0) -> Any:
 
 @dataclass(frozen=True)
 class Whole:
-    """A value that takes the place of what was there, also where both are mappings."""
+    """A value that replaces the previous one, even if both are mappings."""
 
     value: Any
 
 
 def merged(old: Any, new: Any, depth: int = 0) -> Any:
-    """Give what stands where ``new`` is written over ``old``: mappings join, key by key; anything else replaces.
+    """Return ``new`` written over ``old``: mappings are merged key by key; anything else replaces.
 
     Raises:
         SpecError: as ``copied``.
@@ -183,7 +183,7 @@ def is_scalar(value: Any) -> bool:
 
 
 def as_data(value: Any) -> Any:
-    """What stands for a value in a file: a path's text, an enum member's value, a set's sorted list; else itself.
+    """Return a value's form in a file: a path's text, an enum member's value, a set's sorted list; else itself.
 
     >>> from pathlib import Path
     >>> as_data(Path("runs")), as_data({3, 1, 2}), as_data(4)
@@ -197,19 +197,19 @@ def as_data(value: Any) -> Any:
         parts = list(map(as_data, value))
         try:
             return sorted(parts)
-        except TypeError:  # of several kinds, or of one without an order
+        except TypeError:  # of several types, or of one without an order
             return sorted(parts, key=lambda part: _ADDRESS.sub("", repr(canonical(part))))
     return value
 
 
 def _key(key: Any) -> str:
-    """A mapping's key as text, which JSON makes of it: JSON and lines have no others."""
+    """Convert a mapping's key to text as JSON does: JSON and lines have no other keys."""
     key = as_data(key)
     return json.dumps(key) if is_scalar(key) and not isinstance(key, str) else str(key)
 
 
 def canonical(value: Any) -> Any:
-    """What equality compares: lists and tuples say the same, ``1``, ``1.0`` and ``true`` do not."""
+    """Return what equality compares: lists and tuples are the same, ``1``, ``1.0`` and ``true`` are not."""
     value = as_data(value)
     if isinstance(value, Mapping):
         return "mapping", tuple(sorted(((_key(k), canonical(v)) for k, v in value.items()), key=operator.itemgetter(0)))
@@ -223,7 +223,7 @@ def canonical(value: Any) -> Any:
 
 
 def plain(value: Any, where: str) -> Any:
-    """Lists, dicts and scalars only, for a file."""
+    """Convert a value to lists, dicts and scalars only, for a file."""
     value = as_data(value)
     if is_scalar(value):
         return value
@@ -235,9 +235,9 @@ def plain(value: Any, where: str) -> Any:
 
 
 def identity(value: Any) -> Any:
-    """Give plain data that stands for a value in a hash.
+    """Return plain data that represents a value in a hash.
 
-    A callable is its import path; one without is its name, its code (of a class that of its methods, and of an object
+    A callable is its import path; one without is its name, its code (for a class that of its methods, for an object
     that of its class), and the plain data that it holds.
     """
     value = as_data(value)
@@ -269,7 +269,7 @@ def _identity_of_callable(value: Callable[..., Any]) -> list[Any]:
 
 
 def _identity_of_class(kind: type) -> list[Any]:
-    """That of a class which only lives in a script: its bases, its methods, and its attributes of plain data."""
+    """The identity of a class that exists only in a script: its bases, its methods, and its plain-data attributes."""
     parts: dict[str, Any] = {}
     for name, part in sorted(vars(kind).items()):
         accessors = (part.fget, part.fset, part.fdel) if isinstance(part, property) else ()
@@ -283,13 +283,13 @@ def _identity_of_class(kind: type) -> list[Any]:
 
 
 def _held(value: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """What comes along with a callable: defaults, captured variables, attributes; with a method those of its object."""
+    """Yield what a callable carries: defaults, captured variables, attributes; for a method those of its object."""
     function = getattr(value, "__func__", value)
     if isinstance(function, types.FunctionType):
         yield from ((f"default {i}", part) for i, part in enumerate(function.__defaults__ or ()))
         yield from ((f"default {name}", part) for name, part in (function.__kwdefaults__ or {}).items())
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            with contextlib.suppress(ValueError):  # nothing was assigned to it yet
+            with contextlib.suppress(ValueError):  # nothing has been assigned to it yet
                 yield f"captured {name}", cell.cell_contents
     holder = getattr(value, "__self__", value)
     if not isinstance(holder, (type, types.ModuleType, types.FunctionType)):
@@ -298,7 +298,7 @@ def _held(value: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _slots_of(kind: type) -> list[str]:
-    """The names of attributes that a class and its bases keep room for, without a ``__dict__``."""
+    """The names of attributes that a class and its bases store in slots, without a ``__dict__``."""
     named = [vars(base).get("__slots__", ()) for base in kind.__mro__]
     names = [name for slots in named for name in ([slots] if isinstance(slots, str) else slots)]
     return [name for name in names if not name.startswith("__")]
@@ -315,9 +315,9 @@ def _is_data(value: Any) -> bool:
 
 
 def _identity_of_held(value: Any) -> Any:
-    """That of an array in short: a callable may hold a whole data set."""
+    """The identity of a held value, with a digest for an array: a callable may hold a whole data set."""
     if isinstance(value, np.ndarray):
-        content = np.ascontiguousarray(value).view(np.uint8)  # not copied where it is in order
+        content = np.ascontiguousarray(value).view(np.uint8)  # not copied if it is in order
         return [value.dtype.str, value.shape, hashlib.sha256(content.data).hexdigest()]
     return identity(copied(value))
 

@@ -28,25 +28,25 @@ WIDTH = 480  # pixels; a narrower picture is enlarged
 class Viewer(VecEnvWrapper):
     """Show all sub-environments in one window while they are stepped.
 
-    ``build(..., render_mode="human")`` puts it around everything. It is a window around the chain and no layer of it:
-    ``env.layers``, saved states and the pipeline's hash are the same with and without.
+    ``build(..., render_mode="human")`` puts it around everything. It is a window around the chain, not a layer of it:
+    ``env.layers``, saved states and the pipeline's hash are the same with and without it.
 
-    The window opens at the first reset and shows every result: frames with labels, as those of ``tile``, the last frame
-    of an episode that ended within an orange border. Frames are rendered where the sub-environments live and ride home
-    with the results. A step of all sub-environments takes ``1 / render_fps`` seconds at least, so that it can be
-    watched; ``fps`` changes it.
+    The window opens at the first reset and shows every result: frames labelled like those of ``tile``, the last frame
+    of an ended episode with an orange border. Frames are rendered where the sub-environments live and are sent with the
+    results. A step of all sub-environments takes at least ``1 / render_fps`` seconds, so that it can be watched;
+    ``fps`` changes that.
 
-    Esc or the window's button closes it; the run goes on, at full speed and without rendering. ``env.viewer_open`` says
-    whether it is open. ``env.render()`` gives None, as Gymnasium has it for ``human``; ``env.picture()`` and
-    ``env.get_images()`` give arrays as ever.
+    Esc or the window's button closes it; the run continues at full speed, without rendering. ``env.viewer_open`` says
+    whether it is open. ``env.render()`` returns None, as Gymnasium specifies for ``human``; ``env.picture()`` and
+    ``env.get_images()`` return arrays as usual.
 
     Args:
-        env: what it wraps; its sub-environments render ``rgb_array``.
-        size: the greatest width and height of the picture, in pixels.
-        fps: steps of all sub-environments a second; None means the environment's ``metadata["render_fps"]``, else 30.
+        env: the environment to wrap; its sub-environments render ``rgb_array``.
+        size: the maximum width and height of the picture, in pixels.
+        fps: steps of all sub-environments per second; None means the environment's ``metadata["render_fps"]``, else 30.
 
     Attributes:
-        fps: the same; may be set at any time, ``float("inf")`` for as fast as it goes.
+        fps: the same; may be set at any time, ``float("inf")`` for full speed.
 
     Raises:
         PlanError: no frames to show, or no display to show them on; says what to use instead.
@@ -71,11 +71,11 @@ class Viewer(VecEnvWrapper):
         self._frames: list[NDArray[np.uint8] | None] = [None] * env.num_envs
         self._due = 0.0  # when the next picture may be shown, by time.monotonic
         self._watched = True
-        self.request_frames(range(env.num_envs))  # refused here where an engine cannot do it
+        self.request_frames(range(env.num_envs))  # refused here if an engine cannot do it
 
     @property
     def fps(self) -> float:
-        """Steps of all sub-environments a second."""
+        """Steps of all sub-environments per second."""
         return self._fps
 
     @fps.setter
@@ -107,7 +107,7 @@ class Viewer(VecEnvWrapper):
         return self._window is not None
 
     def on_step(self, step: StepResult) -> None:
-        """Show the rows that came, when it is time."""
+        """Show the rows that arrived, when it is time."""
         if not self._watched or (self._window is not None and not self.viewer_open):
             return
         self._labels.take(step)
@@ -136,21 +136,21 @@ class Viewer(VecEnvWrapper):
         self._close_layer()
 
     def render(self) -> Any:
-        """Give None: every result is shown as it comes."""
+        """Return None: every result is shown as it arrives."""
         return None
 
     def picture(self) -> NDArray[np.uint8]:
-        """Give what the sub-environments look like now, with the window's labels where they are kept."""
+        """Return what the sub-environments look like now, with the window's labels while those are kept."""
         return self._labelled(self.get_images()) if self._watched else self.env.picture()
 
     def get_images(self, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
-        """Give an (height, width, 3) uint8 image of each sub-environment."""
+        """Return a (height, width, 3) uint8 image of each sub-environment."""
         return self.env.get_images(indices)
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _take_frames(self, step: StepResult) -> None:
-        """Keep the frame of each row; where an episode ended, its last one, for that is what the label tells of."""
+        """Keep the frame of each row; if an episode ended, its last one, which is what the label describes."""
         ended = step.first & step.dones
         for k, i in enumerate(step.env_ids.tolist()):
             frames = step.final_frames if ended[k] and step.final_frames is not None else step.frames
@@ -165,13 +165,13 @@ class Viewer(VecEnvWrapper):
         return self._labels.picture(frames, self._size, max(READABLE, WIDTH // columns))
 
     def _pace(self, rows: int) -> None:
-        """Wait until so many rows more may be shown."""
+        """Wait until this many more rows may be shown."""
         now = time.monotonic()
         time.sleep(max(0.0, self._due - now))
         self._due = max(now, self._due) + rows / self.num_envs / self.fps
 
     def _unwatch(self, *, tell: bool = True) -> None:
-        """Close the window for good, and let nothing be rendered for it any more."""
+        """Close the window for good, and stop rendering for it."""
         window, self._window, self._watched = self._window, None, False
         if window is not None:
             window.close()

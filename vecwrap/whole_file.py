@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all, whatever happens while they are written."""
+"""Files that are written completely or not at all, whatever happens meanwhile."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["write_whole", "written"]
 
 
 def write_whole(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) -> None:
-    """Write a file so that it is there as a whole or not at all, whatever happens meanwhile.
+    """Write a file completely or not at all, whatever happens meanwhile.
 
     Args:
-        path: the file; one that is there is replaced.
+        path: the file; an existing one is replaced.
         write: takes a binary file and writes into it.
-        to_disk: wait until it is on the disk, so that the old file is not lost even where the machine fails.
+        to_disk: wait until it is on the disk, so that the old file is not lost even if the machine fails.
 
     Raises:
-        OSError: it cannot be written, with the path that was given; nothing of it is left.
+        OSError: it cannot be written; with the given path. Nothing of it is left.
     """
     with written(path, write, to_disk=to_disk) as growing:
         growing.replace(path)
@@ -30,15 +30,15 @@ def write_whole(path: Path, write: Callable[[Any], None], *, to_disk: bool = Fal
 
 @contextlib.contextmanager
 def written(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) -> Iterator[Path]:
-    """Write all that is to be in a file into another beside it, which is there for as long as the context.
+    """Write a file's contents into a temporary file beside it, which exists as long as the context.
 
     Args:
-        path: the file that it is meant for, and that errors name.
+        path: the file they are meant for, which errors name.
         write: takes a binary file and writes into it.
         to_disk: wait until it is on the disk.
 
     Raises:
-        OSError: it cannot be written, or the context cannot put it in its place.
+        OSError: it cannot be written, or the context cannot move it into place.
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "expected the name of a file, got a folder", str(path))
@@ -55,11 +55,11 @@ def written(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) 
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     finally:
-        with contextlib.suppress(OSError):  # it is gone where it was renamed
+        with contextlib.suppress(OSError):  # it is gone if it was renamed
             growing.unlink()
 
 
 def _is_of(error: OSError, growing: Path) -> bool:
-    """Whether it tells of the file in which all is written first, whose name says nothing to anybody."""
+    """Whether an error is about the temporary file, whose name means nothing to the user."""
     named = error.filename
     return error.errno is not None and (named is None or str(named) == str(growing))

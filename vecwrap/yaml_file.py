@@ -1,6 +1,6 @@
-"""Reads and writes pipeline files: YAML 1.2 down to plain values, each with the line it stands on.
+"""Reads and writes pipeline files: YAML 1.2 as plain values, each with its line.
 
-Read from the parser's events, so nothing is constructed: a tag is an error, an alias costs what it stands for.
+Read from the parser's events, so nothing is constructed: a tag is an error, an alias counts as much as its target.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from vecwrap.scalars import joined, read_yaml_scalar, write_yaml_scalar
 
 __all__ = ["read_yaml", "write_yaml"]
 
-# What the parser says, and what is then to be done; the first that fits counts.
+# What the parser says, and the remedy; the first match counts.
 _REMEDIES = (
     ("found character '\\t'", "Indent with spaces, not with tabs."),
     ("cannot start any token", "Text that begins with it needs quotes."),
@@ -65,12 +65,12 @@ def read_yaml(text: str, builder: Builder) -> None:
             f"{builder.name}:{line}: this is not YAML: it holds the character U+{number.upper()}, which cannot stand "
             f'in it. Leave it out; between double quotes "\\u{number}" is that character.'
         ) from None
-    except Exception as error:  # ruamel meets some texts with errors that are not its own
+    except Exception as error:  # for some texts, ruamel raises errors that are not its own
         raise SpecError(f"{builder.name}: this is not YAML: {' '.join(str(error).split())}.") from None
 
 
 def _take(event: Any, builder: Builder) -> None:
-    """Hand what the parser found to the builder."""
+    """Pass what the parser found to the builder."""
     kind, line = type(event).__name__, event.start_mark.line + 1
     if kind == "ScalarEvent":
         builder.scalar(_scalar(event, line, builder), line, event.anchor)
@@ -99,7 +99,7 @@ def _scalar(event: Any, line: int, builder: Builder) -> Any:
         )
     try:
         return read_yaml_scalar(event.value)
-    except ValueError as error:  # a number of too many digits
+    except ValueError as error:  # a number with too many digits
         builder.fail(line, str(error))
 
 
@@ -108,11 +108,11 @@ def _refuse_tag(event: Any, line: int, builder: Builder) -> None:
 
 
 def write_yaml(value: Mapping[str, Any], blocks: Sequence[str] = ()) -> str:
-    """Write a mapping, a line for each key.
+    """Write a mapping, one line per key.
 
     Args:
         value: keys to values of plain data.
-        blocks: keys whose lists and mappings are written one entry a line.
+        blocks: keys whose lists and mappings are written one entry per line.
     """
     return "\n".join(_lines(value, blocks)) + "\n"
 

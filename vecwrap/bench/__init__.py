@@ -1,4 +1,4 @@
-"""Side by side: what a pipeline costs here and elsewhere. Serves ``vecwrap bench`` and ``make bench``.
+"""Compare what a pipeline costs here and elsewhere, for ``vecwrap bench`` and ``make bench``.
 
-Nothing here is imported by a worker, and no peer is imported before it is asked for.
+Workers import nothing from here, and no peer is imported before it is requested.
 """

@@ -1,8 +1,8 @@
-"""What the cores really give: one process for each, with nothing of ours in them.
+"""What the cores can really do: one process on each, with nothing of ours in them.
 
-Cores × one process is more than that where cores share something (a cache, a clock, a neighbour's load). And whoever
-steps a vector waits for its slowest row, so a core that is slow for a moment holds the others up: ``AtOnce`` tells what
-the cores give when all of them work, ``InStep`` what they give when they wait for each other after every vector step.
+Cores × one process is more than that if cores share something (a cache, a clock, a neighbour's load). And a vector
+step waits for its slowest row, so a core that is slow for a moment delays the others: ``AtOnce`` measures what the
+cores do when all of them work, ``InStep`` what they do when they wait for each other after every vector step.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ Make = Callable[[], gymnasium.Env[Any, Any]]
 Answer = Callable[[Any], Any]
 Job = Callable[[Any], tuple[Answer, Callable[[], object]]]
 
-_LINE = 8  # words of a cache line: each process writes into one of its own
+_LINE = 8  # words per cache line; each process writes into its own
 
 
 class AtOnce:
-    """Processes that loop over one environment each, all at once.
+    """Processes that each loop over one environment, all at once.
 
     Args:
-        loop: opens a loop over what ``make`` gives, in each process.
-        make: gives one environment; travels by value.
+        loop: opens a loop over what ``make`` returns, in each process.
+        make: returns one environment; sent by value.
         processes: how many.
 
     Raises:
@@ -48,7 +48,7 @@ class AtOnce:
         self._processes = _Processes([functools.partial(_alone, loop, make)] * processes)
 
     def sample(self, seconds: float) -> Sample:
-        """Give the sum of their rates over so long."""
+        """Return the sum of their rates over ``seconds``."""
         return {"rate": sum(self._processes.ask(seconds))}
 
     def close(self) -> None:
@@ -57,15 +57,14 @@ class AtOnce:
 
 
 class InStep(Throughput):
-    """Processes that share the rows of a vector step out among them, and wait for each other after each step.
+    """Processes that divide the rows of a vector step among them, and wait for each other after each step.
 
-    They wait as quickly as there is: each counts its steps in memory that all share, and looks at the others' counts
-    over and over. No actions come in and no results go out, so a backend that steps these rows in so many processes
-    can hardly be quicker.
+    They wait in the fastest way there is: each counts its steps in shared memory, and spins on the others' counts. No
+    actions come in and no results go out, so a backend that steps these rows in as many processes can hardly be faster.
 
     Args:
-        makes: gives the environment of each row; they travel by value.
-        processes: how many; as many as rows at most.
+        makes: each returns the environment of a row; sent by value.
+        processes: how many; at most as many as rows.
 
     Raises:
         VecwrapError: an environment cannot be made, or raises.
@@ -87,7 +86,7 @@ class InStep(Throughput):
 
 
 def _alone(loop: Callable[[Make], Throughput], make: Make, words: Any) -> tuple[Answer, Callable[[], object]]:
-    """What a process of ``AtOnce`` does: asked to run for so many seconds, it answers with its rate."""
+    """What a process of ``AtOnce`` does: run for the requested seconds, and answer with its rate."""
     sampler = loop(make)
     return lambda seconds: sampler.sample(seconds)["rate"], sampler.close
 
@@ -95,7 +94,7 @@ def _alone(loop: Callable[[Make], Throughput], make: Make, words: Any) -> tuple[
 def _together(
     makes: Sequence[Make], seeds: Sequence[int], number: int, words: Any
 ) -> tuple[Answer, Callable[[], object]]:
-    """What a process of ``InStep`` does: asked for so many vector steps, it answers when all have taken them."""
+    """What a process of ``InStep`` does: take the requested vector steps, and answer when all have taken them."""
     envs = [make() for make in makes]
     for env, seed in zip(envs, seeds, strict=True):
         env.reset(seed=seed)
@@ -124,10 +123,10 @@ def _together(
 
 
 class _Processes:
-    """Processes that answer what they are asked, all at the same time.
+    """Processes that answer requests, all at the same time.
 
     Args:
-        jobs: what each does: given the words, it gives what answers, and what closes that; they travel by value.
+        jobs: what each does: given the words, return a function that answers, and one that closes; sent by value.
         words: how many numbers all of them share.
 
     Raises:
@@ -136,7 +135,7 @@ class _Processes:
 
     def __init__(self, jobs: Sequence[Job], words: int = 0) -> None:
         context = multiprocessing.get_context("spawn")
-        self._words = context.RawArray(ctypes.c_int64, words)  # held here, or the next one gets its memory
+        self._words = context.RawArray(ctypes.c_int64, words)  # kept here, or the next one gets its memory
         self._links: list[Connection] = []
         self._processes = []
         self._failed = False
@@ -154,7 +153,7 @@ class _Processes:
             raise
 
     def ask(self, question: Any) -> list[Any]:
-        """Ask all of them; gives their answers.
+        """Ask all of them, and return their answers.
 
         Raises:
             VecwrapError: one of them failed.
@@ -164,7 +163,7 @@ class _Processes:
         return self._answers()
 
     def close(self) -> None:
-        """End the processes; those that wait for one that failed would wait for ever."""
+        """End the processes; those waiting for one that failed would wait forever."""
         for link in self._links:
             link.close()
         for process in self._processes:
@@ -189,9 +188,9 @@ class _Processes:
 
 
 def _serve(link: Connection, job: bytes, words: Any) -> None:
-    """Run in each process: answer what is asked, until the other end is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's affair
-    with link, contextlib.suppress(EOFError, ConnectionError):  # closed, perhaps with an answer that nobody has read
+    """Run in each process: answer requests until the other end is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    with link, contextlib.suppress(EOFError, ConnectionError):  # closed, perhaps with an unread answer
         try:
             answer, close = cloudpickle.loads(job)(words)
         except Exception as error:
@@ -206,7 +205,7 @@ def _serve(link: Connection, job: bytes, words: Any) -> None:
 
 
 def _tried(answer: Answer, question: Any) -> tuple[Any, str]:
-    """Give what is answered, or in words what was raised."""
+    """Return the answer, or a description of what was raised."""
     try:
         return answer(question), ""
     except Exception as error:

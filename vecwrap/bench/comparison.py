@@ -1,4 +1,4 @@
-"""A pipeline beside its peers: who takes part, and with what."""
+"""A pipeline compared with its peers: who takes part, and with what."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ def our_contenders(
     variants: Mapping[str, Mapping[str, Any]] | None = None,
     backends: Iterable[str] = OTHER_BACKENDS,
 ) -> list[Contender]:
-    """Our side: the pipeline as it is written, then with ``parent_share`` off and on, then under other backends.
+    """Return our side: the pipeline as written, then with ``parent_share`` off and on, then under other backends.
 
     Args:
         spec: the pipeline.
-        variants: further rows: settings that replace some of the pipeline's, by name.
-        backends: the others that are tried, without options.
+        variants: more rows: settings that replace some of the pipeline's, by name.
+        backends: other backends to try, without options.
     """
     chosen = plan(spec).pipeline.backend.name
     lead = f"vecwrap {chosen}" + (", send/recv" if spec.batch_size is not None else "")
     contenders = [built(lead, spec)]
     contenders += [built(name, spec.override(**changes)) for name, changes in (variants or {}).items()]
-    if chosen == "shmem" and spec.batch_size is None and not spec.backend.options:  # it is for where nothing is asked
+    if chosen == "shmem" and spec.batch_size is None and not spec.backend.options:  # it is for those that set nothing
         contenders += share_variants(spec)
-    # Workers are no setting of dummy's; each other backend is taken as it comes.
+    # dummy has no workers to set; each other backend is used with its defaults.
     contenders += [built(f"vecwrap {name}", spec.override(backend=name)) for name in backends if name != chosen]
     return contenders
 
 
 def references(spec: PipelineSpec) -> list[Contender]:
-    """What the cores could do: loops over the environment as the workers hold it, alone, at once, and in step."""
+    """Return what the cores could do: loops over the environment as workers hold it, alone, at once, and in step."""
     planned = plan(spec)
     inner = any(layer.runs_in == "worker" for layer in planned.layers)
     return [one_process(planned) if inner else ideal(planned), at_once(planned), in_step(planned)]
@@ -61,14 +61,14 @@ def compare_pipeline(
     *,
     say: Callable[[str], None] = lambda text: None,
 ) -> WorkResult:
-    """Measure a pipeline of the user's beside peers that can do the same work.
+    """Measure a user's pipeline and peers that can do the same work.
 
     Args:
         spec: the pipeline; its files go to a temporary folder meanwhile.
         peers: their names.
         rounds: how many samples of each contender.
         seconds: how long a sample lasts.
-        say: is told what happens.
+        say: called with progress messages.
 
     Raises:
         VecwrapError: it cannot be built, or fails; or its stream is not reproducible.
@@ -89,7 +89,7 @@ def compare_pipeline(
 
 
 def refuse_asked_for_resets(spec: PipelineSpec) -> None:
-    """Refuse the modes in which resets are asked for: when they come is the user's loop, not the backend's work."""
+    """Refuse the modes in which resets are requested: when they come is up to the user's loop, not the backend."""
     mode = Autoreset.parse(spec.autoreset)
     if mode in ASKED_FOR:
         raise PlanError(

@@ -1,4 +1,4 @@
-"""What is measured: a contender opens something that gives figures, one sample a round."""
+"""What is measured: a contender opens something that returns figures, one sample per round."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 SEED = 1  # of every first reset and of the actions, so that all contenders play the same games
-ACTION_BATCHES = 64  # drawn before the clock runs and taken in turn, so that drawing is nobody's cost
-CHUNKS = 20  # how often the clock is looked at within a sample; rarely enough to cost nothing
+ACTION_BATCHES = 64  # drawn before the clock starts and used in turn, so that nobody pays for drawing
+CHUNKS = 20  # how often a sample checks the clock; rarely enough to cost nothing
 
 Side: TypeAlias = Literal["ours", "peer", "reference"]
 Sample: TypeAlias = Mapping[str, float]
@@ -40,10 +40,10 @@ Sample: TypeAlias = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Quantity:
-    """What a figure is.
+    """What a figure measures.
 
     Attributes:
-        unit: as tables write it.
+        unit: as shown in tables.
         more_is_better: a rate rather than a cost.
     """
 
@@ -60,14 +60,14 @@ QUANTITIES = {
 
 
 class CannotRun(VecwrapError):
-    """A contender that has no figures; the message says why, and what would change that."""
+    """A contender cannot be measured; the message says why, and what would change that."""
 
 
 class Sampler(Protocol):
-    """A contender that is open: live environments, ready to be timed."""
+    """An open contender: live environments, ready to be timed."""
 
     def sample(self, seconds: float) -> Sample:
-        """Give one round's figures by quantity, from about ``seconds`` seconds of work."""
+        """Return one round's figures by quantity, from about ``seconds`` seconds of work."""
 
     def close(self) -> None:
         """Close what was opened."""
@@ -75,13 +75,13 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True)
 class Contender:
-    """One row of a comparison, not opened yet.
+    """One row of a comparison, not yet opened.
 
     Attributes:
-        name: as tables write it.
+        name: as shown in tables.
         side: ``"ours"``; ``"peer"``; or ``"reference"``, what the cores could do at best.
-        open: makes it ready; CannotRun where it cannot take part.
-        note: what it does otherwise than the others.
+        open: makes it ready; CannotRun if it cannot take part.
+        note: what it does differently from the others.
     """
 
     name: str
@@ -91,12 +91,12 @@ class Contender:
 
 
 class Throughput:
-    """Runs something over and over, and tells how often a second it got done.
+    """Runs something over and over, and measures how often per second.
 
     Args:
-        run: does so many vector steps; gives how many environment steps these were.
+        run: takes a number of vector steps; returns how many environment steps these were.
         close: closes it.
-        factor: what the rate is multiplied with (the cores, for an ideal).
+        factor: multiplies the rate (the cores, for an ideal).
         clock: in seconds.
     """
 
@@ -115,7 +115,7 @@ class Throughput:
         self._chunk = 0
 
     def sample(self, seconds: float) -> Sample:
-        """Give the rate over whole chunks that together last at least ``seconds``."""
+        """Return the rate over whole chunks that together last at least ``seconds``."""
         if not self._chunk:
             self._chunk = self._fitting_chunk(seconds / CHUNKS)
         done, start = 0, self._clock()
@@ -126,7 +126,7 @@ class Throughput:
                 return {"rate": self._factor * done / elapsed}
 
     def _fitting_chunk(self, seconds: float) -> int:
-        """Double until a chunk lasts so long."""
+        """Double the chunk until it lasts this long."""
         chunk = 1
         while True:
             start = self._clock()
@@ -141,12 +141,12 @@ class Throughput:
 
 
 class Steps:
-    """Takes vector steps with actions in turn.
+    """Takes vector steps, with batches of actions in turn.
 
     Args:
         step: takes one batch of actions.
         actions: the batches.
-        rows: how many environment steps one such step is.
+        rows: how many environment steps one vector step is.
     """
 
     def __init__(self, step: Callable[[Any], object], actions: Iterable[Any], rows: int) -> None:
@@ -155,7 +155,7 @@ class Steps:
         self._rows = rows
 
     def __call__(self, count: int) -> int:
-        """Take ``count`` vector steps; give the number of environment steps."""
+        """Take ``count`` vector steps; return the number of environment steps."""
         step = self._step
         for action in itertools.islice(self._actions, count):
             step(action)
@@ -163,12 +163,12 @@ class Steps:
 
 
 def action_batches(single: spaces.Space[Any], rows: int, *, as_list: bool = False) -> list[Any]:
-    """Draw the batches that every contender takes; equal for equal spaces.
+    """Draw the batches that every contender uses; equal for equal spaces.
 
     Args:
         single: the action space of one environment.
         rows: how many actions a batch has.
-        as_list: give each batch as a list of single actions, where it is no array.
+        as_list: return each batch as a list of single actions, unless it is an array.
 
     Returns:
         Batches as ``VectorEnv.step`` takes them.
@@ -186,10 +186,10 @@ def peer_module(name: str, pip: str) -> Any:
 
     Args:
         name: the module.
-        pip: what brings it.
+        pip: what to install.
 
     Raises:
-        CannotRun: it is not installed, with the line that does it.
+        CannotRun: it is not installed; the message gives the command.
     """
     try:
         return import_module(name)

@@ -1,4 +1,4 @@
-"""Where figures come from: without the machine beside them they say nothing."""
+"""The machine that figures come from: without it they mean nothing."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ PACKAGES = (
 def describe_machine() -> dict[str, Any]:
     """Describe this machine and what is installed, as plain data.
 
-    ``load`` is the number of processes that wanted a core in the last minute, before anything was measured: on a quiet
-    machine it is near 0, and figures from one that is not are worth little.
+    ``load`` is the number of processes that wanted a core in the last minute, before anything was measured: on an idle
+    machine it is near 0, and figures from a busy one are worth little.
     """
     return {
         "cpu": _cpu(),
@@ -47,7 +47,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def machine_line(machine: dict[str, Any]) -> str:
-    """Say it in one line."""
+    """Describe the machine in one line."""
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
     memory = f", {machine['memory_gb']} GB" if machine["memory_gb"] else ""
     return (

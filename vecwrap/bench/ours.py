@@ -1,4 +1,4 @@
-"""Our side of a comparison: pipelines whose stream is held against dummy's first, and loops over one environment."""
+"""Our side of a comparison: pipelines whose stream is first compared with dummy's, and loops over one environment."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ __all__ = [
     "share_variants",
 ]
 
-LOCKSTEP = 32  # vector steps that are compared with dummy before anything is timed
-# The wall clock in a monitor's record is no part of the stream.
+LOCKSTEP = 32  # vector steps compared with dummy before anything is timed
+# The wall clock in a monitor's record is not part of the stream.
 CLOCKS = ("episode.t", "final_info.episode.t")
 
 
 class StreamError(VecwrapError):
-    """A backend of ours gave another stream than dummy: whatever it costs, it is not the same work."""
+    """A backend of ours returned another stream than dummy: whatever it costs, it is not the same work."""
 
 
 def built(name: str, spec: PipelineSpec, note: str = "") -> Contender:
-    """A pipeline of ours. With a ``batch_size`` it is driven by ``send`` and ``recv``, else by ``step``.
+    """Return a pipeline of ours, driven by ``send`` and ``recv`` with a ``batch_size``, else by ``step``.
 
-    Before it is timed, it is stepped beside dummy with equal seeds and actions: the streams must be equal, and its n
-    sub-environments must answer for themselves with their own seeds.
+    Before it is timed, it is stepped alongside dummy with equal seeds and actions: the streams must be equal, and each
+    of its n sub-environments must report its own seed.
     """
     return Contender(name, "ours", functools.partial(_open, name, spec), note)
 
@@ -72,7 +72,7 @@ def _open(name: str, spec: PipelineSpec) -> Throughput:
 
 
 def driver(env: VecEnv, batch_size: int | None) -> Steps:
-    """What steps an environment that has been reset: by ``send`` and ``recv`` with a ``batch_size``, else ``step``."""
+    """Return what steps an environment after a reset: ``send`` and ``recv`` with a ``batch_size``, else ``step``."""
     batches = action_batches(env.single_action_space, env.num_envs, as_list=True)
     if batch_size is None:
         return Steps(env.step, batches, env.num_envs)
@@ -81,7 +81,7 @@ def driver(env: VecEnv, batch_size: int | None) -> Steps:
 
 
 def _send_and_receive(env: VecEnv) -> Callable[[Any], None]:
-    """One step of those that are ready: they are received, and sent off again at once."""
+    """One step of the rows that are ready: receive them, and send them again at once."""
 
     def step(actions: Any) -> None:
         ids = env.recv()[4]["env_id"]
@@ -91,7 +91,7 @@ def _send_and_receive(env: VecEnv) -> Callable[[Any], None]:
 
 
 def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
-    """Give the same pipeline with its files in another folder: a comparison leaves the user's alone."""
+    """Return the same pipeline with its files in another folder: a comparison leaves the user's alone."""
     planned = plan(spec)
     layers = []
     for i, layer in enumerate(planned.layers):
@@ -99,16 +99,16 @@ def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
             key: str(folder / str(i)) for key in path_parameters(layer.target) if layer.spec.kwargs.get(key) is not None
         }
         layers.append(dataclasses.replace(layer.spec, kwargs={**layer.spec.kwargs, **paths}))
-    return spec.override(wrappers=layers, eval=None)  # which may name a preset whose layers these are
+    return spec.override(wrappers=layers, eval=None)  # eval may name a preset whose layers these are
 
 
 def compare_streams(name: str, reference: VecEnv, env: VecEnv, steps: int = LOCKSTEP) -> None:
-    """Step two environments alike, from one seed on; both are reset.
+    """Step two environments alike, from the same seed; both are reset.
 
     Args:
         name: of ``env``, for the error.
-        reference: what is right.
-        env: what is held against it.
+        reference: the one that is right.
+        env: the one compared with it.
         steps: how many vector steps.
 
     Raises:
@@ -132,7 +132,7 @@ def compare_streams(name: str, reference: VecEnv, env: VecEnv, steps: int = LOCK
 
 
 def share_variants(spec: PipelineSpec) -> list[Contender]:
-    """The pipeline with ``parent_share`` off and on, each without figures where its backend does not have it."""
+    """Return the pipeline with ``parent_share`` off and on, each without figures if its backend does not have it."""
     planned = plan(spec)
     target = planned.pipeline.backend.target
     takes = {parameter.name for parameter in Signature.of(planned.backend).parameters}
@@ -156,7 +156,7 @@ def _refuse(reason: str) -> Any:
 
 
 def ideal(planned: Plan) -> Contender:
-    """Cores × one process that loops over one environment as ``gymnasium.make`` gives it, resets included."""
+    """Cores × one process that loops over one environment as ``gymnasium.make`` returns it, resets included."""
     note = "a loop over one environment as gymnasium.make gives it, times the cores"
     open_it = functools.partial(loop, _bare(planned), usable_cores())
     return Contender(f"ideal: {usable_cores()} × one process", "reference", open_it, note)
@@ -179,7 +179,7 @@ def at_once(planned: Plan) -> Contender:
 
 
 def in_step(planned: Plan) -> Contender:
-    """The n environments shared out among one process for each core, which wait for each other in each step."""
+    """The n environments divided among one process per core, which wait for each other in each step."""
     processes = min(usable_cores(), planned.n)
     note = "the n rows in such loops, each of which waits for the others after every vector step, and nothing else"
     open_it = functools.partial(InStep, planned.factories, processes)
@@ -202,7 +202,7 @@ def _with_layers(planned: Plan) -> Callable[[], gymnasium.Env[Any, Any]]:
 
 
 def loop(make: Callable[[], gymnasium.Env[Any, Any]], factor: int = 1) -> Throughput:
-    """Open a loop over one environment; its rate is multiplied with ``factor``."""
+    """Open a loop over one environment; its rate is multiplied by ``factor``."""
     env = make()
     env.reset(seed=SEED)
     actions = itertools.cycle(action_batches(env.action_space, 1, as_list=True))

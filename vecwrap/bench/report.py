@@ -1,4 +1,4 @@
-"""What was measured, as Markdown and as plain data for JSON; the terminal's tables are the commands' affair."""
+"""Results as Markdown and as plain data for JSON; the terminal's tables are made by the commands."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TARGET_HEADER = ("work", "ours", "asked for", "measured", "within rounds", "met"
 
 
 def figure(value: float) -> str:
-    """Write a figure with three or four digits that mean something.
+    """Format a figure with three or four significant digits.
 
     >>> figure(158_731.4), figure(1234.5), figure(12.345), figure(0.04)
     ('158,700', '1,234', '12.3', '0.04')
@@ -37,13 +37,13 @@ def figure(value: float) -> str:
 
 
 def spread_cell(measurement: Measurement, quantity: str) -> str:
-    """The least and the greatest figure of the rounds."""
+    """Return the smallest and the largest figure of the rounds."""
     values = measurement.values(quantity)
     return f"{figure(min(values))} to {figure(max(values))}" if values else ""
 
 
 def ratio_cell(result: WorkResult, measurement: Measurement, quantity: str) -> str:
-    """How many times as good the lead is, and between which bounds within single rounds."""
+    """Return how many times as good the lead is, with the bounds within single rounds."""
     lead = result.lead
     if lead is None or lead is measurement:
         return ""
@@ -52,7 +52,7 @@ def ratio_cell(result: WorkResult, measurement: Measurement, quantity: str) -> s
 
 
 def result_rows(result: WorkResult, quantity: str) -> list[tuple[str, str, str, str, str]]:
-    """A row for each contender: name, median, spread, ratio, remarks; the reason where there are no figures."""
+    """Return a row per contender: name, median, spread, ratio, remarks; the reason if there are no figures."""
     rows = []
     for m in result.measurements:
         median = m.median(quantity)
@@ -65,13 +65,13 @@ def result_rows(result: WorkResult, quantity: str) -> list[tuple[str, str, str, 
 
 
 def result_header(result: WorkResult, quantity: str) -> tuple[str, ...]:
-    """The titles of ``result_rows``' columns."""
+    """Return the titles of ``result_rows``' columns."""
     lead = result.lead.name if result.lead else "ours"
     return QUANTITIES[quantity].unit, "median", "spread", f"{lead} is", "remarks"
 
 
 def target_rows(verdicts: Sequence[Verdict], titles: Mapping[str, str]) -> list[tuple[str, ...]]:
-    """A row for each target; ``titles`` says what to call the works, by key."""
+    """Return a row per target; ``titles`` holds the titles of the workloads, by key."""
     rows: list[tuple[str, ...]] = []
     for verdict in verdicts:
         target = verdict.target
@@ -88,13 +88,13 @@ def target_rows(verdicts: Sequence[Verdict], titles: Mapping[str, str]) -> list[
 
 
 def markdown(machine: dict[str, Any], results: Sequence[WorkResult], verdicts: Sequence[Verdict] = ()) -> str:
-    """All tables as one page's text, the machine first."""
+    """Return all tables as one page's text, the machine first."""
     parts = [f"Measured on: {machine_line(machine)}. Load before: {machine['load']}.\n"]
     if verdicts:
         parts.append(_table(TARGET_HEADER, target_rows(verdicts, {result.key: result.title for result in results})))
     for result in results:
         parts.append(f"### {result.title}\n\n{result.how}\n")
-        quantities = result.quantities or ["rate"]  # where nobody has figures, the reasons at least
+        quantities = result.quantities or ["rate"]  # if nobody has figures, at least the reasons
         parts += [_table(result_header(result, q), result_rows(result, q)) for q in quantities]
     return "\n".join(parts)
 
@@ -107,7 +107,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def to_data(
     machine: dict[str, Any], results: Sequence[WorkResult], verdicts: Sequence[Verdict] = (), **more: Any
 ) -> dict[str, Any]:
-    """Everything as plain data."""
+    """Return everything as plain data."""
     return {
         "machine": machine,
         **more,

@@ -1,4 +1,4 @@
-"""Figures and what follows from them: medians, ratios pair by pair, and whether a target is met."""
+"""Figures and what is derived from them: medians, pairwise ratios, and whether a target is met."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Measurement:
     Attributes:
         name: the contender's.
         side: the contender's.
-        note: what it does otherwise than the others.
+        note: what it does differently from the others.
         rounds: a sample for each round, in order: figures by quantity.
-        missing: why there are none; ``""`` where there are.
+        missing: why there are none; ``""`` if there are.
     """
 
     name: str
@@ -32,26 +32,26 @@ class Measurement:
 
     @classmethod
     def of(cls, contender: Contender) -> Measurement:
-        """An empty one."""
+        """Return an empty one."""
         return cls(contender.name, contender.side, contender.note)
 
     def values(self, quantity: str) -> list[float]:
-        """One figure for each round; empty where it has none, or stopped halfway."""
+        """Return one figure per round; empty if it has none, or stopped halfway."""
         return [] if self.missing else [sample[quantity] for sample in self.rounds if quantity in sample]
 
     def median(self, quantity: str) -> float | None:
-        """The median over the rounds, or None."""
+        """Return the median over the rounds, or None."""
         values = self.values(quantity)
         return median(values) if values else None
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as good one contender is as another: above 1 it is quicker, or takes less.
+    """How many times as good one contender is as another: above 1, it is faster or takes less.
 
     Attributes:
         of_medians: the ratio of the medians.
-        low, high: the least and the greatest ratio within one round.
+        low, high: the smallest and the largest ratio within one round.
     """
 
     of_medians: float
@@ -61,7 +61,7 @@ class Ratio:
 
 @dataclass
 class WorkResult:
-    """All contenders at one piece of work.
+    """The results of all contenders on one workload.
 
     Attributes:
         key: its short name.
@@ -77,7 +77,7 @@ class WorkResult:
 
     @property
     def quantities(self) -> list[str]:
-        """Which quantities were measured."""
+        """The quantities that were measured."""
         return [q for q in QUANTITIES if any(m.values(q) for m in self.measurements)]
 
     @property
@@ -86,11 +86,11 @@ class WorkResult:
         return next((m for m in self.measurements if m.side == "ours" and m.rounds and not m.missing), None)
 
     def find(self, name: str) -> Measurement | None:
-        """The measurement of that name."""
+        """Return the measurement of that name."""
         return next((m for m in self.measurements if m.name == name), None)
 
     def ratio(self, ours: str, other: str, quantity: str = "rate") -> Ratio | None:
-        """Compare two contenders; None where one of them has no figures."""
+        """Compare two contenders; None if one of them has no figures."""
         pair = self.find(ours), self.find(other)
         if pair[0] is None or pair[1] is None:
             return None
@@ -128,15 +128,15 @@ class WorkResult:
 
 @dataclass(frozen=True)
 class Target:
-    """What is to be reached: a ratio to another contender, or a figure.
+    """What should be reached: a ratio to another contender, or a figure.
 
     Attributes:
-        work: the key of the work.
-        ours: the contender of ours.
+        work: the key of the workload.
+        ours: our contender.
         against: the other contender; None: ``bound`` is a figure of ours that must not be exceeded.
-        bound: the least ratio, or the greatest figure.
+        bound: the smallest ratio, or the largest figure.
         quantity: of what.
-        aim: what would be better still; 0 where that is not said.
+        aim: what would be better still; 0 if unspecified.
     """
 
     work: str
@@ -148,7 +148,7 @@ class Target:
 
     @property
     def words(self) -> str:
-        """What is asked for."""
+        """The requirement, in words."""
         unit = QUANTITIES[self.quantity].unit
         asked = (
             f"at most {self.bound:g} {unit}" if self.against is None else f"at least {self.bound:g} × {self.against}"
@@ -158,13 +158,13 @@ class Target:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a target.
+    """The outcome of a target.
 
     Attributes:
         target: the target.
-        measured: the ratio of medians, or the median; None where a side has no figures.
+        measured: the ratio of medians, or the median; None if a side has no figures.
         low, high: the same within single rounds, at worst and at best.
-        met: None where it was not measured.
+        met: None if it was not measured.
         why: why it was not.
     """
 
@@ -183,7 +183,7 @@ class Verdict:
 
 
 def judge(target: Target, results: Sequence[WorkResult]) -> Verdict:
-    """Hold a target against what was measured."""
+    """Compare a target with the results."""
     result = next((result for result in results if result.key == target.work), None)
     if result is None:
         return Verdict(target, why="not run")

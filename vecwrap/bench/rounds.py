@@ -1,4 +1,4 @@
-"""Rounds: all contenders open at once and measured in turn, so that a machine's moods meet all of them alike."""
+"""Rounds: all contenders open at once and measured in turn, so that disturbances affect all of them alike."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def measure_rounds(
     warm_up: bool = True,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Measurement]:
-    """Measure contenders interleaved: one sample of each in a round, in an order that moves on by one each round.
+    """Measure contenders interleaved: one sample of each per round, in an order that rotates by one each round.
 
-    A peer that cannot be opened, or that fails later, is a measurement without figures that says why. What goes wrong
-    on our own side is raised.
+    A peer that cannot be opened, or fails later, becomes a measurement without figures that says why. Errors on our
+    own side are raised.
 
     Args:
-        contenders: what is compared; names are different.
+        contenders: what to compare; names must differ.
         rounds: how many samples of each.
         seconds: how long a sample lasts.
-        warm_up: take a short sample of each first, which is not counted.
-        say: is told what happens, for a progress line.
+        warm_up: first take a short sample of each, which is not counted.
+        say: called with messages for a progress line.
 
     Returns:
-        One for each contender, in their order.
+        One per contender, in the same order.
 
     Raises:
         VecwrapError: a contender of ours failed.
@@ -69,7 +69,7 @@ def measure_rounds(
                 sampler.sample(seconds * WARM_UP)
 
         def sample(contender: Contender) -> None:
-            gc.collect()  # nobody pays for another one's garbage
+            gc.collect()  # nobody pays for another's garbage
             found[contender.name].rounds.append(dict(running[contender.name].sample(seconds)))
 
         for contender in contenders:
@@ -85,7 +85,7 @@ def measure_rounds(
 
 
 def _close(sampler: Sampler) -> None:
-    """Close; what a peer raises while it closes takes no figure away."""
+    """Close; an exception that a peer raises while closing does not cost any figures."""
     with contextlib.suppress(Exception):
         sampler.close()
 

@@ -1,4 +1,4 @@
-"""Files that a run writes: a folder that can be written to, names that overwrite nothing, whole files or none."""
+"""Files that a run writes: writable folders, names that overwrite nothing, whole files or none."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ _Taken = TypeVar("_Taken")
 
 
 class GrowingFile:
-    """A file that text is appended to, each piece at once and as a whole or not at all.
+    """A file that text is appended to, each piece immediately and as a whole or not at all.
 
-    Whoever kills this process loses no piece that was given, and a full disk leaves none half written.
+    Killing this process loses no appended piece, and a full disk leaves none half written.
 
     Args:
-        path: the file; what stands in it stays.
-        new: whether it is an error that it is there already.
+        path: the file; its contents are kept.
+        new: whether it is an error if it already exists.
 
     Attributes:
         path: the file.
 
     Raises:
-        FileExistsError: it is there, and was to be new.
+        FileExistsError: it exists, and was to be new.
         OSError: it cannot be opened.
     """
 
     def __init__(self, path: Path, *, new: bool = False) -> None:
         self.path = path
-        self._raw = path.open("x+b" if new else "a+b", buffering=0)  # unbuffered: a piece is written when it is given
+        self._raw = path.open("x+b" if new else "a+b", buffering=0)  # unbuffered: each piece is written at once
         self._size = self._raw.seek(0, os.SEEK_END)
 
     def append(self, text: str) -> None:
         """Append a piece.
 
         Raises:
-            OSError: it cannot be written; no part of it stands in the file then.
+            OSError: it cannot be written; no part of it is in the file then.
         """
         data = as_bytes(text)
         try:
@@ -70,12 +70,12 @@ class GrowingFile:
         self._size += len(data)
 
     def read(self) -> bytes:
-        """Give all that stands in it."""
+        """Return its contents."""
         self._raw.seek(0)
         return self._raw.read()
 
     def cut(self, size: int) -> None:
-        """Leave only so many bytes."""
+        """Truncate it to this many bytes."""
         self._raw.truncate(size)
         self._raw.seek(size)
         self._size = size
@@ -86,7 +86,7 @@ class GrowingFile:
 
 
 def as_bytes(text: str) -> bytes:
-    r"""Give text as it stands in a file: UTF-8, and an escape for what has no place in that.
+    r"""Encode text for a file: UTF-8, with escapes for what UTF-8 cannot encode.
 
     >>> as_bytes("lvl \udc80")
     b'lvl \\udc80'
@@ -95,7 +95,7 @@ def as_bytes(text: str) -> bytes:
 
 
 def csv_line(cells: Sequence[Any]) -> str:
-    r"""Give a row of a CSV file.
+    r"""Format a row of a CSV file.
 
     >>> csv_line([1.5, "a,b", None])
     '1.5,"a,b",\n'
@@ -106,11 +106,11 @@ def csv_line(cells: Sequence[Any]) -> str:
 
 
 def make_folder(folder: Path, layer: str) -> None:
-    """Make a folder where it is missing, and see whether files can be written to it.
+    """Create a folder if it is missing, and check that files can be written to it.
 
     Args:
         folder: the folder.
-        layer: whose argument ``dir`` it is, for the error.
+        layer: the layer whose argument ``dir`` it is, for the error.
 
     Raises:
         PlanError: they cannot.
@@ -125,7 +125,7 @@ def make_folder(folder: Path, layer: str) -> None:
 
 
 def try_folder(folder: Path) -> None:
-    """Make a folder where it is missing, and see whether files can be written to it.
+    """Create a folder if it is missing, and check that files can be written to it.
 
     Raises:
         OSError: they cannot.
@@ -139,7 +139,7 @@ def try_folder(folder: Path) -> None:
 
 
 def seen_from_here(path: Path) -> Path:
-    """Give a path as a person in the working directory writes it: relative, where it lies within.
+    """Return a path as seen from the working directory: relative if it lies inside.
 
     >>> print(seen_from_here(Path("runs").absolute()))
     runs
@@ -151,16 +151,16 @@ def seen_from_here(path: Path) -> Path:
 
 
 def take_unused(path: Path, take: Callable[[Path], _Taken]) -> _Taken:
-    """Take the path, or where there is a file already the first of ``name-1``, ``name-2``, ... that is none.
+    """Take the path, or if it exists, the first of ``name-1``, ``name-2``, ... that does not.
 
-    Others may write into the same folder. So it is not enough to look whether a file is there: ``take`` makes it.
+    Others may write to the same folder, so checking whether a file exists is not enough: ``take`` creates it.
 
     Args:
         path: the path.
-        take: makes the file at a path, and raises FileExistsError where somebody else has made it.
+        take: creates the file at a path, and raises FileExistsError if somebody else has created it.
 
     Returns:
-        What ``take`` gives.
+        The result of ``take``.
     """
     names = itertools.chain([path], (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(1)))
     while True:
@@ -174,11 +174,11 @@ def write_new(path: Path, write: Callable[[Any], None]) -> Path:
     """Write a file as a whole or not at all, under the first name that ``take_unused`` finds.
 
     Args:
-        path: the file; where there is one, another name is taken.
-        write: takes a binary file and writes into it.
+        path: the file; if it exists, another name is taken.
+        write: takes a binary file and writes to it.
 
     Returns:
-        Where it is.
+        Its path.
 
     Raises:
         OSError: it cannot be written; nothing of it is left.
@@ -188,16 +188,16 @@ def write_new(path: Path, write: Callable[[Any], None]) -> Path:
 
 
 def _put(growing: Path, path: Path) -> Path:
-    """Put a file where there is none.
+    """Move a file to a path that does not exist yet.
 
     Raises:
-        FileExistsError: there is one.
+        FileExistsError: it does.
     """
     try:
-        os.link(growing, path)  # unlike a renaming, it replaces nothing
+        os.link(growing, path)  # unlike a rename, this replaces nothing
     except FileExistsError:
         raise
-    except OSError:  # a file system without links; whoever looks now may see an empty file for a moment
+    except OSError:  # a file system without links; an empty file may be visible for a moment
         path.open("xb").close()
         try:
             growing.replace(path)

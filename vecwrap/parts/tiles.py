@@ -12,13 +12,13 @@ from vecwrap.parts.opencv import load_cv2
 
 __all__ = ["SIZE", "caption", "enlarge", "fit", "grid", "tile"]
 
-SIZE = (1920, 1080)  # the greatest width and height of a picture, in pixels, unless something else is asked for
+SIZE = (1920, 1080)  # the default maximum width and height of a picture, in pixels
 WHITE, ORANGE, SHADE = (255, 255, 255), (255, 165, 0), 0.35
-LARGEST, SMALLEST = 0.6, 0.28  # scales of the font; below the smallest nothing can be read
+LARGEST, SMALLEST = 0.6, 0.28  # font scales; below the smallest, text is unreadable
 
 
 def grid(num_tiles: int) -> tuple[int, int]:
-    """Rows and columns of so many tiles.
+    """Return the rows and columns of this many tiles.
 
     >>> grid(8), grid(4), grid(2)
     ((3, 3), (2, 2), (2, 1))
@@ -30,17 +30,17 @@ def grid(num_tiles: int) -> tuple[int, int]:
 def tile(frames: Sequence[NDArray[np.uint8] | None]) -> NDArray[np.uint8]:
     """Lay frames out as one image, row by row, the first at the top left.
 
-    Frames of unequal size are padded with black at the right and below to the largest; so are grey frames beside
-    colour ones taken as colour. A place without a frame (None, or past the last) stays black.
+    Frames of unequal size are padded with black on the right and at the bottom to the largest; grey frames become
+    colour. A place without a frame (None, or past the last) stays black.
 
     Args:
         frames: n frames, each (height, width, 3) or (height, width) uint8, or None.
 
     Returns:
-        (rows * height, columns * width, 3) uint8, an array of its own.
+        (rows * height, columns * width, 3) uint8, a new array.
 
     Raises:
-        VecwrapError: where there is no frame at all, or one that is no image.
+        VecwrapError: there is no frame at all, or one is not an image.
 
     >>> import numpy as np
     >>> tile([np.zeros((210, 160, 3), np.uint8)] * 8).shape  # three rows, three columns
@@ -61,17 +61,17 @@ def tile(frames: Sequence[NDArray[np.uint8] | None]) -> NDArray[np.uint8]:
 
 
 def fit(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """Scale an image down, as little as needed, so that it is no larger than ``size``.
+    """Scale an image down, no more than needed, to fit into ``size``.
 
-    By area to a whole fraction, and between the pixels for what is left, which is less than a half: by area alone it
-    would take ten times as long, and between the pixels alone some of them would be left out.
+    By area averaging to a whole fraction, then by interpolation for the rest, which is less than a half: averaging
+    alone would take ten times as long, and interpolation alone would leave some pixels out.
 
     Args:
         image: (height, width, 3) uint8.
-        size: the greatest width and height, in pixels.
+        size: the maximum width and height, in pixels.
 
     Returns:
-        The image itself where it fits already.
+        The image itself if it fits already.
     """
     height, width = image.shape[:2]
     scale = min(size[0] / width, size[1] / height)
@@ -89,7 +89,7 @@ def fit(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
 
 
 def enlarge(image: NDArray[np.uint8], width: int, size: tuple[int, int]) -> NDArray[np.uint8]:
-    """Repeat pixels, a whole number of times each way, until the image is ``width`` wide or would outgrow ``size``."""
+    """Repeat pixels, equally often in both directions, until the image is ``width`` wide or would outgrow ``size``."""
     times = min(-(-width // image.shape[1]), size[0] // image.shape[1], size[1] // image.shape[0])
     return image if times <= 1 else image.repeat(times, axis=0).repeat(times, axis=1)
 
@@ -97,14 +97,13 @@ def enlarge(image: NDArray[np.uint8], width: int, size: tuple[int, int]) -> NDAr
 def caption(
     canvas: NDArray[np.uint8], texts: Sequence[Sequence[str]], marks: Sequence[bool] | None = None
 ) -> NDArray[np.uint8]:
-    """Write a line at the top of each tile, a black line between columns, and an orange border around marked tiles.
+    """Draw a caption at the top of each tile, a black line between columns, and an orange border around marked tiles.
 
-    All lines are of one size, which is such that the longest fits. Where that could not be read, shorter texts are
-    taken.
+    All texts have the same font size, at which the longest fits. If that is unreadable, shorter texts are used.
 
     Args:
-        canvas: what ``tile`` gave, scaled or not; (height, width, 3) uint8.
-        texts: for each tile what may be written, the longest first; as many for each.
+        canvas: a result of ``tile``, scaled or not; (height, width, 3) uint8.
+        texts: for each tile its possible texts, the longest first; the same number for each.
         marks: which tiles are marked.
 
     Returns:
@@ -120,13 +119,13 @@ def caption(
         marked = marks is not None and bool(marks[i])
         top, left = int(i // columns * height), int(i % columns * width)
         bottom, right = int((i // columns + 1) * height), int((i % columns + 1) * width)
-        head = (canvas[top : top + strip, left:right] * SHADE).astype(np.uint8)  # by itself: nothing reaches beyond it
+        head = (canvas[top : top + strip, left:right] * SHADE).astype(np.uint8)  # separate: no text reaches beyond it
         colour = ORANGE if marked else WHITE
         cv2.putText(head, line, (3, int(22 * scale)), cv2.FONT_HERSHEY_SIMPLEX, scale, colour, 1, cv2.LINE_AA)
         canvas[top : top + strip, left:right] = head
         border = max(1, int(width) // 80)
         if marked:
-            for k in range(border):  # a thick rectangle of OpenCV's would reach into the neighbours
+            for k in range(border):  # a thick OpenCV rectangle would reach into the neighbours
                 cv2.rectangle(canvas, (left + k, top + k), (right - 1 - k, bottom - 1 - k), ORANGE)
         elif i % columns:
             canvas[top:bottom, left : left + min(border, 2)] = 0
@@ -136,7 +135,7 @@ def caption(
 def _lines_that_fit(
     cv2: Any, texts: Sequence[Sequence[str]], width: float, height: float
 ) -> tuple[Sequence[str], float]:
-    """The longest texts that can be read, and the scale of the font."""
+    """Return the longest readable texts, and the font scale."""
     for lines in zip(*texts, strict=True):
         longest = max(cv2.getTextSize(line, cv2.FONT_HERSHEY_SIMPLEX, 1.0, 1)[0][0] for line in lines)
         scale = min(LARGEST, (width - 6) / max(longest, 1), height / 60)

@@ -1,4 +1,4 @@
-"""What happened to sub-environments since their episodes began, in arrays of a fixed size, one row an agent step."""
+"""What happened to sub-environments since their episodes began, in arrays of fixed size, one row per agent step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def columns_of(name: str, space: spaces.Space[Any], layer: str) -> dict[str, spa
     """Name the leaves of a space as ``flat`` names those of a batch.
 
     Raises:
-        PlanError: a leaf that has no array form, or two of one name.
+        PlanError: a leaf without an array form, or two with the same name.
 
     >>> space = spaces.Dict(a=spaces.Discrete(2), b=spaces.Tuple([spaces.Discrete(3), spaces.Discrete(4)]))
     >>> columns_of("actions", space, "a_layer")
@@ -45,21 +45,21 @@ def columns_of(name: str, space: spaces.Space[Any], layer: str) -> dict[str, spa
 
 
 def flat(name: str, batch: Batch) -> dict[str, Array]:
-    """Give the arrays of a batch by their names, ``"observations/camera"`` for the member ``"camera"``."""
+    """Return the arrays of a batch by name, ``"observations/camera"`` for the member ``"camera"``."""
     return {"/".join(map(str, (name, *path))): array for path, array in leaves(batch)}
 
 
 class Trajectories:
-    """The present part of an episode of each of m sub-environments.
+    """The current part of the episode of each of m sub-environments.
 
     Args:
         observations: the leaves of the observations, by name.
         actions: likewise.
         num_rows: m.
-        capacity: how many transitions a part has at most.
+        capacity: the maximum number of transitions in a part.
 
     Attributes:
-        length: (m,) int64, how many transitions the part has.
+        length: (m,) int64, the number of transitions in the part.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Trajectories:
     ) -> None:
         self.capacity = capacity
         self.length: IntArray = np.zeros(num_rows, dtype=np.int64)
-        # np.empty: pages that no transition has reached take no memory
+        # np.empty: pages not yet written take no memory
         self._observations = {
             name: np.empty((num_rows, capacity + 1, *(space.shape or ())), space.dtype)
             for name, space in observations.items()
@@ -91,7 +91,7 @@ class Trajectories:
             self._observations[name][rows, 0] = values
 
     def add(self, rows: IntArray, transitions: dict[str, Array], observations: dict[str, Array]) -> None:
-        """Add one transition a row, and the observation that it led to."""
+        """Add one transition per row, and the observation that it led to."""
         at = self.length[rows]
         for name, values in transitions.items():
             self._transitions[name][rows, at] = values
@@ -100,11 +100,11 @@ class Trajectories:
         self.length[rows] += 1
 
     def full(self, rows: IntArray) -> BoolArray:
-        """Which of these rows have room for no more."""
+        """Return which of these rows are full."""
         return np.equal(self.length[rows], self.capacity)
 
     def part(self, row: int) -> dict[str, Array]:
-        """The arrays of one row, as views: k transitions, k + 1 observations."""
+        """Return the arrays of one row, as views: k transitions, k + 1 observations."""
         k = int(self.length[row])
         observations = {name: values[row, : k + 1] for name, values in self._observations.items()}
         return {**observations, **{name: values[row, :k] for name, values in self._transitions.items()}}
@@ -116,11 +116,11 @@ class Trajectories:
         self.length[row] = 0
 
     def state(self) -> list[dict[str, Array]]:
-        """What is in all rows."""
+        """Return the contents of all rows."""
         return [{name: values.copy() for name, values in self.part(row).items()} for row in range(len(self.length))]
 
     def load_state(self, state: list[dict[str, Array]]) -> None:
-        """Take in what ``state`` gave."""
+        """Restore what ``state`` returned."""
         for row, part in enumerate(state):
             self.length[row] = len(part["rewards"])
             for name, values in part.items():

@@ -1,4 +1,4 @@
-"""One video, written to disk frame by frame as it comes, and playable up to wherever it was cut off."""
+"""One video, written to disk frame by frame as it arrives, and playable up to wherever it was cut off."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from vecwrap.parts.tiles import fit
 
 __all__ = ["VideoFile", "check_ffmpeg", "count_frames"]
 
-# A fragment a second, each of them whole by itself: whatever ends the writing, all but the last of them can be played.
+# One self-contained fragment per second: however the writing ends, all but the last of them can be played.
 _FRAGMENTS = ["-movflags", "frag_keyframe+empty_moov+default_base_moof", "-flush_packets", "1"]
 _ENCODER = ["-preset", "veryfast", "-crf", "18", "-threads", "1", "-bf", "0"]
 _open: weakref.WeakSet[VideoFile] = weakref.WeakSet()
 
 
 def check_ffmpeg() -> None:
-    """See whether videos can be written at all.
+    """Check that videos can be written at all.
 
     Raises:
         PlanError: imageio's ffmpeg plug-in is missing, or finds no ffmpeg.
@@ -44,23 +44,23 @@ def check_ffmpeg() -> None:
 
 
 class VideoFile:
-    """An ``.mp4`` (H.264) in the making. Nothing is kept in memory: every frame goes to ffmpeg at once.
+    """An ``.mp4`` (H.264) being written. Nothing is kept in memory: every frame goes to ffmpeg at once.
 
-    The first frame gives the size. Sides that are odd are padded with a line of black, for H.264 wants even ones; so
-    are later frames that are smaller, and larger ones are scaled down. No frame is ever stretched.
+    The first frame determines the size. Odd sides are padded with a line of black, as H.264 requires even ones; smaller
+    later frames are padded too, and larger ones are scaled down. No frame is ever stretched.
 
     Args:
-        path: where; there is no file yet.
-        fps: frames a second.
+        path: its path, which must not exist yet.
+        fps: frames per second.
         first: the first frame, (height, width, 3) uint8, which is written.
 
     Attributes:
-        path: where.
+        path: its path.
         size: width and height.
         frames: how many were written.
 
     Raises:
-        FileExistsError: there is a file.
+        FileExistsError: the path exists.
         OSError: the file cannot be written.
     """
 
@@ -72,7 +72,7 @@ class VideoFile:
         self.closed = False
         height, width = first.shape[:2]
         self.size = width + width % 2, height + height % 2
-        path.open("xb").close()  # says at once, and in words, where that cannot be done
+        path.open("xb").close()  # fails at once, with a clear error, if that is impossible
         rate = str(Fraction(fps).limit_denominator())
         frames = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", "{}x{}".format(*self.size), "-r", rate, "-i", "-"]
         video = ["-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", *_ENCODER, "-g", str(max(1, round(fps))), *_FRAGMENTS]
@@ -80,8 +80,8 @@ class VideoFile:
             [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-v", "error", *frames, *video, str(path.absolute())],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            bufsize=0,  # so that a forked copy holds nothing that it could write
-            process_group=0,  # Ctrl-C is not for it
+            bufsize=0,  # so that a forked copy has no buffered data to write
+            process_group=0,  # Ctrl-C does not reach it
         )
         assert self._ffmpeg.stdin is not None
         self._pipe = self._ffmpeg.stdin
@@ -92,7 +92,7 @@ class VideoFile:
         """Write a frame, (height, width, 3) uint8.
 
         Raises:
-            OSError: it cannot be written any more.
+            OSError: it can no longer be written.
         """
         if self._pipe.closed:
             raise self._refusal("it was interrupted")
@@ -102,7 +102,7 @@ class VideoFile:
                 rest = rest[self._pipe.write(rest) :]
         except OSError as error:
             raise self._refusal(str(error)) from None
-        except BaseException:  # an interrupt: half a frame has gone, and nothing can follow it
+        except BaseException:  # an interrupt: half a frame was sent, and nothing can follow it
             self._ffmpeg.kill()
             self._pipe.close()
             raise
@@ -115,7 +115,7 @@ class VideoFile:
         """Finish the file.
 
         Raises:
-            OSError: not all that was written arrived in it.
+            OSError: not everything written arrived in it.
         """
         if self.closed:
             return
@@ -127,7 +127,7 @@ class VideoFile:
             raise OSError(f"{seen_from_here(self.path)}: {arrived} of {expected} frames arrived. Is the disk full?")
 
     def _end(self) -> None:
-        """Let ffmpeg write what it has; it ends with its input."""
+        """Let ffmpeg write what it has; it exits when its input ends."""
         try:
             self._pipe.close()
             self._ffmpeg.wait()
@@ -137,10 +137,10 @@ class VideoFile:
             raise
 
     def _leave(self) -> None:
-        """Leave the file to the process that this one is a copy of: ffmpeg waits until nobody holds its input open."""
+        """Leave the file to the parent of this fork: ffmpeg waits until nobody holds its input open."""
         self.closed = True
         self._pipe.close()
-        self._ffmpeg.returncode = 0  # it is no child of this process
+        self._ffmpeg.returncode = 0  # it is not a child of this process
 
     def __del__(self) -> None:
         if hasattr(self, "_pipe") and not self.closed:
@@ -157,7 +157,7 @@ class VideoFile:
 
 
 def count_frames(path: Path) -> int:
-    """How many frames are in the whole fragments of a file; of one that was cut off, some more can be played.
+    """Count the frames in the complete fragments of a file; if it was cut off, some more can be played.
 
     Raises:
         OSError: the file cannot be read.
@@ -165,7 +165,7 @@ def count_frames(path: Path) -> int:
     total = announced = 0
     with path.open("rb") as file:
         for name, begin, end in _boxes(file, 0, file.seek(0, 2)):
-            if name == b"moof":  # says how many frames are in the mdat after it
+            if name == b"moof":  # holds the number of frames in the mdat after it
                 announced = sum(_samples(file, *track) for kind, *track in _boxes(file, begin, end) if kind == b"traf")
             elif name == b"mdat":
                 total, announced = total + announced, 0
@@ -183,11 +183,11 @@ def _samples(file: BinaryIO, begin: int, end: int) -> int:
 
 
 def _boxes(file: BinaryIO, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:
-    """Name, begin and end of each box between two places that is there as a whole (ISO/IEC 14496-12, section 4.2)."""
+    """Yield name, begin and end of each complete box between two offsets (ISO/IEC 14496-12, section 4.2)."""
     while begin + 8 <= end:
         file.seek(begin)
         length, name = struct.unpack(">I4s", file.read(8))
-        if length < 8 or begin + length > end:  # cut off; ffmpeg writes a fragment a second, none of 4 GB
+        if length < 8 or begin + length > end:  # cut off; ffmpeg writes a fragment per second, none of 4 GB
             return
         yield name, begin + 8, begin + length
         begin += length

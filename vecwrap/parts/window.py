@@ -1,7 +1,7 @@
-"""A window that shows pictures, in a process of its own.
+"""A window that shows pictures, in its own process.
 
-OpenCV's window ends the whole process where a display is named that cannot be used, stands still while nobody asks for
-its events, and wants to be used by one thread. In a process of its own none of this is the run's trouble.
+OpenCV ends the whole process if the named display cannot be used, its window freezes while nobody polls its events, and
+it must be used from one thread. In a separate process none of this affects the run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from vecwrap.errors import PlanError
 
 __all__ = ["Window", "refuse_without_display"]
 
-PATIENCE = 60.0  # seconds; a window that does not answer for so long is given up
+PATIENCE = 60.0  # seconds; a window that does not answer for this long is given up
 _INSTEAD = (
     'Instead: render_mode="rgb_array" with the layer video (a file to watch later), vecwrap run --snapshot tiles.png '
     "(a picture), or env.show() in a notebook"
@@ -32,7 +32,7 @@ _INSTEAD = (
 
 
 def refuse_without_display() -> None:
-    """Refuse where it is known beforehand that no window can be opened.
+    """Refuse if it is known in advance that no window can be opened.
 
     Raises:
         PlanError: says what to use instead.
@@ -48,7 +48,7 @@ class Window:
     """A window with a first picture.
 
     Args:
-        title: what stands above it.
+        title: the text in its title bar.
         picture: (height, width, 3) uint8.
 
     Raises:
@@ -59,9 +59,9 @@ class Window:
         refuse_without_display()
         self._connection, theirs = socket.socketpair()
         self._connection.settimeout(PATIENCE)
-        self._poller = select.poll()  # select() takes no descriptor from 1024 on
+        self._poller = select.poll()  # select() takes no descriptor above 1023
         self._poller.register(self._connection, select.POLLIN)
-        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- what Qt complains of, for an error
+        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- Qt's complaints, for an error
         script = str(Path(__file__).with_name("window_process.py"))
         with theirs:
             self._process = subprocess.Popen(
@@ -84,12 +84,12 @@ class Window:
 
     @property
     def open(self) -> bool:
-        """Whether it is still there: the user may close it at any time."""
+        """Whether it is still open: the user may close it at any time."""
         self._listen()
         return self._open
 
     def show(self, picture: NDArray[np.uint8]) -> None:
-        """Show a picture, (height, width, 3) uint8, when the last one is shown; nothing where it was closed."""
+        """Show a picture, (height, width, 3) uint8, once the last one is shown; do nothing if it was closed."""
         self._listen(wait=self._busy)
         if self._open:
             self._send(picture)
@@ -104,7 +104,7 @@ class Window:
     def _end(self) -> None:
         """End the process, which closes the window."""
         self._open = False
-        with contextlib.suppress(OSError):  # says it to the other end also where a fork of this process has a copy
+        with contextlib.suppress(OSError):  # reaches the other end even if a fork of this process has a copy
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
         try:
@@ -119,11 +119,11 @@ class Window:
             self._connection.sendall(struct.pack("!II", height, width))
             self._connection.sendall(np.ascontiguousarray(picture).data.cast("B"))
             self._busy = True
-        except OSError:  # it was closed meanwhile, or does not answer
+        except OSError:  # it was closed in the meantime, or does not answer
             self._open = False
 
     def _listen(self, *, wait: bool = False) -> None:
-        """Take in what it said; with ``wait``, at least until the last picture is shown or the window is gone."""
+        """Read its messages; with ``wait``, at least until the last picture is shown or the window is gone."""
         while self._open:
             if not self._poller.poll(PATIENCE * 1000 if wait and self._busy else 0):
                 self._open = not (wait and self._busy)
@@ -146,7 +146,7 @@ class Window:
         return text.decode(errors="replace")
 
     def _refusal(self) -> PlanError:
-        """Why there is no window."""
+        """Return the reason why there is no window."""
         self._end()
         reason = self._reason
         if "not implemented" in reason:

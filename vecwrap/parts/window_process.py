@@ -1,8 +1,8 @@
-"""What runs in the window's process: shows pictures as they come, until Esc, its button, or the end of the connection.
+"""The window's process: shows pictures as they arrive, until Esc, its close button, or the end of the connection.
 
-A script of its own that imports nothing of vecwrap's. Per picture it reads height and width (two unsigned 32-bit
+A standalone script that imports nothing from vecwrap. Per picture it reads height and width (two unsigned 32-bit
 integers) and the pixels, RGB. It answers ``s`` when the picture is shown, ``c`` when the user has closed the window,
-and ``!`` with the reason where there can be none.
+and ``!`` with the reason if there can be none.
 """
 
 import select
@@ -17,13 +17,13 @@ POLL_SECONDS = 0.01
 
 
 def serve(connection: socket.socket, title: str) -> None:
-    """Show what comes.
+    """Show the pictures that arrive.
 
     Args:
-        connection: to the process that shows pictures.
+        connection: to the process that sends the pictures.
         title: of the window.
     """
-    import cv2  # seconds, on a slow disk; what goes wrong from here on is told
+    import cv2  # takes seconds on a slow disk; errors from here on are reported
     import numpy as np
 
     shown_size = None
@@ -40,11 +40,11 @@ def serve(connection: socket.socket, title: str) -> None:
             picture = np.frombuffer(pixels, np.uint8).reshape(height, width, 3)
             if shown_size is None:
                 cv2.namedWindow(title, cv2.WINDOW_NORMAL | cv2.WINDOW_KEEPRATIO | cv2.WINDOW_GUI_NORMAL)
-            if shown_size != (width, height):  # else it keeps the size that the user has given it
+            if shown_size != (width, height):  # otherwise it keeps the size that the user chose
                 shown_size = width, height
                 cv2.resizeWindow(title, width, height)
             cv2.imshow(title, cv2.cvtColor(picture, cv2.COLOR_RGB2BGR))
-        closed = shown_size is not None and _closed(cv2, title)  # which also draws what is new
+        closed = shown_size is not None and _closed(cv2, title)  # which also draws the new picture
         if news:
             connection.sendall(b"s")
         if closed:
@@ -53,12 +53,12 @@ def serve(connection: socket.socket, title: str) -> None:
 
 
 def _closed(cv2: Any, title: str) -> bool:
-    """Let the window do what is due; whether the user has closed it."""
+    """Process the window's events; return whether the user has closed it."""
     return bool(cv2.waitKey(1) & 0xFF == ESCAPE or cv2.getWindowProperty(title, cv2.WND_PROP_VISIBLE) < 1)
 
 
 def _read(connection: socket.socket, count: int) -> bytearray | None:
-    """So many bytes, or None where the other end is closed."""
+    """Read this many bytes; None if the other end is closed."""
     data = bytearray(count)
     view = memoryview(data)
     while view:
@@ -70,8 +70,8 @@ def _read(connection: socket.socket, count: int) -> bytearray | None:
 
 
 def main() -> None:
-    """Run on the descriptor and with the title that the command line gives."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run's; this process ends with the connection
+    """Run with the descriptor and the title from the command line."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run; this process ends with the connection
     with socket.socket(fileno=int(sys.argv[1])) as connection:
         try:
             serve(connection, sys.argv[2])
@@ -80,7 +80,7 @@ def main() -> None:
         except Exception as error:
             connection.sendall(f"!{type(error).__name__}: {error}".encode())
             connection.shutdown(socket.SHUT_WR)
-            while connection.recv(1 << 16):  # what is closed unread takes what was said with it
+            while connection.recv(1 << 16):  # closing with unread data would discard the message
                 pass
 
 

@@ -1,6 +1,6 @@
-r"""Learning curves from monitor files: read, smoothed, drawn. Serves ``vecwrap plot`` and scripts.
+r"""Learning curves from monitor files: read, smoothed, drawn. For ``vecwrap plot`` and scripts.
 
-Reading and smoothing need NumPy alone; matplotlib (extra ``plot``) is imported when a picture is drawn.
+Reading and smoothing need only NumPy; matplotlib (extra ``plot``) is imported when a picture is drawn.
 
 Example:
     >>> import tempfile

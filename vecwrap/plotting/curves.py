@@ -24,7 +24,7 @@ class Curve:
         x: (p,) int64 steps, float64 minutes or int64 episodes, rising.
         mean: (p,) float64, the score.
         spread: (p,) float64, one standard deviation over seeds or sub-environments; NaN where not all of them have a
-            value yet. None where there are no two.
+            value yet. None if there are fewer than two.
     """
 
     x: FloatArray | IntArray
@@ -33,16 +33,16 @@ class Curve:
 
 
 def check_axes(axes: Sequence[str]) -> list[str]:
-    """Refuse an axis that there is not.
+    """Refuse an unknown axis.
 
     Args:
-        axes: of ``"steps"``, ``"episodes"``, ``"minutes"``.
+        axes: any of ``"steps"``, ``"episodes"``, ``"minutes"``.
 
     Returns:
         Each once, in the order given.
 
     Raises:
-        PlotError: another one, or none at all.
+        PlotError: an unknown axis, or none at all.
     """
     for axis in axes:
         if axis not in AXES:
@@ -53,10 +53,10 @@ def check_axes(axes: Sequence[str]) -> list[str]:
 
 
 def check_windows(windows: Sequence[int]) -> list[int]:
-    """Refuse a window over which there is no mean.
+    """Refuse a window below 1.
 
     Args:
-        windows: how many episodes each.
+        windows: the number of episodes of each.
 
     Returns:
         Each once, in the order given.
@@ -71,14 +71,14 @@ def check_windows(windows: Sequence[int]) -> list[int]:
 
 
 def trailing_mean(values: FloatArray, window: int) -> FloatArray:
-    """Give the mean of each value and the ``window - 1`` before it.
+    """Return the mean of each value and the ``window - 1`` before it.
 
     Args:
         values: (m,).
-        window: how many, at least 1.
+        window: the number of values, at least 1.
 
     Returns:
-        (m - window + 1,) float64, empty where there are fewer values: a mean of fewer is none of ``window``.
+        (m - window + 1,) float64, empty if there are fewer than ``window`` values.
 
     Example:
         >>> trailing_mean(np.array([1.0, 3.0, 5.0, 0.0]), 2).tolist()
@@ -97,18 +97,18 @@ def curve(run: Run, axis: str, window: int) -> Curve | None:
     its own episodes (rounded up), which is about the same stretch of time.
 
     Several seeds: the mean and spread over the seeds' trailing means, from where all have one to where the first ends.
-    Seeds with fewer than ``window`` episodes are left out. Between its episodes, the last value of each counts.
+    Seeds with fewer than ``window`` episodes are left out. Between episodes, each seed keeps its last value.
 
     Args:
         run: the run.
         axis: ``"steps"``, ``"episodes"`` or ``"minutes"``.
-        window: how many episodes, at least 1.
+        window: the number of episodes, at least 1.
 
     Returns:
-        The curve; None where no seed has ``window`` episodes, or there is no place that all reach.
+        The curve; None if no seed has ``window`` episodes, or there is no place that all reach.
 
     Raises:
-        PlotError: an axis or a window that there is not.
+        PlotError: an unknown axis, or a window below 1.
     """
     check_axes([axis])
     check_windows([window])
@@ -127,10 +127,10 @@ def curve(run: Run, axis: str, window: int) -> Curve | None:
 
 
 def thinned(x: FloatArray | IntArray, most: int) -> IntArray:
-    """Give the indices of about ``most`` points at the most, evenly along the axis, the first and the last among them.
+    """Return the indices of at most about ``most`` points, evenly along the axis, including the first and the last.
 
     Args:
-        x: (p,), never falling.
+        x: (p,), never decreasing.
         most: how many.
     """
     if len(x) <= most:
@@ -147,7 +147,7 @@ def _line(seed: Seed, axis: str, window: int) -> _Line:
 
 
 def _sub_environments(seed: Seed, axis: str, window: int) -> list[_Line]:
-    """Give each sub-environment's own trailing mean, along the axis of all; none where one has too few episodes."""
+    """Return each sub-environment's own trailing mean, along the axis of all; none if one has too few episodes."""
     own = -(-window // seed.num_envs)
     x = seed.along(axis)
     rows = [np.flatnonzero(seed.envs == env) for env in np.unique(seed.envs)]
@@ -157,13 +157,13 @@ def _sub_environments(seed: Seed, axis: str, window: int) -> list[_Line]:
 
 
 def _values_at(places: FloatArray | IntArray, x: FloatArray | IntArray, values: FloatArray) -> FloatArray:
-    """Give a line's value at each place: that of its last point up to there, NaN before its first."""
+    """Return a line's value at each place: that of its last point up to there, NaN before its first."""
     index = np.searchsorted(x, places, side="right") - 1
     return np.where(index < 0, np.nan, values[index])
 
 
 def _spread(lines: Sequence[_Line], places: FloatArray | IntArray) -> FloatArray | None:
-    """Give one standard deviation over the lines at each place, NaN before all have a value; None of a single line."""
+    """Return one standard deviation over the lines at each place, NaN before all have a value; None for one line."""
     if len(lines) < 2:
         return None
     return np.asarray(np.std([_values_at(places, *line) for line in lines], axis=0))

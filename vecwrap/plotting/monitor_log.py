@@ -1,4 +1,4 @@
-"""What a monitor file holds: ours, those of Stable-Baselines3's ``Monitor`` and ``VecMonitor``, OpenAI Baselines'."""
+"""The contents of a monitor file: ours, Stable-Baselines3's (``Monitor``, ``VecMonitor``) or OpenAI Baselines'."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from vecwrap.errors import PlotError
 
 __all__ = ["MonitorLog", "read_monitor_file"]
 
-_MOST = 2**53  # steps of an episode, or sub-environments: more is no count, and does not fit into int64
+_MOST = 2**53  # steps of an episode, or sub-environments: more is not a count, and does not fit into int64
 
 
 @dataclass(frozen=True)
 class MonitorLog:
-    """One file; m episodes, in the order in which they ended.
+    """One file: m episodes, in the order in which they ended.
 
     Attributes:
-        path: where it is.
-        header: what its first line says; empty where a run was killed before it was written.
-        scores: (m,) float64, the sums of rewards; not finite where the file says so.
+        path: its path.
+        header: the contents of its first line; empty if the run was killed before writing it.
+        scores: (m,) float64, the sums of rewards; not finite if the file says so.
         lengths: (m,) int64, in steps.
-        ends: (m,) float64, seconds from the header's ``t_start`` to the end of each, never falling.
-        envs: (m,) int64, the sub-environments' indices; -1 where the file does not say.
-        lost: (m,) bool, whether it ended because its sub-environment was lost, so that its score is none.
-        unreadable: how many whole lines are no episode.
+        ends: (m,) float64, seconds from the header's ``t_start`` to the end of each, never decreasing.
+        envs: (m,) int64, the sub-environments' indices; -1 if the file does not say.
+        lost: (m,) bool, whether it ended because its sub-environment was lost, so that it has no score.
+        unreadable: the number of complete lines that are not episodes.
     """
 
     path: Path
@@ -47,7 +47,7 @@ class MonitorLog:
 
 
 class _Row(NamedTuple):
-    """One episode as it stands in a file."""
+    """One episode as written in a file."""
 
     score: float
     length: int
@@ -57,16 +57,16 @@ class _Row(NamedTuple):
 
 
 def read_monitor_file(path: Path) -> MonitorLog:
-    """Read a monitor file: CSV below a line of JSON, or in Baselines' old format nothing but lines of JSON.
+    """Read a monitor file: CSV below a line of JSON, or in Baselines' old format only lines of JSON.
 
-    A last line without an end is left out: it is what a run was writing when it was killed. Where the times of a file
-    fall, a later run appended to it and began its clock anew; its episodes go on from the time before.
+    An unterminated last line is left out: the run was killed while writing it. If the times in a file decrease, a later
+    run appended to it and restarted the clock; its episodes continue from the time before.
 
     Args:
-        path: the file; one that ends in ``.json`` is of the old format.
+        path: the file; one that ends in ``.json`` is in the old format.
 
     Raises:
-        PlotError: it cannot be read, or is no monitor file.
+        PlotError: it cannot be read, or is not a monitor file.
     """
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -111,7 +111,7 @@ def _no_monitor_file(path: Path, text: str) -> PlotError:
 
 
 def _csv_cells(text: str, path: Path) -> Iterator[Mapping[str, Any]]:
-    """Give the rows below the header; none where the names of the columns were not written any more."""
+    """Yield the rows below the header; none if the run ended before the column names were written."""
     lines = _csv_lines(text, path)
     columns = next(lines, None)
     if columns is None:
@@ -142,7 +142,7 @@ def _json_cells(text: str) -> Iterable[Mapping[str, Any]]:
 
 
 def _read_row(cells: Mapping[str, Any]) -> _Row | None:
-    """Read one row; None where it is no episode, as where a run that was killed was appended to."""
+    """Read one row; None if it is not an episode, as where a killed run was appended to."""
     try:
         row = _Row(
             score=float(cells["r"]),

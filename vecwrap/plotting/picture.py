@@ -1,4 +1,4 @@
-"""Learning curves as a picture. matplotlib is imported when one is drawn; nothing of its global state is touched."""
+"""Learning curves as a picture. matplotlib is imported when one is drawn; its global state is not touched."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ __all__ = ["SUFFIXES", "WINDOWS", "check_suffix", "draw", "save", "step_label"]
 
 SUFFIXES = (".png", ".svg")
 WINDOWS = (10, 100)
-# Okabe and Ito's colours, which people with any kind of colour blindness tell apart; grey for their yellow, which is
-# hardly seen on white.
+# Okabe and Ito's colours, distinguishable with any kind of colour blindness; grey for their yellow, which is hardly
+# visible on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
 MARKERS = "osD^vX<>"
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)))
 GREY = "#555555"
 WIDTH, PANEL, FRAME = 8.0, 2.5, 1.2  # inches
-MOST_POINTS = 500  # of a line
-MOST_DOTS = 1000  # in an SVG; more are a picture within it
+MOST_POINTS = 500  # per line
+MOST_DOTS = 1000  # in an SVG; more are embedded as a bitmap
 MOST_CHARACTERS = 48  # of a name in the legend
-MARKED_FROM = 4  # so many runs, from which on colours alone are hard to tell apart
+MARKED_FROM = 4  # runs; from this many on, colours alone are hard to tell apart
 
 
 class _Style(NamedTuple):
-    """How a run is drawn; ``places`` are those of the markers on its line, other ones than on its neighbours'."""
+    """How a run is drawn; ``places`` are those of the markers on its line, different from its neighbours'."""
 
     colour: str
     dashes: Any
@@ -50,18 +50,18 @@ def draw(
     windows: Sequence[int] = WINDOWS,
     title: str | None = None,
 ) -> Figure:
-    """Draw learning curves: a panel for each axis, in each all runs, raw and smoothed.
+    """Draw learning curves: a panel for each axis, each with all runs, raw and smoothed.
 
-    Episodes are dots, each window is a line, the wider the thicker, and the spread of the widest is a band.
+    Episodes are dots, each window is a line, thicker for wider windows, and the spread of the widest is a band.
 
     Args:
-        runs: as ``read_runs`` gives them.
-        axes: of ``"steps"``, ``"episodes"``, ``"minutes"``.
-        windows: over how many episodes scores are smoothed.
-        title: above all; None: the environment's id, where the runs are of one.
+        runs: as returned by ``read_runs``.
+        axes: any of ``"steps"``, ``"episodes"``, ``"minutes"``.
+        windows: the numbers of episodes to smooth scores over.
+        title: above everything; None: the environment's id, if the runs share one.
 
     Raises:
-        PlotError: no run has a finished episode, an argument that does not fit, or matplotlib is missing.
+        PlotError: no run has a finished episode, an argument is invalid, or matplotlib is missing.
     """
     axes, windows = check_axes(axes), sorted(check_windows(windows))
     drawn = [(run, _style(i, len(runs))) for i, run in enumerate(runs) if any(len(seed.scores) for seed in run.seeds)]
@@ -90,14 +90,14 @@ def draw(
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a picture, so that it is there as a whole or not at all.
+    """Write a picture as a whole or not at all.
 
     Args:
-        figure: as ``draw`` gives it.
-        path: its ending says the format, ``.png`` or ``.svg``; a file that is there is replaced, folders are made.
+        figure: as returned by ``draw``.
+        path: its suffix gives the format, ``.png`` or ``.svg``; an existing file is replaced, folders are created.
 
     Raises:
-        PlotError: another ending, or it cannot be written.
+        PlotError: another suffix, or it cannot be written.
     """
     check_suffix(path)
     kind = path.suffix[1:].lower()
@@ -110,17 +110,17 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def check_suffix(path: Path) -> None:
-    """Refuse a picture in another format than there are.
+    """Refuse a picture in an unsupported format.
 
     Raises:
-        PlotError: so it is.
+        PlotError: the suffix is not one of ``SUFFIXES``.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise PlotError(f'expected a picture that ends in {" or ".join(SUFFIXES)}, got "{path}"')
 
 
 def step_label(runs: Sequence[Run]) -> str:
-    """Say what the steps of runs are, as ``"agent steps of 4 frames"``; ``"steps"`` where they differ or none says."""
+    """Name the steps of runs, as ``"agent steps of 4 frames"``; ``"steps"`` if they differ or are unknown."""
     said = {_step_unit(seed.step_unit, seed.frame_skip) for run in runs for seed in run.seeds}
     return said.pop() if len(said) == 1 else "steps"
 
@@ -132,7 +132,7 @@ def _step_unit(unit: str | None, frames: int | None) -> str:
 
 
 def _new_figure(width: float, height: float) -> Figure:
-    """Give an empty figure that belongs to no window system and to none of pyplot's lists."""
+    """Return an empty figure that belongs to no window system and is unknown to pyplot."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -166,7 +166,7 @@ def _prepare(panel: Axes, axis: str, runs: Sequence[Run]) -> None:
 
 
 def _short(value: float) -> str:
-    """Write a number as on an axis.
+    """Format a number for an axis.
 
     >>> [_short(value) for value in (0, 0.5, 250, 12_000, 2_500_000)]
     ['0', '0.5', '250', '12k', '2.5M']
@@ -179,7 +179,7 @@ def _short(value: float) -> str:
 
 
 def _draw_episodes(panel: Axes, run: Run, axis: str, style: _Style, count: int) -> None:
-    """Draw a dot an episode: the more there are, the smaller and fainter."""
+    """Draw a dot per episode: the more there are, the smaller and fainter."""
     x = np.concatenate([seed.along(axis) for seed in run.seeds])
     scores = np.concatenate([seed.scores for seed in run.seeds])
     crowd = np.log10(max(len(x) * count, 10)) - 1  # 0 for ten dots, 3 for ten thousand
@@ -198,7 +198,7 @@ def _draw_episodes(panel: Axes, run: Run, axis: str, style: _Style, count: int) 
 
 
 def _lighter(colour: str, by: float) -> tuple[float, float, float]:
-    """Mix a colour with white, so that lines are seen on dots that cover everything."""
+    """Mix a colour with white, so that lines stay visible on dots that cover everything."""
     red, green, blue = (1 - (1 - int(colour[i : i + 2], 16) / 255) * (1 - by) for i in (1, 3, 5))
     return red, green, blue
 
@@ -207,7 +207,7 @@ def _draw_line(panel: Axes, line: Curve, style: _Style, thickness: float) -> Non
     """Draw a smoothed line; ``thickness`` goes from 0 for the narrowest window to 1 for the widest."""
     points = thinned(line.x, MOST_POINTS)
     marker = style.marker if thickness == 1 else None
-    if len(points) == 1:  # of which no line is drawn
+    if len(points) == 1:  # a single point draws no line
         marker = style.marker or "o"
     panel.plot(
         line.x[points],
@@ -275,7 +275,7 @@ def _cut(name: str) -> str:
 
 
 def _explain(figure: Figure, shown: Sequence[int], windows: Sequence[int], over: Sequence[str]) -> None:
-    """Say below the panels what dots, lines and bands are."""
+    """Explain below the panels what dots, lines and bands are."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 

@@ -1,4 +1,4 @@
-"""Runs: what the monitor files of a folder say together, over one axis or another."""
+"""Runs: the combined contents of a folder's monitor files, along one axis or another."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from vecwrap.plotting.monitor_log import MonitorLog, read_monitor_file
 __all__ = ["Run", "Seed", "read_runs"]
 
 PATTERNS = ("*monitor.csv", "*monitor.json")
-_LARGEST = 1e150  # a score whose square is a number still, as a spread needs it
+_LARGEST = 1e150  # a score whose square, which a spread needs, is still finite
 
 
 @dataclass(frozen=True)
 class Seed:
-    """The episodes of one folder, m of them, in the order in which they ended, whatever file they stand in.
+    """The m episodes of one folder, in the order in which they ended, regardless of their file.
 
-    Episodes whose sub-environment was lost, and scores that are no finite numbers, are left out. Steps that lost
-    episodes took are counted all the same, for they were taken.
+    Episodes whose sub-environment was lost, and scores that are not finite, are left out. The steps of lost episodes
+    are counted nevertheless, because they were taken.
 
     Attributes:
         path: the folder, or the one file.
         files: the files.
-        env_id: as the files say; None where they do not.
-        step_unit: what a step is, ``"agent step"`` in our files; None where they do not say.
-        frame_skip: how many frames a step is, where the files say so.
-        pipeline: the pipeline's hash, where the files say so.
+        env_id: as the files say; None if they do not.
+        step_unit: what a step is, ``"agent step"`` in our files; None if they do not say.
+        frame_skip: the number of frames per step, if the files say so.
+        pipeline: the pipeline's hash, if the files say so.
         scores: (m,) float64.
-        steps: (m,) int64, steps of all sub-environments in all episodes that had ended by then, this one among them.
+        steps: (m,) int64, steps of all sub-environments in all episodes that had ended by then, including this one.
         minutes: (m,) float64, from the earliest start of a file to the episode's end.
         envs: (m,) int64, whose episode it was, counted from 0 in the order of the files and their indices.
-        total_steps: of all episodes, lost ones too.
-        lost: how many episodes were left out because their sub-environment was lost.
-        not_finite: how many, because their score is no finite number, or one beyond 1e150, too large to reckon with.
-        unreadable: how many lines are no episode.
+        total_steps: of all episodes, including lost ones.
+        lost: the number of episodes left out because their sub-environment was lost.
+        not_finite: the number left out because their score is not finite, or beyond 1e150, too large to compute with.
+        unreadable: the number of lines that are not episodes.
     """
 
     path: Path
@@ -63,13 +63,13 @@ class Seed:
         return len(np.unique(self.envs))
 
     def along(self, axis: str) -> FloatArray | IntArray:
-        """Where the episodes stand on an axis.
+        """Return the positions of the episodes on an axis.
 
         Args:
             axis: ``"steps"``, ``"episodes"`` (counted from 1) or ``"minutes"``.
 
         Returns:
-            (m,), never falling.
+            (m,), never decreasing.
         """
         if axis == "steps":
             return self.steps
@@ -81,7 +81,7 @@ class Run:
     """What is drawn as one curve: one seed, or several.
 
     Attributes:
-        name: as the legend says it.
+        name: as in the legend.
         seeds: its seeds.
     """
 
@@ -90,7 +90,7 @@ class Run:
 
     @property
     def over(self) -> str:
-        """What its curve has a spread over: ``"seeds"``, ``"sub-environments"``, or ``""``."""
+        """What the spread of its curve is over: ``"seeds"``, ``"sub-environments"``, or ``""``."""
         if len(self.seeds) > 1:
             return "seeds"
         return "sub-environments" if self.seeds[0].num_envs > 1 else ""
@@ -100,10 +100,10 @@ class Run:
 def read_runs(places: Sequence[str | Path]) -> list[Run]:
     """Read the monitor files of runs.
 
-    A place is a monitor file, or a folder with monitor files, which are sub-environments of one run (as
-    Stable-Baselines3 and Baselines take them), or a folder without any whose folders have some: these are seeds of one
-    run, or runs of their own where their environments or pipelines differ. ``"NAME=PLACE"`` gives a name; places with
-    the same name are seeds of one run.
+    A place is a monitor file, or a folder with monitor files, which are sub-environments of one run (as in
+    Stable-Baselines3 and Baselines), or a folder without any whose subfolders have some: these are seeds of one run, or
+    separate runs if their environments or pipelines differ. ``"NAME=PLACE"`` gives a name; places with the same name
+    are seeds of one run.
 
     Args:
         places: files and folders.
@@ -112,8 +112,8 @@ def read_runs(places: Sequence[str | Path]) -> list[Run]:
         The runs, in the order given.
 
     Raises:
-        PlotError: a place that is not there, holds no monitor file, or one that cannot be read; one that is given twice
-            under one name.
+        PlotError: a place does not exist, holds no monitor file, or one that cannot be read; one is given twice under
+            the same name.
     """
     named: dict[str, list[Seed]] = {}
     unnamed: list[tuple[Path, list[Seed]]] = []
@@ -154,7 +154,7 @@ def _name_and_path(place: str | Path) -> tuple[str | None, Path]:
 
 
 def _read_place(path: Path) -> list[tuple[Path, list[Seed]]]:
-    """Give the runs of a place, each with where it is."""
+    """Return the runs of a place, each with its path."""
     if path.is_file():
         return [(path, [_read_seed(path, [path])])]
     if not path.is_dir():
@@ -209,20 +209,20 @@ def _read_seed(path: Path, files: Sequence[Path]) -> Seed:
 
 
 def _said(logs: Sequence[MonitorLog], key: str) -> str | None:
-    """Give what all headers that say anything agree in, as text; None where they say nothing, or different things."""
+    """Return the value that all headers with this key agree on, as text; None if there is none or they differ."""
     said = {str(log.header[key]) for log in logs if log.header.get(key) not in (None, "None")}
     return said.pop() if len(said) == 1 else None
 
 
 def _numbered(logs: Sequence[MonitorLog]) -> IntArray:
-    """Number the sub-environments over all files: one file may hold many, and two files may both have an index 0."""
+    """Number the sub-environments across all files: one file may hold many, and two files may both have an index 0."""
     pairs = np.concatenate([np.stack([np.full_like(log.envs, i), log.envs], axis=1) for i, log in enumerate(logs)])
     _, numbers = np.unique(pairs, axis=0, return_inverse=True)
     return np.asarray(numbers, dtype=np.int64).reshape(-1)
 
 
 def _short_names(paths: Sequence[Path]) -> dict[Path, str]:
-    """Name paths by their last parts, by as few as tell them apart; a file ``monitor.csv`` by its folder."""
+    """Name paths by as few of their last parts as tell them apart; a file ``monitor.csv`` by its folder."""
     parts = {}
     for path in dict.fromkeys(paths):
         whole = path.resolve()

@@ -252,7 +252,7 @@ def attributes_are_seen_by_the_environment(make_backend: MakeBackend) -> None:
         both("set_attr", "nobody_knows", {"a": [1]})
         assert_same(({"a": [1]},) * 3, both("get_attr", "nobody_knows"), "a new attribute")
         for env in both.envs:
-            env.get_attr("nobody_knows")[0]["a"].append(2)  # what is handed out is the caller's
+            env.get_attr("nobody_knows")[0]["a"].append(2)  # returned values belong to the caller
         assert_same(({"a": [1]},) * 3, both("get_attr", "nobody_knows"), "an attribute that the caller has changed")
         both("call", "greet", "you", loud=True)
         both("call", "greet", "you", indices=1)
@@ -332,7 +332,7 @@ def close_is_idempotent(make_backend: MakeBackend) -> None:
 
 
 def seeds_are_per_sub_environment(make_backend: MakeBackend) -> None:
-    """Sub-environment i gets ``seed + start_index + i``; a list one each; the seed of the build serves one reset."""
+    """Sub-environment i gets ``seed + start_index + i``; a list, one each; the seed of a build serves one reset."""
 
     def seeds(env: VecEnv) -> list[int]:
         return [int(seed) for seed in env.get_attr("np_random_seed")]

@@ -130,7 +130,7 @@ def info_row(infos: dict[str, Any], i: int, ignore: Collection[str] = (), prefix
         mask = infos.get(f"_{name}")
         if f"{prefix}{name}" in ignore or (mask is None and (not prefix or name[1:] in infos)):
             continue
-        if mask is None or mask[i]:  # a batch of observations has no masks within
+        if mask is None or mask[i]:  # a batch of observations contains no masks
             row[name] = _cell(column, i, ignore, f"{prefix}{name}.")
     return row
 

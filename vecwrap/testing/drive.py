@@ -98,11 +98,11 @@ def _outcome(method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 
 
 def _comparable(outcome: Any, env: VecEnv) -> Any:
-    """What must be alike; an error's message but for the environment's own name in it."""
+    """What must be equal; of an error's message, all but the environment's own name."""
     if not isinstance(outcome, Exception):
         return outcome
     told: list[Any] = [type(outcome)]
-    if not isinstance(outcome, TimeoutError):  # says who is waited for, which is a backend's own affair
+    if not isinstance(outcome, TimeoutError):  # says who is waited for, which depends on the backend
         told.append(str(outcome).replace(repr(env), "the environment"))
     if isinstance(outcome, SubEnvError):
         fields = ("index", "seed", "episode", "step", "action", "during", "others")
@@ -178,7 +178,7 @@ def drive_rows(
 ) -> list[list[dict[str, Any]]]:
     """Give every sub-environment ``steps`` actions by ``send`` and ``recv``, each as soon as its row has arrived.
 
-    In the modes without autoreset an ended row is reset with a mask; in episodic mode it rests once before.
+    In the modes without autoreset an ended row is reset with a mask; in episodic mode it rests once first.
 
     Args:
         env: the environment.
@@ -203,7 +203,7 @@ def drive_rows(
     left = np.full(env.num_envs, steps)
     asked_for = mode in (Autoreset.DISABLED, Autoreset.EPISODIC)
     rests = 1 if mode is Autoreset.EPISODIC else 0  # how often a row is stepped after its end
-    over_for = np.full(env.num_envs, -1)  # how many results ago its episode ended; -1: it goes on
+    over_for = np.full(env.num_envs, -1)  # how many results ago its episode ended; -1: it has not
     out: set[int] = set()
 
     def note(result: tuple[Any, ...], only: Collection[int]) -> None:

@@ -1,4 +1,4 @@
-"""What each sub-environment went through, told in a way that does not depend on the autoreset mode."""
+"""What happened to each sub-environment, described in a way that does not depend on the autoreset mode."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _FACE = ("final_obs", "final_info")
 
 
 class Below(VecEnvWrapper):
-    """Stands below the layer under test: hands up read-only arrays, and remembers what it handed up.
+    """A layer below the one under test: it passes up read-only arrays, and remembers them.
 
     Attributes:
-        keys: every name that infos from below have had.
-        handed: a copy of the last StepResult, with the very arrays in it.
-        history: every result's arrays with copies of them.
+        keys: all keys that infos from below have had.
+        handed: a copy of the last StepResult, with the same arrays in it.
+        history: every result's arrays, with copies of them.
     """
 
     def __init__(self, env: VecEnv, *, keep: bool = False) -> None:
@@ -37,7 +37,7 @@ class Below(VecEnvWrapper):
         self._keep = keep
 
     def on_step(self, step: StepResult) -> None:
-        """Note the result, and make its arrays read-only."""
+        """Record the result, and make its arrays read-only."""
         self.keys.update(step.infos, step.final_infos or ())
         self.handed = step.replace()
         arrays = _arrays_of(step)
@@ -64,16 +64,16 @@ def _freeze(value: Any) -> None:
 def episodes(
     env: VecEnv, below: Below, steps: int, *, seed: int, start: int = 0, ignore: Collection[str] = ()
 ) -> list[list[Event]]:
-    """Play, and tell for each sub-environment one event a reset and one a step.
+    """Play, and return for each sub-environment one event per reset and one per step.
 
-    Some episodes are broken off by a masked reset. Where, and which actions are taken, depends on the sub-environment
-    and on how often it has acted, not on the mode or on the others. In episodic mode ended rows rest for a while before
-    they are reset.
+    Some episodes are cut short by a masked reset. When, and which actions are taken, depends on the sub-environment and
+    on how often it has acted, not on the mode or the others. In episodic mode, ended rows rest for a while before they
+    are reset.
 
     Args:
         env: what to play.
         below: the probe below the layer under test: infos that it has not seen are the layer's own.
-        steps: how many actions of each sub-environment to tell of.
+        steps: how many actions of each sub-environment to report.
         seed: of actions, breaks and the first reset.
         start: the number of the first sub-environment.
         ignore: dotted names of infos to leave out.
@@ -107,7 +107,7 @@ class _Play:
         return take_row(self.env.single_observation_space, observations, i)
 
     def note(self, i: int, kind: str, observation: Any, infos: Any, added: Any = None, **values: Any) -> None:
-        """Write an event down; ``added`` is where the layer's own infos are, if elsewhere."""
+        """Record an event; ``added`` holds the layer's own infos, if they are elsewhere."""
         theirs = {key: value for key, value in info_row(infos, i, self.ignore).items() if key in self.below.keys}
         above = info_row(infos if added is None else added, i, self.ignore)
         ours = {key: value for key, value in above.items() if key not in self.below.keys and key not in _FACE}
@@ -141,7 +141,7 @@ class _Play:
         assert told["reward"] == 0, f"{self.mode}, row {i} did not act: expected reward 0, got {told['reward']}"
 
     def _reset_some(self, acting: Any, dones: Any) -> None:
-        """Break some episodes off, and reset what is over where the mode leaves that to the caller."""
+        """Cut some episodes short, and reset ended rows if the mode leaves that to the caller."""
         broken = np.array([acting[i] and self._breaks_off(i) for i in range(len(acting))]) & ~dones
         self.rested = np.where(dones, self.rested + 1, 0)
         due = np.zeros_like(dones)

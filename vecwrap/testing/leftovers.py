@@ -17,7 +17,7 @@ class Holdings:
 
     Attributes:
         children: process ids of living or unreaped children, with their command lines.
-        descriptors: what each open file descriptor leads to.
+        descriptors: what each open file descriptor refers to.
         shared: names of mapped files that are shared memory.
 
     >>> before = Holdings.now()
@@ -33,12 +33,12 @@ class Holdings:
 
     @classmethod
     def now(cls) -> Holdings:
-        """Look at this process."""
+        """Return what this process has open."""
         return cls(_children(), _descriptors(), _shared_memory())
 
 
 def assert_nothing_left(before: Holdings, during: Holdings, patience: float = 5.0) -> None:
-    """Raise AssertionError where something that came after ``before`` is still there, or a file of ``during`` is.
+    """Raise AssertionError if something newer than ``before`` is still there, or a file of ``during`` is.
 
     Args:
         before: what was open before the environment was built.
@@ -46,7 +46,7 @@ def assert_nothing_left(before: Holdings, during: Holdings, patience: float = 5.
         patience: seconds; a process that was told to end may take a moment.
 
     Raises:
-        AssertionError: something is left; says what.
+        AssertionError: something is left; the message says what.
 
     >>> import vecwrap
     >>> before = Holdings.now()
@@ -88,7 +88,7 @@ def _children() -> dict[int, str]:
             if int(fields[1]) == os.getpid():
                 children[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ").strip() or fields[0]
         except (OSError, IndexError):
-            continue  # it has just gone
+            continue  # it has just ended
     return children
 
 

@@ -35,7 +35,7 @@ class SideBySide(Lockstep):
         super().__init__(*self._above)
 
     def __call__(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of each, and compare what came back, what the layers were handed and what they handed up."""
+        """Call a method of each, and compare the results, what the layers received and what they passed up."""
         outcome = super().__call__(name, *args, **kwargs)
         for where, witnesses in (("below the layer", self._below), ("above the layer", self._above)):
             reference, *others = witnesses
@@ -46,7 +46,7 @@ class SideBySide(Lockstep):
 
 
 class _Witness(VecEnvWrapper):
-    """Notes the last StepResult that passed, without what depends on a clock."""
+    """Records the last StepResult that passed, without what depends on a clock."""
 
     def __init__(self, env: VecEnv, ignore: Collection[str]) -> None:
         super().__init__(env)
@@ -61,7 +61,7 @@ class _Witness(VecEnvWrapper):
 
 
 class _LastWitness(_Witness):
-    """The outermost: what depends on a clock does not reach the caller either."""
+    """The outermost witness: what depends on a clock does not reach the caller either."""
 
     def on_step(self, step: StepResult) -> None:
         super().on_step(step)
@@ -80,9 +80,9 @@ def _without(infos: Infos, ignore: Collection[str], prefix: str = "") -> Infos:
 
 
 def drive_parts(lockstep: Lockstep, rounds: int, seed: int = 0) -> None:
-    """Go on with some of the sub-environments at a time, by ``send`` and ``recv``, with masked resets between.
+    """Step some of the sub-environments at a time, by ``send`` and ``recv``, with masked resets in between.
 
-    Each ``recv`` brings what was sent, so that layers with statistics over the batch have the same to count.
+    Each ``recv`` returns what was sent, so that layers with statistics over the batch count the same rows.
 
     Args:
         lockstep: the environments, all of one mode; none of their rows needs a reset.

@@ -295,7 +295,7 @@ class BadManners(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _overwrite(old: Any, new: Any) -> Any:
-    """Write a value into the buffers of an older one, where they fit."""
+    """Write a value into the buffers of an older one, if they fit."""
     if isinstance(old, dict) and isinstance(new, dict):
         merged = {key: _overwrite(old.get(key), value) for key, value in new.items()}
         old.clear()

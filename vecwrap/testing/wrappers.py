@@ -198,8 +198,8 @@ def the_same_over_every_backend(subject: Subject, *, num_envs: int = 3) -> None:
     """Over its backend the chain returns the same as over dummy, bit for bit: in every mode, and with ``recv``.
 
     Steps and masked resets, then some sub-environments at a time by ``send`` and ``recv``: every result is compared,
-    raw fields and frames included. Then with a ``batch_size``, where the order of arrival decides which rows come
-    together: what each sub-environment gives is compared, but not of layers whose rows depend on each other.
+    raw fields and frames included. Then with a ``batch_size``, with which the order of arrival decides which
+    rows come together: each sub-environment's results are compared, except for layers whose rows depend on each other.
     """
     batch_size = num_envs - 1 if subject.independent else None
     for mode in Autoreset:

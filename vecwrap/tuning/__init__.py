@@ -1,5 +1,5 @@
-"""Which backend suits a pipeline on this machine: the real environment is measured, candidates are tried.
+"""Find the backend that suits a pipeline on this machine: measure the real environment, and try candidates.
 
-Every measurement runs in a process of its own that is killed at its deadline, so that the time is bounded whatever an
-environment does. What follows from the figures (``candidates``, ``recommend``) is pure.
+Every measurement runs in its own process, which is killed at its deadline, so the time is bounded whatever an
+environment does. What is derived from the measurements (``candidates``, ``recommend``) is pure.
 """

@@ -14,22 +14,22 @@ from vecwrap.tuning.measurements import Candidate, EnvCost, Trial
 
 __all__ = ["BackendKind", "Situation", "backend_kinds", "candidates"]
 
-# What tune decides; every other option of the pipeline's backend is the user's, and stays.
+# Decided by tune; every other option of the pipeline's backend is the user's, and is kept.
 TRIED = ("workers", "envs_per_worker", "parent_share")
-# Options with which a user asks for worker processes, so that what happens there happens to none but them.
+# Options by which a user asks for worker processes, so that what happens there affects nothing else.
 ISOLATION = ("step_timeout", "reset_timeout", "start_timeout", "start_method")
-CLUSTER = "ray"  # several machines; a daemon that would outlive the measuring process is not started to try it
-UNEVEN = 0.25  # of its mean: steps that spread more are worth not waiting for
+CLUSTER = "ray"  # several machines; trying it would start a daemon that outlives the measuring process
+UNEVEN = 0.25  # of the mean; if steps spread more, not waiting for the slowest may pay
 MOST_WORKERS = 64
 
 
 @dataclass(frozen=True)
 class BackendKind:
-    """A backend, as its signature shows it.
+    """A backend, as described by its signature.
 
     Attributes:
         name: in pipelines.
-        options: the names of its options; None where it takes any.
+        options: the names of its options; None if it takes any.
     """
 
     name: str
@@ -42,16 +42,16 @@ class BackendKind:
 
 @dataclass(frozen=True)
 class Situation:
-    """What there is to choose for.
+    """The pipeline and the machine to choose for.
 
     Attributes:
         n: how many sub-environments.
         cores: how many cores workers can share.
-        backend: the backend that the pipeline has now.
+        backend: the pipeline's current backend.
         options: its options.
         batch_size: the pipeline's.
-        favourite: the backend that ``auto`` takes; it is the one whose workers and batches are varied.
-        shares: whether it gives this process a share by itself, where nothing is said of it.
+        favourite: the backend that ``auto`` chooses; its workers and batches are varied.
+        shares: whether it gives this process a share by default.
     """
 
     n: int
@@ -64,17 +64,17 @@ class Situation:
 
     @property
     def kept(self) -> dict[str, Any]:
-        """The options that are not tune's to decide."""
+        """The options that tune does not decide."""
         return {key: value for key, value in self.options.items() if key not in TRIED and value is not None}
 
     @property
     def isolated(self) -> bool:
-        """Whether the user asks for processes of their own."""
+        """Whether the user asks for separate processes."""
         return any(key in self.kept for key in ISOLATION) or self.kept.get("on_failure") == "restart"
 
 
 def backend_kinds() -> list[BackendKind]:
-    """All backends that have a name, those of other packages too; one that cannot be imported is left out."""
+    """Return all named backends, including those of other packages, except any that cannot be imported."""
     kinds = []
     for name in registry.backends.names():
         try:
@@ -87,15 +87,15 @@ def backend_kinds() -> list[BackendKind]:
 
 
 def candidates(kinds: Iterable[BackendKind], now: Situation, cost: EnvCost) -> tuple[list[Candidate], list[Trial]]:
-    """Say what to try, in this order, and what not to.
+    """Choose what to try, in this order, and what not to.
 
     Args:
-        kinds: the backends that there are.
+        kinds: the available backends.
         now: the pipeline and the machine.
         cost: of one sub-environment.
 
     Returns:
-        The candidates, first what the pipeline has now; and trials of backends that cannot be tried, with the reason.
+        The candidates, the current settings first; and trials of backends that cannot be tried, with the reason.
     """
     usable, refused = [], []
     for kind in kinds:
@@ -120,7 +120,7 @@ def candidates(kinds: Iterable[BackendKind], now: Situation, cost: EnvCost) -> t
 
 
 def _with_workers(kind: BackendKind, now: Situation, cost: EnvCost) -> list[Candidate]:
-    """The backend that the most is to be gained from: shares of the parent, numbers of workers, sizes of batches."""
+    """The backend with the most to gain: parent shares, numbers of workers, batch sizes."""
     found = [_candidate(kind, now)]
     if kind.takes("parent_share") and not now.isolated and now.batch_size is None:
         found.append(_candidate(kind, now, parent_share=not now.shares))
@@ -134,7 +134,7 @@ def _with_workers(kind: BackendKind, now: Situation, cost: EnvCost) -> list[Cand
 
 
 def _workers(now: Situation, cost: EnvCost) -> list[int]:
-    """Numbers of workers beside the default, one a core."""
+    """Numbers of workers besides the default of one per core."""
     wanted = {now.cores * 2, now.cores // 2} | ({min(now.n, MOST_WORKERS)} if cost.waits else set())
     return sorted((count for count in wanted if 1 <= count <= now.n and count != min(now.cores, now.n)), reverse=True)
 
@@ -152,7 +152,7 @@ def _candidate(kind: BackendKind, now: Situation, batch_size: int | None = None,
 
 
 def _present(now: Situation, in_process: Iterable[BackendKind]) -> Candidate:
-    """What the pipeline has now."""
+    """The pipeline's current settings."""
     options = {key: value for key, value in now.options.items() if value is not None}
     each = options.get("envs_per_worker")
     workers = options.get("workers") or (-(-now.n // each) if each else min(now.cores, now.n))

@@ -1,4 +1,4 @@
-"""A process that measures something, and is ended with all that it started, in time or not."""
+"""A process that measures something, and is ended with everything it started, in time or not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import cloudpickle
 
 __all__ = ["Ended", "Measurer", "TooLate", "pss_mb"]
 
-LOOK = 0.1  # seconds between two looks at the clock while it is waited for
+LOOK = 0.1  # seconds between checks of the clock while waiting
 GRACE = 2.0  # seconds for an orderly end
 _BOOTSTRAP = """\
 import sys
@@ -33,19 +33,19 @@ serve(connection, int(sys.argv[2]))
 
 
 class TooLate(Exception):
-    """Nothing came until the deadline."""
+    """Nothing arrived by the deadline."""
 
 
 class Ended(Exception):
-    """The process ended, or said that it failed; the message says how."""
+    """The process ended, or reported a failure; the message says how."""
 
 
 class Measurer:
-    """A fresh interpreter that runs one job and answers; in a session of its own, so that Ctrl-C is the parent's.
+    """A fresh interpreter that runs one job and answers; in its own session, so that Ctrl-C reaches only the parent.
 
     Args:
-        job: a callable that takes the connection, and sends what it finds out; it travels by value.
-        tick: called now and then while it is waited for.
+        job: a callable that takes the connection and sends its findings; it is sent by value.
+        tick: called now and then while waiting.
         clock: in seconds.
     """
 
@@ -72,7 +72,7 @@ class Measurer:
             raise
         finally:
             other_end.close()
-        with contextlib.suppress(OSError):  # it ended at once: `hear` says so
+        with contextlib.suppress(OSError):  # it ended at once: `hear` reports it
             self._connection.send(list(sys.path))
             self._connection.send_bytes(cloudpickle.dumps(job))
 
@@ -91,7 +91,7 @@ class Measurer:
         """Wait for the next answer.
 
         Raises:
-            TooLate: none came until the deadline.
+            TooLate: none arrived by the deadline.
             Ended: the process failed.
         """
         while True:
@@ -108,8 +108,8 @@ class Measurer:
                 raise TooLate
 
     def end(self, *, kill: bool = False) -> None:
-        """End it and all that it started; where it is not killed at once, it has a moment to close its environment."""
-        if self._words.closed:  # it is ended already, and its number may be another process's by now
+        """End it and everything it started; unless it is killed, it gets a moment to close its environment."""
+        if self._words.closed:  # it has already ended, and its pid may have been reused
             return
         self._connection.close()
         try:
@@ -135,7 +135,7 @@ class Measurer:
 
 
 def session_of(session: int) -> list[int]:
-    """All processes of a session: a process and all that it started. None where the system has no /proc."""
+    """Return all processes of a session: a process and everything it started. Empty if the system has no /proc."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, IndexError):
@@ -145,7 +145,7 @@ def session_of(session: int) -> list[int]:
 
 
 def pss_mb(pid: int) -> float | None:
-    """A process's proportional memory in MB: shared pages count by shares; None where the system does not say."""
+    """Return a process's proportional memory in MB: shared pages count by shares; None if unknown."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Which candidate is the right one, and why: a pure function of what was measured."""
+"""Which candidate to recommend, and why: a pure function of the measurements."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from vecwrap.tuning.measurements import Candidate, EnvCost, Trial
 
 __all__ = ["Recommendation", "margin", "recommend", "tied_with"]
 
-FLOOR = 0.05  # differences below are noise, however alike the samples are
-CEILING = 0.25  # a machine that is noisier than this does not make everything equal
+FLOOR = 0.05  # smaller differences are noise, however similar the samples
+CEILING = 0.25  # more noise than this does not make everything equal
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,9 @@ class Recommendation:
     """What to write into the pipeline.
 
     Attributes:
-        candidate: the one.
+        candidate: which.
         reason: why, in a sentence or two.
-        other_loop: a candidate that is better still for a loop that calls ``send`` and ``recv``, or None.
+        other_loop: an even better candidate for a loop that calls ``send`` and ``recv``, or None.
         other_reason: how much better.
         evaluation: whether it is for the pipeline's section ``eval``.
     """
@@ -39,12 +39,12 @@ class Recommendation:
 
     @property
     def in_a_line(self) -> str | None:
-        """The same for a pipeline in one line; None where no line can hold it."""
+        """The same for a one-line pipeline; None if a line cannot express it."""
         return self.candidate.in_a_line(evaluation=self.evaluation)
 
     @property
     def other_lines(self) -> tuple[str, ...]:
-        """Lines for the other loop; none where it is no better."""
+        """Lines for the other loop; none if it is no better."""
         return self.other_loop.lines(evaluation=self.evaluation) if self.other_loop else ()
 
     def to_data(self) -> dict[str, Any]:
@@ -60,28 +60,28 @@ class Recommendation:
 
 
 def margin(one: Trial, other: Trial) -> float:
-    """The difference, as a share, that two trials may have by chance."""
+    """Return the relative difference that two trials may have by chance."""
     return min(CEILING, max(FLOOR, one.spread, other.spread))
 
 
 def tied_with(best: Trial, trials: Sequence[Trial]) -> list[Trial]:
-    """The trials that may be as good as the best, that one among them."""
+    """Return the trials that may be as good as the best, including the best."""
     return [trial for trial in trials if trial.rate >= best.rate * (1 - margin(best, trial))]
 
 
 def recommend(
     trials: Sequence[Trial], cost: EnvCost, *, batch_size: int | None, now: Candidate
 ) -> Recommendation | None:
-    """Take the quickest; of those that are as quick within the noise, the simplest.
+    """Choose the fastest; of those that are as fast within the noise, the simplest.
 
     Args:
         trials: of all candidates.
         cost: of one sub-environment.
-        batch_size: the pipeline's; candidates with another one ask for another loop, and are recommended beside.
-        now: what the pipeline has now.
+        batch_size: the pipeline's; candidates with another one need another loop, and are recommended separately.
+        now: the pipeline's current settings.
 
     Returns:
-        The recommendation, or None where no candidate for the pipeline's own loop has figures.
+        The recommendation, or None if no candidate for the pipeline's own loop has rates.
     """
     measured = [trial for trial in trials if trial.rates]
     same_loop = [trial for trial in measured if trial.candidate.batch_size == batch_size]

@@ -1,4 +1,4 @@
-"""Measures the environment, tries the candidates, and looks again at those that are close; all within a budget."""
+"""Measure the environment, try the candidates, and measure the close ones again; all within a budget."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ from vecwrap.tuning.trial import MeasureEnv, TryCandidate
 __all__ = ["Budget", "Search", "Tuned"]
 
 FOR_THE_ENV = 0.4  # of the budget, at most
-FOR_THE_FINAL = 0.25  # of the budget, kept for a second look
+FOR_THE_FINAL = 0.25  # of the budget, reserved for measuring again
 SAMPLES = 3  # of each candidate at first; in the final as many as time allows
 MOST_ROUNDS = 9
 END = 0.95  # of the budget; the rest is for closing
 FINALISTS = 3
-FIRST = 2  # what the pipeline has now, and what needs no process: these get enough before others get anything
-FEW = 4  # so many parts their time is of, at most
-CLOSE = 0.15  # candidates that were less than this behind are looked at again
+FIRST = 2  # the current settings, and what needs no process: these get enough time before others get any
+FEW = 4  # the most parts that the time is divided into for them
+CLOSE = 0.15  # candidates less than this behind are measured again
 LONGEST_SAMPLE = 1.0
 LONGEST_LOOK = 2.0  # at one sub-environment's steps
 
 
 @dataclass
 class Tuned:
-    """What came of it.
+    """The results of a search.
 
     Attributes:
         situation: the pipeline and the machine.
-        now: what the pipeline has now.
+        now: the pipeline's current settings.
         cost: of one sub-environment.
-        trials: of the candidates, in the order in which they were tried.
-        recommendation: None where none of them has figures.
-        mode: the autoreset mode that was measured in.
-        budget: how many seconds there were.
+        trials: of the candidates, in the order they were tried.
+        recommendation: None if none of them has rates.
+        mode: the autoreset mode of the measurements.
+        budget: how many seconds were available.
     """
 
     situation: Situation
@@ -78,7 +78,7 @@ class Tuned:
 
 
 class Budget:
-    """Seconds, and who may have how many of them.
+    """Seconds, and how they are divided.
 
     Args:
         seconds: all of them.
@@ -92,29 +92,29 @@ class Budget:
 
     @property
     def spent(self) -> float:
-        """How many are gone."""
+        """How many have been used."""
         return self.clock() - self._start
 
     def until(self, share: float) -> float:
-        """When that share of the budget is used up, by the clock."""
+        """Return the time of the clock at which this share of the budget is used up."""
         return self._start + share * self.seconds
 
     def fair(self, parts: int, end: float) -> float:
-        """When one of ``parts`` that are left must be done: twice its share of the time until ``end``, at most."""
+        """Return the deadline of one of ``parts`` remaining parts: at most twice its share of the time to ``end``."""
         now = self.clock()
         return min(end, now + 2 * max(0.0, end - now) / max(1, parts))
 
 
 @dataclass
 class Search:
-    """Carries it out; ``run`` gives the result.
+    """A search for the best backend; ``run`` returns the result.
 
     Attributes:
         spec: the pipeline; its files go to a temporary folder meanwhile.
         budget: how long it may take.
-        say: is told what happens, now and then.
-        kinds: the backends that there are; None: all that have a name.
-        evaluation: whether the pipeline is the evaluation of another, whose section ``eval`` is to be written.
+        say: called with progress messages, now and then.
+        kinds: the available backends; None: all that have a name.
+        evaluation: whether the pipeline is another's evaluation, so that its lines are for that one's section ``eval``.
     """
 
     spec: PipelineSpec
@@ -131,7 +131,7 @@ class Search:
             VecwrapError: the pipeline cannot be built, or not even one sub-environment could be measured in time.
         """
         mode = Autoreset.parse(self.spec.autoreset)
-        if mode in ASKED_FOR:  # who asks for resets, and when, is the user's loop
+        if mode in ASKED_FOR:  # when to request resets is up to the user's loop
             mode = Autoreset.SAME_STEP
         spec = self.spec.override(autoreset=mode.value)
         planned = plan(spec)
@@ -186,7 +186,7 @@ class Search:
             if end - self.budget.clock() < needed:
                 trials.append(Trial(candidate, failed="not tried: no time left", late=True))
                 continue
-            # Rather a few whole ones, and rows that say that they were not tried, than many that are cut off.
+            # Better a few complete ones, and rows that say that they were not tried, than many that are cut off.
             deadline = self.budget.fair(min(left, FEW) if number < FIRST else left, end)
             deadline = min(end, max(deadline, self.budget.clock() + 2 * needed))
             length = min(LONGEST_SAMPLE, (end - self.budget.clock()) / left / (2 * SAMPLES))
@@ -195,7 +195,7 @@ class Search:
         return trials
 
     def _needed(self, candidate: Candidate) -> float:
-        """How long a candidate takes to start, with its process and imports, as far as those like it have told."""
+        """How long a candidate takes to start, with its process and imports, judging by those like it."""
         alike = [seconds for workers, seconds in self._openings if workers == (candidate.processes > 0)]
         return min(alike or [seconds for _, seconds in self._openings], default=0.0)
 
@@ -224,13 +224,13 @@ class Search:
         return dataclasses.replace(trial, rates=tuple(rates))
 
     def _late_ones(self, trials: list[Trial], data: Mapping[str, Any]) -> list[Trial]:
-        """Give those that had too little time what is left, where the best needs no second look."""
+        """Give the remaining time to those that had too little, if the best need not be measured again."""
         late = [trial.candidate for trial in trials if trial.late]
         second = dict(zip(map(id, late), self._tried(late, data, self.budget.until(END)), strict=True))
         return [second.get(id(trial.candidate), trial) for trial in trials]
 
     def _again(self, close: Sequence[Trial], trials: list[Trial], data: Mapping[str, Any]) -> list[Trial]:
-        """Measure those that are close to the best in turn, all open at once, so that the machine's moods meet all."""
+        """Measure the best and those close to it in turn, all open at once, so that disturbances affect all alike."""
         end = self.budget.until(END)
         name = f"again: {' and '.join(trial.candidate.name for trial in close)}"
         rates: dict[int, list[float]] = {id(trial): [] for trial in close}
@@ -257,7 +257,7 @@ class Search:
 
 
 def _close(trials: Sequence[Trial], batch_size: int | None) -> list[Trial]:
-    """The best for the pipeline's own loop, and those that are as good or nearly so."""
+    """The best for the pipeline's own loop, and those as good or nearly so."""
     measured = [trial for trial in trials if trial.rates and trial.candidate.batch_size == batch_size]
     if not measured:
         return []

@@ -1,4 +1,4 @@
-"""What runs in the processes that measure: one sub-environment by itself, or the pipeline under one candidate."""
+"""What the measuring processes run: one sub-environment by itself, or the pipeline under one candidate."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from vecwrap.vec_env import VecEnv
 
 __all__ = ["MeasureEnv", "TryCandidate", "busy_share", "serve"]
 
-LOOK = 0.5  # seconds between two looks at whether the parent is still there
+LOOK = 0.5  # seconds between checks that the parent is alive
 MOST_STEPS = 20_000
 
 
 def serve(connection: Connection, parent: int) -> None:
-    """Run the job that comes, until it is done or the parent, a process id, is gone."""
+    """Run the job that is received, until it is done or the parent, a process id, is gone."""
     threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
     try:
         job = cloudpickle.loads(connection.recv_bytes())
         try:
             job(connection)
-        except (EOFError, BrokenPipeError, ConnectionResetError):  # enough is known
+        except (EOFError, BrokenPipeError, ConnectionResetError):  # the parent has heard enough
             pass
         except Exception as error:
             text = str(error).strip().partition("\n")[0]
@@ -57,7 +57,7 @@ def _end_with_parent(parent: int) -> None:
 
 @dataclass(frozen=True)
 class MeasureEnv:
-    """Measures one sub-environment, and tells each figure as soon as it is known.
+    """Measures one sub-environment, and sends each figure as soon as it is known.
 
     Attributes:
         pipeline: as plain data.
@@ -122,7 +122,7 @@ class MeasureEnv:
 
 @dataclass(frozen=True)
 class TryCandidate:
-    """Builds the pipeline, tells how long that took, then gives the rate of a sample for each length that is asked for.
+    """Builds the pipeline, sends how long that took, then the rate of a sample for each length requested.
 
     Attributes:
         pipeline: as plain data, with the candidate's settings.
@@ -144,14 +144,14 @@ class TryCandidate:
 
 
 def busy_share(steps: Sequence[float], computed: Sequence[float]) -> float:
-    """How many cores steps keep busy when the machine leaves them alone.
+    """Return how many cores steps keep busy on an idle machine.
 
-    A step that another program's work interrupts seems to wait. So a quarter of the time is enough: the share that the
-    busiest steps reach which together make up a quarter of all steps' time.
+    A step interrupted by another program seems to wait. So a quarter of the time is enough: the share reached by the
+    busiest steps that together make up a quarter of all steps' time.
 
     Args:
         steps: how long each took, in seconds.
-        computed: how long it computed meanwhile, in seconds of all threads.
+        computed: how long each computed meanwhile, in seconds of all threads.
 
     >>> busy_share([1, 1, 1, 9], [1, 1, 1, 1])  # the last was interrupted
     1.0

@@ -1,6 +1,6 @@
-"""The peers: each module says in one small class how a library does the work of a pipeline of ours, or why it cannot.
+"""The peers: each module has a small class that says how a library does the work of a pipeline, or why it cannot.
 
-Nothing of a peer is imported before it is opened.
+Nothing of a peer is imported until it is opened.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ __all__ = ["PEERS", "Peer", "load_peer", "peer_contenders", "read_names"]
 
 
 class Peer(Protocol):
-    """A library beside which we are measured.
+    """A library that we are compared with.
 
     Attributes:
-        names: its contenders, as tables write them.
+        names: of its contenders, as shown in tables.
     """
 
     names: tuple[str, ...]
 
     def contenders(self, planned: Plan) -> Sequence[Contender]:
-        """Say how it does the work of a pipeline.
+        """Return contenders that do the work of a pipeline.
 
         Raises:
             CannotRun: it cannot do the same work.
@@ -60,14 +60,14 @@ def read_names(text: str) -> list[str]:
 
 
 def load_peer(name: str) -> Peer:
-    """Give a peer by its name."""
+    """Return a peer by its name."""
     module, _, attribute = PEERS[name].partition(":")
     peer: Peer = getattr(import_module(module), attribute)()
     return peer
 
 
 def peer_contenders(name: str, planned: Plan) -> Sequence[Contender]:
-    """A peer's contenders for a pipeline; where it cannot do the same work, contenders that say why."""
+    """Return a peer's contenders for a pipeline; if it cannot do the same work, contenders that say why."""
     peer = load_peer(name)
     try:
         return peer.contenders(planned)

@@ -21,7 +21,7 @@ class Ale:
     names = ("ALE AtariVectorEnv",)
 
     def contenders(self, planned: Plan) -> Sequence[Contender]:
-        """The engine of the same game."""
+        """Return the engine of the same game."""
         game, settings, stack, kwargs = atari_only(planned, "AtariVectorEnv")
         mode = Autoreset.parse(planned.pipeline.autoreset)
         if mode not in (Autoreset.SAME_STEP, Autoreset.NEXT_STEP):
@@ -52,7 +52,7 @@ class Ale:
             except AttributeError as error:
                 raise CannotRun(f"this ale-py has no AtariVectorEnv: pip install {PIP}") from error
             env = engine(game, **arguments)
-            env.reset(seed=SEED)  # with a batch_size it brings the first batch, and each step another
+            env.reset(seed=SEED)  # with a batch_size it returns the first batch, and each step another
             rows = batch_size or n
             return Throughput(Steps(env.step, action_batches(env.single_action_space, rows), rows), env.close)
 

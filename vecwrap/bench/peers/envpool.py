@@ -24,7 +24,7 @@ class EnvPool:
     names = ("EnvPool",)
 
     def contenders(self, planned: Plan) -> Sequence[Contender]:
-        """The engine of the same game or task."""
+        """Return the engine of the same game or task."""
         if Autoreset.parse(planned.pipeline.autoreset) not in (Autoreset.SAME_STEP, Autoreset.NEXT_STEP):
             cannot("EnvPool", f"it has no autoreset mode {planned.pipeline.autoreset}")
         task, arguments, note = _atari(planned) if planned.layers else _task(planned)

@@ -42,7 +42,7 @@ class Gymnasium:
     names = ("Gymnasium Sync", "Gymnasium Async")
 
     def contenders(self, planned: Plan) -> Sequence[Contender]:
-        """Both, with the same sub-environments."""
+        """Return both, with the same sub-environments."""
         mode = Autoreset.parse(planned.pipeline.autoreset)
 
         def normalize_obs(given: Mapping[str, Any]) -> Counterpart:
@@ -89,7 +89,7 @@ def _running(work: Work, env: Any) -> Throughput:
 
 
 def atari(given: Mapping[str, Any]) -> Counterpart:
-    """``AtariPreprocessing``, and ``ClipReward`` where rewards are clipped."""
+    """``AtariPreprocessing``, and ``ClipReward`` if rewards are clipped."""
     settings = atari_settings(given)
     preprocess = wrapped(
         wrappers.AtariPreprocessing,

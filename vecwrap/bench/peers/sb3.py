@@ -32,11 +32,11 @@ from vecwrap.wrappers.transpose import Transpose
 
 __all__ = ["StableBaselines3", "vec_env"]
 
-PIP = "torch==2.13.0 stable-baselines3"  # that torch comes as a CPU build; the newest brings GBs of GPU libraries
+PIP = "torch==2.13.0 stable-baselines3"  # that torch is a CPU build; the newest comes with GBs of GPU libraries
 
 
 def vec_env() -> Any:
-    """Its module of VecEnvs and their wrappers.
+    """Return its module of VecEnvs and their wrappers.
 
     Raises:
         CannotRun: it is not installed.
@@ -50,7 +50,7 @@ class StableBaselines3:
     names = ("SB3 DummyVecEnv", "SB3 SubprocVecEnv")
 
     def contenders(self, planned: Plan) -> Sequence[Contender]:
-        """Both, with the same sub-environments."""
+        """Return both, with the same sub-environments."""
         work = sub_env_factories(
             planned,
             "SB3",
@@ -89,7 +89,7 @@ def _running(kind: str, work: Work) -> Throughput:
 
 
 def _around(name: str, *args: Any, note: str = "", **kwargs: Any) -> Counterpart:
-    """One of its wrappers around a VecEnv, looked up when it is opened."""
+    """Return one of its wrappers around a VecEnv, looked up when it is opened."""
 
     def wrap(env: Any) -> Any:
         return getattr(vec_env(), name)(env, *args, **kwargs)
@@ -116,7 +116,7 @@ def _atari(given: Mapping[str, Any]) -> Counterpart:
         notes.append("AtariWrapper takes the grey of the maximum")
     if not settings.fire_reset:
         notes.append("AtariWrapper presses FIRE at resets")
-    # Sticky actions are the emulator's here, on both sides.
+    # On both sides, the emulator does the sticky actions.
     wrap = _AtariWrapper(
         noop_max=settings.noop_max,
         frame_skip=settings.frame_skip,

@@ -1,4 +1,4 @@
-"""Tianshou's vector environments, which do not reset by themselves: the loop around them does."""
+"""Tianshou's vector environments, which do not autoreset: the loop around them does."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Tianshou:
     names = ("tianshou Subproc", "tianshou Shmem")
 
     def contenders(self, planned: Plan) -> Sequence[Contender]:
-        """Both, with the same sub-environments."""
+        """Return both, with the same sub-environments."""
         work = sub_env_factories(
             planned,
             "tianshou",
@@ -67,7 +67,7 @@ def _running(kind: str, work: Work, batch_size: int | None) -> Throughput:
 
 
 def _step_and_reset(env: Any, ids: Any) -> Callable[[Any], None]:
-    """Step those that are ready, and reset those of them that have ended."""
+    """Step the rows that are ready, and reset those that have ended."""
 
     def step(actions: Any) -> None:
         nonlocal ids

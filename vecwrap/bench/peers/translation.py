@@ -1,4 +1,4 @@
-"""What the peers' adapters share: taking a plan apart, and refusing what a peer has no word for."""
+"""What the peers' adapters share: taking a plan apart, and refusing what a peer has no equivalent for."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Counterpart:
-    """What a peer has for a layer of ours.
+    """A peer's equivalent of a layer of ours.
 
     Attributes:
-        wraps: callables that wrap, inner first; each gives the wrapped environment.
+        wraps: callables that wrap, inner first; each returns the wrapped environment.
         note: where it differs.
     """
 
@@ -72,7 +72,7 @@ class Work:
         return "; ".join(note for note in self.notes if note)
 
     def wrapped(self, env: Any) -> Any:
-        """Put around a vector of the peer's what belongs there."""
+        """Wrap a vector of the peer's in what belongs around it."""
         for wrap in self.around:
             env = wrap(env)
         return env
@@ -80,7 +80,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Factory:
-    """Makes one sub-environment for a peer; travels to its workers by value."""
+    """Makes one sub-environment for a peer; sent to its workers by value."""
 
     make: Callable[[], gymnasium.Env[Any, Any]]
     wraps: tuple[Callable[[Any], Any], ...]
@@ -99,7 +99,7 @@ def cannot(peer: str, why: str) -> NoReturn:
 
 
 def contenders_of(names: Sequence[str], starts: Sequence[Callable[[], Throughput]], note: str) -> list[Contender]:
-    """A contender for each kind of vector that a peer has; all do the same work, so one note holds for them."""
+    """Return a contender per kind of vector that a peer has; all do the same work, so one note holds for them."""
     return [Contender(name, "peer", start, note) for name, start in zip(names, starts, strict=True)]
 
 
@@ -113,14 +113,14 @@ def sub_env_factories(
     modes: Sequence[Autoreset] = (Autoreset.SAME_STEP, Autoreset.NEXT_STEP),
     partial: bool = False,
 ) -> Work:
-    """Say a plan in a peer's words. Layers of the sub-environments that it has no word for run there as they are.
+    """Translate a plan for a peer. Layers of the sub-environments without an equivalent run there unchanged.
 
     Args:
         planned: the plan.
         peer: its name, for refusals.
-        worker: what it has instead of layers of the sub-environments, by class.
-        parent: what it has for layers of the vector.
-        inside: what it has for layers of the vector, but around each sub-environment; only before all of ``parent``.
+        worker: its equivalents of layers of the sub-environments, by class.
+        parent: its equivalents of layers of the vector.
+        inside: its equivalents, around each sub-environment, of layers of the vector; only before all of ``parent``.
         modes: which autoreset modes it has.
         partial: whether it has a ``batch_size``.
 
@@ -159,12 +159,12 @@ def _translated(table: Mapping[Any, Translate], layer: PlannedLayer) -> Counterp
 
 
 def atari_settings(arguments: Mapping[str, Any]) -> Settings:
-    """What the ``atari`` layer of a pipeline does."""
+    """Return what the ``atari`` layer of a pipeline does."""
     return settle(**arguments)
 
 
 def atari_only(planned: Plan, peer: str) -> tuple[str, Settings, int, Mapping[str, Any]]:
-    """For engines that play Atari games by themselves: the game, its preprocessing, the stack, and its registration.
+    """Return the game, its preprocessing, the stack, and its registration, for engines that play Atari themselves.
 
     Raises:
         CannotRun: the pipeline is not an Atari game under ``atari`` and at most a plain ``framestack``.
@@ -188,15 +188,15 @@ def atari_only(planned: Plan, peer: str) -> tuple[str, Settings, int, Mapping[st
 
 
 def wrapped(target: Callable[..., Any], *args: Any, **kwargs: Any) -> WrapSubEnv:
-    """A peer's wrapper with its arguments, as a callable that travels by value."""
+    """Return a peer's wrapper with its arguments, as a callable that is sent by value."""
     return WrapSubEnv(target, args, kwargs)
 
 
 @contextlib.contextmanager
 def forkserver() -> Iterator[None]:
-    """Let a library that takes multiprocessing's default start its processes from a forkserver meanwhile.
+    """Make libraries that use multiprocessing's default start method use a forkserver meanwhile.
 
-    Under ``fork``, its workers would be copies of a process that holds other engines' threads, and might never start.
+    Under ``fork``, their workers would be copies of a process with other engines' threads, and might never start.
     """
     before = multiprocessing.get_start_method(allow_none=True)
     multiprocessing.set_start_method("forkserver", force=True)
@@ -207,10 +207,10 @@ def forkserver() -> Iterator[None]:
 
 
 def warm_forkserver() -> None:
-    """Let the forkserver import what peers' workers need, once for all: starting gets quicker by it, stepping does not.
+    """Have the forkserver import what peers' workers need, once for all: this speeds up starting, not stepping.
 
-    What is not installed, it leaves out. Where it runs already, this does nothing. It ignores Ctrl-C, as then do the
-    peers' workers: an interrupt is the parent's affair, and not a traceback of every process.
+    It skips what is not installed. If it is already running, this does nothing. It ignores Ctrl-C, and so do the
+    peers' workers: the parent handles interrupts, without a traceback from every process.
     """
     modules = ["numpy", "gymnasium", "vecwrap.environments", "ale_py", "stable_baselines3.common.vec_env"]
     multiprocessing.set_forkserver_preload(modules)
