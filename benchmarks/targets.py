@@ -1,4 +1,4 @@
-"""The targets on two cores, as ratios of medians within one run."""
+"""The targets on two cores: ratios of medians within one run, or bounds of a median."""
 
 from vecwrap.backends.cores import usable_cores
 from vecwrap.bench.results import Target

@@ -27,7 +27,7 @@ class Evaluation:
     """What a policy achieved in e episodes, by sub-environment, and within each in the order in which they were played.
 
     Attributes:
-        returns: (e,) float64. Game scores if there is a monitor in the chain, else sums of the agent's rewards.
+        returns: (e,) float64. Game scores if a monitor in the chain reports raw rewards, else sums of the agent's rewards.
         lengths: (e,) int64, in agent steps.
         env_ids: (e,) int64. The sub-environment of each episode.
         lost: the number of episodes left out because their sub-environment was lost.
@@ -78,7 +78,7 @@ def evaluate(
     short ones, which are bad in one environment and good in another.
 
     If there is a monitor that reports raw rewards in the chain, an episode is a game, so the returns are game scores
-    however the layers clip rewards or end episodes at lost lives; without a monitor it is the agent's episode, with the
+    however the layers clip rewards or end episodes at lost lives; otherwise it is the agent's episode, with the
     rewards that the agent receives. Statistics are frozen meanwhile (``env.eval()``); afterwards each layer continues
     as before. Evaluation begins with a reset and stops anywhere, so reset before stepping again.
 

@@ -34,7 +34,7 @@ class PlannedLayer:
         spec: the layer with all its arguments by name, as in the resolved pipeline.
         target: its class or callable.
         bound: its arguments; those that are paths are absolute, and the same as the spec's.
-        arguments: what it was given, as text; paths as they were written, seen from the file's location.
+        arguments: what it was given, as text; paths joined to the folder of the pipeline's file.
         runs_in: ``"worker"`` for a layer of each sub-environment, ``"parent"`` for one of the whole vector.
         where: where it was written, and its name there.
         words: what it does, if it says so (``in_words``).

@@ -27,7 +27,7 @@ def read_file(path: Path) -> tuple[Any, Source]:
     """Read a file: JSON if it is named so, else YAML.
 
     Returns:
-        Its contents, and where they were written; paths in it are relative to it.
+        Its contents, and where they were written; paths in it are relative to its folder.
 
     Raises:
         SpecError: with file and line.

@@ -23,7 +23,7 @@ __all__ = [
 
 Scalar: TypeAlias = bool | int | float | str | None
 
-MAX_BITS = 4096  # of an integer: 1,233 digits, fewer than Python refuses to write
+MAX_BITS = 4096  # of an integer: 1,234 digits at most, fewer than Python refuses to write
 
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")

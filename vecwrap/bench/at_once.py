@@ -1,4 +1,4 @@
-"""What the cores can really do: one process on each, with nothing of ours in them.
+"""What the cores can really do: one process on each, with nothing of ours but the layers that workers hold.
 
 Cores × one process is more than that if cores share something (a cache, a clock, a neighbour's load). And a vector
 step waits for its slowest row, so a core that is slow for a moment delays the others: ``AtOnce`` measures what the

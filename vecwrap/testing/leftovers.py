@@ -1,4 +1,4 @@
-"""What this process has open: child processes, descriptors, shared memory. On systems without /proc only children."""
+"""What this process has open: child processes, descriptors, shared memory. Empty on systems without /proc."""
 
 from __future__ import annotations
 

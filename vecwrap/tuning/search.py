@@ -50,7 +50,7 @@ class Tuned:
         now: the pipeline's current settings.
         cost: of one sub-environment.
         trials: of the candidates, in the order they were tried.
-        recommendation: None if none of them has rates.
+        recommendation: None if none with the pipeline's `batch_size` has rates.
         mode: the autoreset mode of the measurements.
         budget: how many seconds were available.
     """
