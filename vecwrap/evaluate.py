@@ -27,7 +27,7 @@ class Evaluation:
     """What a policy achieved in e episodes, by sub-environment, and within each in the order in which they were played.
 
     Attributes:
-        returns: (e,) float64. Game scores if a monitor in the chain reports raw rewards, else sums of the agent's rewards.
+        returns: (e,) float64. Game scores if a monitor in the chain reports raw rewards, else the agent's returns.
         lengths: (e,) int64, in agent steps.
         env_ids: (e,) int64. The sub-environment of each episode.
         lost: the number of episodes left out because their sub-environment was lost.

@@ -18,7 +18,7 @@ from vecwrap.errors import PlotError
 
 __all__ = ["MonitorLog", "read_monitor_file"]
 
-_MOST = 2**53  # steps of an episode, or sub-environments: more is not a count, nor is every whole number beyond it a float64
+_MOST = 2**53  # steps of an episode, or sub-environments: more is no count, and not exact in float64
 
 
 @dataclass(frozen=True)
