@@ -16,6 +16,7 @@ import vecwrap
 from tests.terminal import on_a_terminal
 from tests.waiting import until
 from vecwrap.cli import main
+from vecwrap.commands.journal import Journal
 
 CARTPOLE = """env: CartPole-v1
 n: 3
@@ -144,6 +145,21 @@ def test_ctrl_c_and_sigterm_leave_whole_files_and_a_summary(here, number, presse
     assert Path("out/log.txt").read_text().split() == said.split()
     *_, last = csv.DictReader(Path("out/progress.csv").read_text().splitlines())
     assert int(last["steps"]) == facts["steps"] >= 20
+
+
+def test_a_second_ctrl_c_amid_the_last_notes_leaves_them_whole(here, capsys, monkeypatch):
+    def note(self, *args, note=Journal.note, **keywords):
+        try:
+            for _ in range(2):
+                signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            pytest.fail("the notes were cut off")
+        note(self, *args, **keywords)
+
+    monkeypatch.setattr(Journal, "note", note)
+    assert main(["run", "toys_of_cli:Toy n=2 backend=dummy", "--steps", "40", "--out", "out"]) == 128 + signal.SIGINT
+    assert "by Ctrl-C; the files are complete" in capsys.readouterr().out
+    assert json.loads(Path("out/run.json").read_text())["end"] == "interrupted by Ctrl-C"
 
 
 def test_what_fails_while_running_is_said_after_the_summary(here, capsys):

@@ -80,12 +80,34 @@ def test_a_wish_to_stop_is_granted_between_steps():
 
 
 def test_the_first_sigterm_is_a_wish_and_the_second_ends_it_as_ever():
-    before = signal.getsignal(signal.SIGTERM)
-    with interruptible() as interrupt:
+    came = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
+    try:
+        with interruptible() as interrupt:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert (interrupt.asked, interrupt.number, came) == (True, signal.SIGTERM, [])
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert came == [signal.SIGTERM]
         os.kill(os.getpid(), signal.SIGTERM)
-        assert (interrupt.asked, interrupt.number) == (True, signal.SIGTERM)
-        assert signal.getsignal(signal.SIGTERM) is before
-    assert signal.getsignal(signal.SIGTERM) is before
+        assert came == [signal.SIGTERM] * 2
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_what_takes_a_moment_is_completed_however_often_ctrl_c_is_pressed():
+    with interruptible() as interrupt, pytest.raises(KeyboardInterrupt), interrupt.may_stop():
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+    with interruptible() as interrupt:
+        with interrupt.may_stop():
+            os.kill(os.getpid(), signal.SIGINT)
+        try:
+            for _ in range(3):
+                os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt:
+            pytest.fail("it was not completed")
+        with pytest.raises(KeyboardInterrupt), interrupt.may_stop():
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

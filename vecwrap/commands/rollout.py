@@ -94,23 +94,44 @@ class Tally:
 
 @dataclass
 class Interrupt:
-    """Whether the user or the system has requested a stop, and by which signal."""
+    """Whether the user or the system has requested a stop, and by which signal.
+
+    Attributes:
+        asked: whether it has.
+        number: the last signal.
+        ending: whether what runs takes a moment and must be completed, so that another signal changes nothing.
+    """
 
     asked: bool = False
     number: int = signal.SIGINT
+    ending: bool = False
+
+    @contextmanager
+    def may_stop(self) -> Iterator[None]:
+        """Run what may take long or hang: a second signal stops it by a KeyboardInterrupt, which is noted and raised.
+
+        From its end on, until the next such block, further signals are only noted.
+        """
+        self.ending = False
+        try:
+            yield
+        finally:
+            self.ending = True
 
 
 @contextmanager
 def interruptible() -> Iterator[Interrupt]:
-    """Let the first Ctrl-C or SIGTERM stop after the current step; the second stops at once, as usual."""
+    """Let the first Ctrl-C or SIGTERM stop after the current step; the second stops at once, unless all is ending."""
     interrupt = Interrupt()
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield interrupt
         return
 
     def ask(number: int, frame: FrameType | None) -> None:
+        if interrupt.asked and not interrupt.ending:
+            signal.signal(number, before[number])
+            signal.raise_signal(number)
         interrupt.asked, interrupt.number = True, number
-        signal.signal(number, before[number])
 
     handlers: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     # A signal ignored from the start stays ignored: a run that a script put into the background must survive Ctrl-C.

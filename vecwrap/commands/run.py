@@ -93,19 +93,18 @@ def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, lo
     planned = plan(spec)
     with console.status("starting ...") if console.is_terminal else contextlib.nullcontext():
         env = build_plan(planned) if loaded is None else rebuild(loaded, spec)
-    with contextlib.ExitStack() as files:
-        with env, interruptible() as interrupt:
-            running = _Running(env, settings, interrupt, console)
-            env.action_space.seed(spec.seed)
-            act = find_policy(settings.policy, env)
-            if out is None:
-                _refuse_unwritable(seen_from_here(running.folder))
-            else:
-                journal = running.journal = Journal(out, planned, {"policy": settings.policy})
-                files.callback(journal.close)
-                files.enter_context(journal.warnings_too())
-            running.go(act)
-            running.close()
+    with contextlib.ExitStack() as files, env, interruptible() as interrupt:
+        running = _Running(env, settings, interrupt, console)
+        env.action_space.seed(spec.seed)
+        act = find_policy(settings.policy, env)
+        if out is None:
+            _refuse_unwritable(seen_from_here(running.folder))
+        else:
+            journal = running.journal = Journal(out, planned, {"policy": settings.policy})
+            files.callback(journal.close)
+            files.enter_context(journal.warnings_too())
+        running.go(act)
+        running.close()
         return running.finish()
 
 
@@ -146,7 +145,7 @@ class _Running:
         )
         torn = False
         try:
-            with self._shown(limit) as show:
+            with self._interrupt.may_stop(), self._shown(limit) as show:
                 due = self._settings.interval
                 for _ in steps_taken:
                     self._tally.steps = counter.steps
@@ -168,7 +167,8 @@ class _Running:
     def _take_picture(self) -> None:
         """Take the picture after everything else is written: rendering may end the process, as without a display."""
         try:
-            self._picture = _save_picture(self._env, self._settings.snapshot or self.folder / "tiles.png")
+            with self._interrupt.may_stop():
+                self._picture = _save_picture(self._env, self._settings.snapshot or self.folder / "tiles.png")
         except KeyboardInterrupt:  # the second Ctrl-C
             self._interrupt.asked = True
         except (Exception, SystemExit) as error:
@@ -177,7 +177,10 @@ class _Running:
     def close(self) -> None:
         """Close the environment; even if a layer fails at that, the summary and the folder are completed."""
         try:
-            self._env.close()
+            with self._interrupt.may_stop():
+                self._env.close()
+        except KeyboardInterrupt:  # the second Ctrl-C; closing is continued at the end
+            self._interrupt.asked = True
         except (Exception, SystemExit) as error:
             self._failure = self._failure or _as_failure(error)
 
