@@ -95,11 +95,9 @@ def test_the_first_sigterm_is_a_wish_and_the_second_ends_it_as_ever():
 
 
 def test_what_takes_a_moment_is_completed_however_often_ctrl_c_is_pressed():
-    with interruptible() as interrupt, pytest.raises(KeyboardInterrupt), interrupt.may_stop():
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
     with interruptible() as interrupt:
-        with interrupt.may_stop():
+        with pytest.raises(KeyboardInterrupt), interrupt.may_stop():
+            os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
         try:
             for _ in range(3):

@@ -129,8 +129,12 @@ def interruptible() -> Iterator[Interrupt]:
 
     def ask(number: int, frame: FrameType | None) -> None:
         if interrupt.asked and not interrupt.ending:
-            signal.signal(number, before[number])
-            signal.raise_signal(number)
+            handler = before[number]
+            if callable(handler):
+                handler(number, frame)
+            else:  # the system's: it ends the process
+                signal.signal(number, handler)
+                signal.raise_signal(number)
         interrupt.asked, interrupt.number = True, number
 
     handlers: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
