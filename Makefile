@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?= -n 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format docs mutants soak bench install clean
+.PHONY: help demo test lint format docs mutants soak bench baseline install clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -46,10 +46,13 @@ soak: $(VENV)/.test  ## the long runs
 bench: $(VENV)/.bench  ## our backends beside their peers; BENCH_ARGS="--only cartpole-8 --rounds 3", or --help
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
+baseline: $(VENV)/.test .venv-0.1.0/.baseline  ## this tree beside 0.1.0 and Gymnasium's Sync; BASELINE_ARGS="--only cartpole-8"
+	$(BIN)/python -m benchmarks.baseline --against .venv-0.1.0/bin/python $(BASELINE_ARGS)
+
 install: $(VENV)/.test  ## only install what the tests need
 
 clean:  ## remove what make made
-	rm -rf $(VENV) .venv-lowest .venv-newest runs examples/runs build dist
+	rm -rf $(VENV) .venv-lowest .venv-newest .venv-0.1.0 runs examples/runs build dist
 
 $(BIN)/python:
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -69,3 +72,12 @@ $(VENV)/.bench: pyproject.toml | $(BIN)/python
 	$(PIP) install --quiet '$(TORCH)'
 	$(PIP) install --quiet --editable '.[bench]'
 	@touch $@ $(VENV)/.demo
+
+# The same releases of all other packages as in the first environment, so that only vecwrap differs.
+.venv-0.1.0/.baseline: | $(VENV)/.test
+	"$(PYTHON)" -m venv .venv-0.1.0
+	mkdir -p build/0.1.0
+	git archive ff23ed3 | tar -x -C build/0.1.0
+	$(BIN)/python -m pip freeze --exclude-editable >build/constraints.txt
+	.venv-0.1.0/bin/python -m pip --disable-pip-version-check install --quiet --constraint build/constraints.txt './build/0.1.0[atari]'
+	@touch $@
