@@ -1,0 +1,159 @@
+"""How many calls an ordinary vector step makes, in Python and into C: in the parent and in a worker. No clock is read.
+
+The figures are those that hold; a change that needs more of them makes every step of every user dearer. Calls of the
+environments themselves are not counted. Between the two halves of a step there is a pause in which the workers answer,
+and before each step one in which they fall asleep, so that nobody waits or looks twice while calls are counted.
+"""
+
+import sys
+import time
+
+import gymnasium
+import numpy as np
+import pytest
+
+import vecwrap
+
+PAUSE = 0.03  # seconds; too short a pause makes a figure larger, and the smallest of several is taken
+STEPS = 12
+CHAINS = {"none": [], "monitor": ["monitor"], "chain": ["framestack:4", "normalize", "monitor"]}
+
+# (calls in Python, calls into C) of one vector step of 8 sub-environments in the parent, by backend and chain;
+# on shmem with two workers and no share of the parent's.
+PARENT = {
+    ("dummy", "none"): (76, 36),
+    ("dummy", "monitor"): (79, 39),
+    ("dummy", "chain"): (149, 93),
+    ("shmem", "none"): (124, 63),
+    ("shmem", "monitor"): (127, 66),
+    ("shmem", "chain"): (197, 120),
+}
+# What each further worker adds in the parent.
+FURTHER_WORKER = (32, 10)
+# A worker with one row, and what each further row adds.
+WORKER = (28, 19)
+FURTHER_ROW = (2, 1)
+
+
+class Counter:
+    """Counts calls by kind while it is installed, but for those of an environment and within it."""
+
+    def __init__(self):
+        self.python = self.c = self.inside = 0
+
+    def __call__(self, frame, event, argument):
+        is_env = frame.f_code in Still.CODES
+        if event == "call":
+            self.inside += is_env
+            self.python += not self.inside
+        elif event == "return":
+            self.inside -= is_env
+        elif event == "c_call" and argument is not sys.setprofile:
+            self.c += not self.inside
+
+    @property
+    def calls(self):
+        return self.python, self.c
+
+
+class Still(gymnasium.Env):
+    """Nothing happens, and no call is made; the first one of a worker counts what is called from step to step."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    OBSERVATION = np.zeros(4, np.float32)
+
+    def __init__(self):
+        self.counter, self.seen, self.counts = None, [], False
+
+    def reset(self, *, seed=None, options=None):
+        return self.OBSERVATION, {}
+
+    def step(self, action):
+        if self.counts:
+            sys.setprofile(None)
+            if self.counter is not None:
+                self.seen.append(self.counter.calls)
+            self.counter = Counter()
+            self.counter.inside = 1  # this very call, which is about to return
+            sys.setprofile(self.counter)
+        return self.OBSERVATION, 0.0, False, False, {}
+
+
+Still.CODES = frozenset({Still.step.__code__})
+
+
+def build(chain, **options):
+    env = vecwrap.build(Still, n=8, wrappers=CHAINS[chain], **options)
+    env.reset(seed=0)
+    return env
+
+
+def step_counted(env, actions):
+    """One vector step with pauses; the calls of its two halves in this process."""
+    counter = Counter()
+    time.sleep(PAUSE)
+    sys.setprofile(counter)
+    try:
+        env.step_async(actions)
+    finally:
+        sys.setprofile(None)
+    time.sleep(PAUSE)
+    sys.setprofile(counter)
+    try:
+        env.step_wait()
+    finally:
+        sys.setprofile(None)
+    return counter.calls
+
+
+def in_the_parent(chain, **options):
+    with build(chain, **options) as env:
+        actions = np.zeros(8, np.int64)
+        return min(step_counted(env, actions) for _ in range(STEPS))
+
+
+def in_a_worker(rows_of_it, **options):
+    """The calls that the first of the workers makes for one step."""
+    workers = 8 // rows_of_it
+    with build("none", backend="shmem", workers=workers, parent_share=False, **options) as env:
+        env.set_attr("counts", True, indices=[0])
+        for _ in range(STEPS):
+            step_counted(env, np.zeros(8, np.int64))
+        return min(env.get_attr("seen", indices=[0])[0])
+
+
+SHMEM = {"backend": "shmem", "workers": 2, "parent_share": False}
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("options", [{"backend": "dummy"}, SHMEM], ids=["dummy", "shmem"])
+def test_a_step_in_the_parent_makes_no_more_calls_than_it_did(options, chain):
+    python, c = in_the_parent(chain, **options)
+    most = PARENT[options["backend"], chain]
+    assert python <= most[0]
+    assert c <= most[1]
+
+
+def test_further_workers_cost_the_parent_no_more_calls_than_they_did():
+    two, eight = (in_the_parent("none", **{**SHMEM, "workers": workers}) for workers in (2, 8))
+    added = [(after - before) / 6 for before, after in zip(two, eight, strict=True)]
+    assert added[0] <= FURTHER_WORKER[0]
+    assert added[1] <= FURTHER_WORKER[1]
+
+
+def test_a_worker_makes_no_more_calls_for_a_step_than_it_did():
+    one, four = in_a_worker(1), in_a_worker(4)
+    further = [(after - before) / 3 for before, after in zip(one, four, strict=True)]
+    assert one[0] <= WORKER[0]
+    assert one[1] <= WORKER[1]
+    assert further[0] <= FURTHER_ROW[0]
+    assert further[1] <= FURTHER_ROW[1]
+
+
+if __name__ == "__main__":
+    for name, options in (("dummy", {"backend": "dummy"}), ("shmem", SHMEM)):
+        for chain in CHAINS:
+            print(name, chain, in_the_parent(chain, **options))
+    print("workers 2, 4, 8:", [in_the_parent("none", **{**SHMEM, "workers": k}) for k in (2, 4, 8)])
+    print("worker with 1, 2, 4 rows:", [in_a_worker(k) for k in (1, 2, 4)])
