@@ -54,11 +54,6 @@ class InfoCells:
 
     The writer learns layouts from the infos that come, and announces each once; an info that does not fit, or whose
     layout is not announced yet, is not taken. ``layouts`` holds the layout of each row; 0: its info is not here.
-
-    Args:
-        num_rows: n.
-        allocate: returns zeroed arrays.
-        base: added to the numbers of the layouts learnt here, so that no two writers use the same.
     """
 
     def __init__(self, num_rows: int, allocate: Allocate, base: int = 0) -> None:
