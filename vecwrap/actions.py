@@ -18,15 +18,6 @@ __all__ = ["conform_actions", "refuse_outside"]
 def conform_actions(space: spaces.Space[Any], actions: Any, num_rows: int, path: str = "actions") -> Batch:
     """Convert a batch of actions to the space's form: arrays of its dtype with a leading axis of ``num_rows``.
 
-    Args:
-        space: the space of a single action.
-        actions: an array, a list of ``num_rows`` actions, or for Dict and Tuple spaces also their batched form.
-        num_rows: how many actions there must be.
-        path: where this is, for errors.
-
-    Raises:
-        ArgumentError: for a wrong number, shape or kind, with the expected and the actual one.
-
     >>> conform_actions(spaces.Discrete(2), [0, 1, 1], 3)
     array([0, 1, 1])
     """

@@ -15,7 +15,7 @@ class _Open(Protocol):
     def _close_at_exit(self) -> None: ...
 
 
-_open: weakref.WeakKeyDictionary[_Open, None] = weakref.WeakKeyDictionary()  # in the order in which they were opened
+_opened: weakref.WeakKeyDictionary[_Open, None] = weakref.WeakKeyDictionary()  # in the order in which they were opened
 
 
 def at_exit(opened: _Open) -> None:
@@ -23,7 +23,7 @@ def at_exit(opened: _Open) -> None:
 
     This precedes all exit handlers registered so far, such as that of a package that an environment has imported.
     """
-    _open[opened] = None
+    _opened[opened] = None
     atexit.unregister(_close_all)
     atexit.register(_close_all)  # those that came last are called first
 
@@ -31,8 +31,8 @@ def at_exit(opened: _Open) -> None:
 def _close_all() -> None:
     """Close what is open, in reverse order of opening: layers before what they wrap."""
     with contextlib.ExitStack() as each:  # one that raises does not leave others open
-        for opened in list(_open):
+        for opened in list(_opened):
             each.callback(opened._close_at_exit)
 
 
-os.register_at_fork(after_in_child=_open.clear)
+os.register_at_fork(after_in_child=_opened.clear)

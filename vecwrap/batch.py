@@ -102,14 +102,7 @@ def scatter(target: Batch, index: Any, source: Batch) -> None:
 
 
 def put_rows(target: Batch, at: np.ndarray[Any, Any], source: Batch, rows: np.ndarray[Any, Any]) -> None:
-    """Write ``rows`` of ``source`` into ``target`` at other places, in place; objects as copies.
-
-    Args:
-        target: changed.
-        at: (k,) int64, where.
-        source: of the same spaces.
-        rows: (k,) int64, which.
-    """
+    """Write ``rows`` of ``source`` into ``target`` at other places, in place; objects as copies."""
     if isinstance(target, np.ndarray) and len(at) <= _FEW and not target.dtype.hasobject:
         for to, row_of_source in zip(at.tolist(), rows.tolist(), strict=True):
             target[to] = source[row_of_source]

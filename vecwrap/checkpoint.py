@@ -79,11 +79,7 @@ def statistics_dict(env: VecEnv) -> dict[str, Any]:
 
 
 def load_state_dict(env: VecEnv, state: dict[str, Any]) -> None:
-    """Restore a state of the same chain from ``state_dict``.
-
-    Raises:
-        CheckpointError: a state of another chain or format; gives the first difference. Nothing has been changed.
-    """
+    """Restore a state of the same chain from ``state_dict``."""
     root = env._root
     root._refuse_pending("load_state_dict")
     if not isinstance(state, dict):
@@ -140,11 +136,7 @@ def _load_layers(layers: Sequence[VecEnvWrapper], states: Sequence[dict[str, Any
 
 @contextlib.contextmanager
 def _taken_in_by(layer: VecEnvWrapper) -> Iterator[None]:
-    """Turn errors about a state of the wrong form into one that names the layer.
-
-    Raises:
-        CheckpointError: names the layer.
-    """
+    """Turn errors about a state of the wrong form into one that names the layer."""
     try:
         yield
     except VecwrapError:
@@ -161,9 +153,6 @@ def share_statistics(env: VecEnv, source: VecEnv | str | os.PathLike[str]) -> No
 
     Layers are matched by class, from the outermost in; layers without statistics may differ. If the source normalises
     observations and no layer here does, there is a warning, because an agent trained there sees other numbers here.
-
-    Raises:
-        CheckpointError: the source has no such layer, or one for different observations.
     """
     if isinstance(source, (str, os.PathLike)):
         where, offered = os.fspath(source), _saved_statistics(source)
@@ -252,12 +241,7 @@ def _difference(key: str, saved: Any, here: Any) -> str:
 
 
 def write_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
-    """Write a state as one ``.npz`` file, atomically.
-
-    Raises:
-        CheckpointError: something in it is neither an array nor JSON; gives its location.
-        OSError: the disk is full or the folder cannot be written; the old file is unchanged.
-    """
+    """Write a state as one ``.npz`` file, atomically."""
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     text = json.dumps(_split(state, arrays, "state"))
     members = {_STRUCTURE: np.frombuffer(text.encode(), dtype=np.uint8), **arrays}
@@ -265,11 +249,7 @@ def write_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
 
 
 def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a file written by ``write_state``; nothing in it is executed.
-
-    Raises:
-        CheckpointError: no such file, or not one of these.
-    """
+    """Read a file written by ``write_state``; nothing in it is executed."""
     remedy = "expected the file that save wrote; of a run, its stats.npz"
     try:
         # Opened here, because NumPy does not close a file that it cannot read.
@@ -295,15 +275,7 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def refuse_unread(stats: Any, where: str) -> None:
-    """Refuse statistics that cannot be read, before anything is started for them.
-
-    Args:
-        stats: the path of a file; anything else passes.
-        where: the setting that names it, for errors.
-
-    Raises:
-        CheckpointError: no such file, or not one of these.
-    """
+    """Refuse statistics that cannot be read, before anything is started for them."""
     if isinstance(stats, (str, os.PathLike)):
         try:
             read_state(stats)

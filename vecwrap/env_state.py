@@ -46,20 +46,12 @@ class CannotSaveError(Exception):
 
 
 def env_state(env: Env) -> list[dict[str, Any]]:
-    """Return the state of an environment and all its wrappers, outermost first.
-
-    Raises:
-        CannotSaveError: one of them offers no state.
-    """
+    """Return the state of an environment and all its wrappers, outermost first."""
     return [{"layer": _name(layer), "state": _state_of(layer)} for layer in chain_of(env)]
 
 
 def load_env_state(env: Env, states: list[dict[str, Any]]) -> None:
-    """Restore what ``env_state`` returned for an environment wrapped in the same layers.
-
-    Raises:
-        ValueError: the layers differ; says which.
-    """
+    """Restore what ``env_state`` returned for an environment wrapped in the same layers."""
     layers = list(chain_of(env))
     names, saved = [_name(layer) for layer in layers], [state["layer"] for state in states]
     if names != saved:

@@ -227,12 +227,6 @@ class CastWarning(UserWarning):
 def paths_looked_at(kind: type[VecwrapError]) -> Iterator[None]:
     """Turn an OSError about a path that the user gave, such as missing permission, into a vecwrap error.
 
-    Args:
-        kind: the class to raise.
-
-    Raises:
-        VecwrapError: of that class.
-
     >>> with paths_looked_at(PlotError):  # doctest: +ELLIPSIS
     ...     Path("x" * 300).is_file()
     Traceback (most recent call last):

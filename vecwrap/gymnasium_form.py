@@ -31,13 +31,7 @@ def to_gymnasium(batch: Batch) -> Any:
 
 
 def from_gymnasium(space: spaces.Space[Any], value: Any, *, single: bool = False) -> Batch:
-    """Return fresh arrays, and object arrays of copies in place of tuples.
-
-    Args:
-        space: of one row.
-        value: a batch, or an element of the space.
-        single: whether it is an element; a leaf without an array form then gives one row.
-    """
+    """Return fresh arrays, and object arrays of copies in place of tuples."""
     if isinstance(space, spaces.Dict):
         return {key: from_gymnasium(space[key], value[key], single=single) for key in space.spaces}
     if isinstance(space, spaces.Tuple):

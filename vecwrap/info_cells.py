@@ -20,7 +20,7 @@ __all__ = ["MOST_LAYOUTS", "InfoCells", "Layout"]
 WIDTH = 16  # numbers in an info
 MOST_LAYOUTS = 32  # that one writer learns; infos of further ones are sent as dicts
 _FLOATS = frozenset({float, np.float64, np.float32})
-_DTYPES: dict[type, np.dtype[Any]] = {
+_CELL_DTYPES: dict[type, np.dtype[Any]] = {
     int: np.dtype(np.int64),
     bool: np.dtype(np.bool_),
     float: np.dtype(np.float64),
@@ -54,11 +54,6 @@ class InfoCells:
 
     The writer learns layouts from the infos that come, and announces each once; an info that does not fit, or whose
     layout is not announced yet, is not taken. ``layouts`` holds the layout of each row; 0: its info is not here.
-
-    Args:
-        num_rows: n.
-        allocate: returns zeroed arrays.
-        base: added to the numbers of the layouts learnt here, so that no two writers use the same.
     """
 
     def __init__(self, num_rows: int, allocate: Allocate, base: int = 0) -> None:
@@ -99,7 +94,7 @@ class InfoCells:
         return False
 
     def _learn(self, layout: Layout) -> None:
-        fits = len(layout.keys) <= WIDTH and all(kind in _DTYPES for kind in layout.types)
+        fits = len(layout.keys) <= WIDTH and all(kind in _CELL_DTYPES for kind in layout.types)
         if fits and all(type(key) is str for key in layout.keys) and len(self._numbers) < MOST_LAYOUTS:
             self._numbers[layout] = number = self._base + len(self._numbers) + 1
             self._known[number] = layout
@@ -145,6 +140,6 @@ class InfoCells:
         out: dict[str, Any] = {}
         for cell, (key, kind) in enumerate(zip(layout.keys, layout.types, strict=True)):
             cells = self._floats if kind in _FLOATS else self._integers
-            out[key] = column = cells[rows, cell].astype(_DTYPES[kind])
+            out[key] = column = cells[rows, cell].astype(_CELL_DTYPES[kind])
             out[f"_{key}"] = np.ones(len(column), dtype=np.bool_)
         return out

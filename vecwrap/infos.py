@@ -21,11 +21,7 @@ _DEEPEST = 100  # nested dicts in an info: each becomes columns of its own, and 
 
 
 def snapshot(info: dict[str, Any]) -> dict[str, Any]:
-    """Copy an info so that the sub-environment cannot change it afterwards; what cannot be copied is kept as it is.
-
-    Raises:
-        ValueError: dicts nested too deeply to make columns of them; or one within itself.
-    """
+    """Copy an info so that the sub-environment cannot change it afterwards; what cannot be copied is kept as it is."""
     if not info:
         return _EMPTY
     return {key: value if type(value) in _ATOMS else _own_part(key, value) for key, value in info.items()}

@@ -90,14 +90,7 @@ class Takeover:
 
 
 class SubEnv:
-    """One sub-environment and its row of the slots.
-
-    Args:
-        index: its number in the vector.
-        factory: returns the environment, wrapped in its layers.
-        mode: when an ended episode is followed by the next.
-        debug: check each observation against its space (actions are checked before they are sent).
-    """
+    """One sub-environment and its row of the slots."""
 
     def __init__(self, index: int, factory: Factory, mode: Autoreset, *, debug: bool = False) -> None:
         self.index = index
@@ -141,12 +134,7 @@ class SubEnv:
     # -- what a backend asks -------------------------------------------------------------------------------------------
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
-        """Begin an episode and write its first row.
-
-        Args:
-            seed: as ``gymnasium.Env.reset``.
-            options: likewise; each sub-environment gets a copy of its own.
-        """
+        """Begin an episode and write its first row."""
         self._over, self._autoresetting, self._in_stride = True, False, False
         self._begin(seed, own_copy(options))
         slots, row = self._slots, self._row  # from here on: in a copy of the process they are others
@@ -221,11 +209,7 @@ class SubEnv:
         return _yours(self.env.render())
 
     def state(self) -> dict[str, Any]:
-        """Return all state needed to continue from here; ``env`` is None if the environment has never been reset.
-
-        Raises:
-            CannotSaveError: the environment or one of its wrappers offers no state.
-        """
+        """Return all state needed to continue from here; ``env`` is None if the environment has never been reset."""
         slots, row = self._slots, self._row
         return {
             "env": None if self._is_new else env_state(self.env),
@@ -242,12 +226,7 @@ class SubEnv:
         }
 
     def load_state(self, state: dict[str, Any], attributes: dict[str, Any]) -> None:
-        """Load the result of ``state`` of an equal sub-environment.
-
-        Args:
-            state: that result.
-            attributes: what to set on the environment if it is to be like one that was recreated and never reset.
-        """
+        """Load the result of ``state`` of an equal sub-environment."""
         if state["env"] is None:
             self._be_new(attributes)
         else:
@@ -265,12 +244,7 @@ class SubEnv:
         self._autoresetting = self._in_stride = False
 
     def follow(self, schedule: bytes, episodes: int = 0) -> None:
-        """Let a schedule decide what seedless resets get.
-
-        Args:
-            schedule: pickled, so that no two sub-environments share what it holds.
-            episodes: how many it has supplied.
-        """
+        """Let a schedule decide what seedless resets get."""
         self._schedule = pickle.loads(schedule)
         self.go_on_in_schedule({"episodes": episodes, "remembered": None})
 
@@ -339,14 +313,7 @@ class SubEnv:
         )
 
     def refused(self, error: Exception, during: str, action: Any, *, of_the_end: bool) -> Failure:
-        """Report that the result of the latest step or reset cannot be passed on; name what it was part of.
-
-        Args:
-            error: why.
-            during: what was requested, ``"step"`` or ``"reset"``.
-            action: of the step.
-            of_the_end: whether it belongs to the step that ended an episode, if the next one has begun since.
-        """
+        """Report that the result of the latest step or reset cannot be passed on; name what it was part of."""
         begun = bool(self._slots.first[self._row])
         said = self.failure(error, during, action)
         if not begun:
@@ -493,11 +460,7 @@ class SubEnv:
 
 
 def refuse_one_for_several(sub_envs: Sequence[SubEnv]) -> None:
-    """Refuse a factory that returns an environment that another sub-environment already has.
-
-    Raises:
-        ArgumentError: which.
-    """
+    """Refuse a factory that returns an environment that another sub-environment already has."""
     seen: dict[int, int] = {}
     for sub_env in sub_envs:
         other = seen.setdefault(id(sub_env.env.unwrapped), sub_env.index)

@@ -14,32 +14,14 @@ __all__ = ["write_whole", "written"]
 
 
 def write_whole(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) -> None:
-    """Write a file completely or not at all, whatever happens meanwhile.
-
-    Args:
-        path: the file; an existing one is replaced.
-        write: takes a binary file and writes into it.
-        to_disk: wait until it is on the disk, so that the old file is not lost even if the machine fails.
-
-    Raises:
-        OSError: it cannot be written; with the given path. Nothing of it is left.
-    """
+    """Write a file completely or not at all, whatever happens meanwhile."""
     with written(path, write, to_disk=to_disk) as growing:
         growing.replace(path)
 
 
 @contextlib.contextmanager
 def written(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) -> Iterator[Path]:
-    """Write a file's contents into a temporary file beside it, which exists as long as the context.
-
-    Args:
-        path: the file they are meant for, which errors name.
-        write: takes a binary file and writes into it.
-        to_disk: wait until it is on the disk.
-
-    Raises:
-        OSError: it cannot be written, or the context cannot move it into place.
-    """
+    """Write a file's contents into a temporary file beside it, which exists as long as the context."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "expected the name of a file, got a folder", str(path))
     growing = path.parent / f".{secrets.token_hex(8)}.tmp"  # short, however long the file's own name is

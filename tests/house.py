@@ -1,0 +1,140 @@
+"""Prints how large the package is and how it is layered: lines, code, files, circles, floors.
+
+    python tests/house.py
+
+Code is what is neither blank, nor comment, nor docstring. Imports count wherever they stand, type-only ones too. A floor
+is one more than the highest of the floors that it imports; floors are counted between the names at the top.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import sys
+import tokenize
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1] / "vecwrap"
+LONGEST = 650
+NO_CODE = {
+    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE),
+    *(tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER, tokenize.ENCODING),
+}
+Graph = dict[str, set[str]]
+
+
+@dataclass
+class File:
+    """What is counted of one module."""
+
+    path: Path
+    lines: int
+    code: int
+    imports: set[str] = field(default_factory=set)
+
+
+def files(package: Path = PACKAGE) -> dict[str, File]:
+    """Every module of the package, by its dotted name."""
+    paths = {}
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(package.parent).with_suffix("").parts
+        paths[".".join(parts).removesuffix(".__init__")] = path
+    return {name: read(path, paths) for name, path in paths.items()}
+
+
+def read(path: Path, modules: dict[str, Path]) -> File:
+    """Count one file, and find which of the modules it imports."""
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    documented: set[int] = set()
+    imports: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            if ast.get_docstring(node, clean=False) is not None:
+                documented.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                imports.add(full if full in modules else node.module)
+        elif isinstance(node, ast.Import):
+            imports.update(alias.name for alias in node.names)
+    used: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in NO_CODE:
+            used.update(range(token.start[0], token.end[0] + 1))
+    return File(path, len(text.splitlines()), len(used - documented), imports & set(modules))
+
+
+def circles(graph: Graph) -> list[list[str]]:
+    """The groups of more than one node each of which can be reached from every other."""
+
+    def reached(start: str) -> set[str]:
+        seen, ahead = set(), [start]
+        while ahead:
+            for other in graph.get(ahead.pop(), set()) - seen:
+                seen.add(other)
+                ahead.append(other)
+        return seen
+
+    reach = {node: reached(node) for node in graph}
+    groups = {tuple(sorted(other for other in reach[node] if node in reach[other])) for node in graph}
+    return sorted(list(group) for group in groups if len(group) > 1)
+
+
+def modules_graph(found: dict[str, File]) -> Graph:
+    """Imports between modules; the face of the package and the entry point import what they like."""
+    face = {PACKAGE.name, f"{PACKAGE.name}.__main__"}
+    return {name: file.imports - {name, PACKAGE.name} for name, file in found.items() if name not in face}
+
+
+def top(name: str) -> str:
+    """The name at the top of the package that a module belongs to."""
+    return name.split(".")[1]
+
+
+def tops_graph(graph: Graph) -> Graph:
+    """Imports between the names at the top."""
+    tops: Graph = {top(name): set() for name in graph}
+    for name, others in graph.items():
+        tops[top(name)] |= {top(other) for other in others} - {top(name)}
+    return tops
+
+
+def floors(tops: Graph) -> list[list[str]]:
+    """The names at the top, by floor, the lowest first."""
+    known: dict[str, int] = {}
+
+    def floor(name: str) -> int:
+        if name not in known:
+            known[name] = 1 + max(map(floor, tops[name]), default=0)
+        return known[name]
+
+    levels = [floor(name) for name in tops]
+    return [sorted(name for name in tops if known[name] == level) for level in range(1, max(levels) + 1)]
+
+
+def main() -> None:
+    """Print the figures."""
+    found = files()
+    graph = modules_graph(found)
+    names = sorted(path.name for path in PACKAGE.iterdir() if path.name != "__pycache__")
+    lines, code = sum(file.lines for file in found.values()), sum(file.code for file in found.values())
+    print(f"{lines} lines, {code} of code, {len(found)} files, {len(names)} names at the top")
+    print("by folder:")
+    for name in sorted(tops_graph(graph)):
+        own = [file for module, file in found.items() if module.split(".")[1:2] == [name]]
+        print(
+            f"  {name:<12} {sum(f.lines for f in own):>6} lines {sum(f.code for f in own):>6} of code {len(own):>4} files"
+        )
+    long = [f"{name} {file.lines}" for name, file in found.items() if file.lines > LONGEST]
+    print(f"over {LONGEST} lines:", "; ".join(long) or "none")
+    print("circles of modules:", circles(graph) or "none")
+    print("circles of names at the top:", circles(tops_graph(graph)) or "none")
+    if not circles(tops_graph(graph)):
+        for number, level in reversed(list(enumerate(floors(tops_graph(graph)), 1))):
+            print(f"floor {number}: {', '.join(level)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
