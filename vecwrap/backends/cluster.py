@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import sys
 import threading
 import weakref
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from vecwrap.backends.cores import usable_cores
 from vecwrap.errors import BackendError, PlanError
 from vecwrap.installed import is_installed
 
-__all__ = ["Cluster", "Node", "check_address", "is_connected", "local_cpus", "refuse_without_ray"]
+__all__ = ["Cluster", "Node", "check_address", "local_cpus", "refuse_without_ray"]
 
 _lock = threading.RLock()
 _clusters: weakref.WeakSet[Cluster] = weakref.WeakSet()  # connections made here
@@ -51,12 +50,6 @@ def refuse_without_ray() -> None:
     """
     if not is_installed("ray"):
         raise PlanError('backend "ray" needs ray: pip install "vecwrap[ray]"')
-
-
-def is_connected() -> bool:
-    """Whether this process is connected to a cluster."""
-    ray = sys.modules.get("ray")
-    return ray is not None and bool(ray.is_initialized())
 
 
 def check_address(address: str | None) -> None:

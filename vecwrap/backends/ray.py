@@ -19,9 +19,7 @@ from vecwrap.backends.actor_link import ActorLink, fetch, has_answered, wait
 from vecwrap.backends.base import Factory
 from vecwrap.backends.cluster import (
     Cluster,
-    Node,
     check_address,
-    is_connected,
     local_cpus,
     refuse_without_ray,
 )
@@ -29,11 +27,9 @@ from vecwrap.backends.description import Description, refuse_unequal
 from vecwrap.backends.host import host_class
 from vecwrap.backends.launch import ONE_THREAD
 from vecwrap.backends.messages import encode_for_worker
-from vecwrap.backends.outline import Outline
 from vecwrap.backends.restarts import WorkerHealth
-from vecwrap.backends.room import Request, outline, refuse_small_store, share_out_over
+from vecwrap.backends.room import Request, share_out_over
 from vecwrap.backends.workers import LOOK, Expected, WorkerBackend, check_limits
-from vecwrap.batch import tree_map
 from vecwrap.contract import Autoreset, Frames, IntArray
 from vecwrap.errors import BackendError, PlanError, VecwrapError
 from vecwrap.failure import Failure
@@ -161,31 +157,6 @@ class RayBackend(WorkerBackend[ActorLink]):
         check_limits({"connect_timeout": options.get("connect_timeout")})
         Request.of(options)
 
-    @classmethod
-    def outline(cls, n: int, options: Mapping[str, Any], bytes_there: int | None, bytes_back: int | None) -> Outline:
-        """Describe how the sub-environments would be distributed; inspects a running cluster, but starts none.
-
-        Args:
-            n: how many sub-environments.
-            options: this backend's.
-            bytes_there: the size of one action; None if it varies.
-            bytes_back: the size of one observation; likewise.
-
-        Raises:
-            BackendError: the cluster cannot be reached.
-        """
-        address = options.get("address")
-        if address == "local" or ((address or os.environ.get("RAY_ADDRESS")) is None and not is_connected()):
-            here = Node("", "", {"CPU": local_cpus(options.get("init") or {})})
-            return outline(n, options, [here], ["a cluster of its own on this machine"], bytes_there, bytes_back)
-        cluster = Cluster(address, options.get("connect_timeout", 30.0), {})
-        try:
-            found = cluster.nodes()
-        finally:
-            cluster.leave()
-        words = [str(node).replace(")", ", this machine)") if node is found[0] else str(node) for node in found]
-        return outline(n, options, found, words, bytes_there, bytes_back)
-
     # -- start ---------------------------------------------------------------------------------------------------------
 
     def _start(self, factories: Sequence[Factory]) -> Description:
@@ -204,17 +175,8 @@ class RayBackend(WorkerBackend[ActorLink]):
         first = self._descriptions[0]
         refuse_unequal(sorted(self._descriptions.items()))
         self.slots = Slots(self.num_envs, first.observation_space, first.action_space)
-        shares = [(actor.node, len(actor.env_ids)) for actor in self._workers]
-        refuse_small_store(self.bytes_per_observation, shares, self._nodes)
         self._attaching = True
         return first
-
-    @property
-    def bytes_per_observation(self) -> float:
-        """Bytes of the arrays in one observation; values without an array form are not counted."""
-        sizes: list[int] = []
-        tree_map(lambda leaf: sizes.append(leaf.nbytes * (leaf.dtype != object)), self.slots.observations.batch())
-        return sum(sizes) / self.num_envs
 
     def _launch(self, actor: ActorLink, takeovers: dict[int, Takeover] | None) -> None:
         """Let an actor make its sub-environments; if its process has died, Ray starts another itself."""

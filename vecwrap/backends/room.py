@@ -1,24 +1,19 @@
-"""The resources that actors need in a cluster: what each requests, where it goes, what object stores must hold."""
+"""The resources that actors need in a cluster: what each requests, and where it goes."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from vecwrap.backends.cluster import Node
-from vecwrap.backends.outline import Outline
 from vecwrap.backends.workers import share_out
 from vecwrap.errors import BackendError, PlanError, did_you_mean
-from vecwrap.space_text import bytes_text
 
-__all__ = ["Request", "outline", "refuse_small_store", "share_out_over"]
+__all__ = ["Request", "share_out_over"]
 
 _PLACEMENTS = {"spread": "SPREAD", "pack": "DEFAULT"}
 _FOLDERS = ("working_dir", "py_modules")  # of a runtime_env
-_INLINE = 100 * 1024  # bytes of a reply that Ray sends without its object store
-_BYTES_OF_ROW = 3 * 8 + 7  # rewards and flags
 
 
 def share_out_over(
@@ -136,73 +131,3 @@ def _node_named(name: str, nodes: Sequence[Node]) -> Node:
         if name in (node.address, node.id):
             return node
     raise BackendError(f"placement: no node {name} in the cluster; it has {', '.join(map(str, nodes))}")
-
-
-def refuse_small_store(size: float, shares: Sequence[tuple[str, int]], nodes: Sequence[Node]) -> None:
-    """Refuse object stores too small for the observations of one step and the terminal ones.
-
-    Args:
-        size: bytes of one observation.
-        shares: for each actor, the id of its node and how many sub-environments it runs.
-        nodes: this one first, which receives all answers.
-
-    Raises:
-        BackendError: a store is too small.
-    """
-    replies: dict[str, float] = {}
-    for place, count in shares:
-        reply = 2 * size * count
-        if reply > _INLINE:
-            for there in {place, nodes[0].id}:
-                replies[there] = replies.get(there, 0.0) + reply
-    for node in nodes:
-        has = node.resources.get("object_store_memory", math.inf)
-        if (needed := replies.get(node.id, 0.0)) > has:
-            raise BackendError(
-                f"node {node.address}: expected an object store of at least {needed / 1e6:,.0f} MB for the "
-                f"observations of a step ({size / 1e6:.3g} MB each), got {has / 1e6:,.0f} MB; start Ray with "
-                "--object-store-memory (in bytes; object_store_memory in `init` for a cluster started here), or make "
-                "the observations smaller in the workers"
-            )
-
-
-def outline(
-    n: int,
-    options: Mapping[str, Any],
-    nodes: Sequence[Node],
-    words: Sequence[str],
-    bytes_there: int | None,
-    bytes_back: int | None,
-) -> Outline:
-    """Describe how sub-environments would be distributed.
-
-    Args:
-        n: how many.
-        options: the backend's.
-        nodes: those of the cluster.
-        words: the same in words.
-        bytes_there: the size of one action; None if it varies.
-        bytes_back: the size of one observation; likewise.
-    """
-    each, placement = options.get("num_cpus", 1.0), options.get("placement", "spread")
-    shares = share_out_over(n, options.get("workers"), options.get("envs_per_worker"), nodes, each)
-    sizes = [len(share) for share in shares]
-    some = f"{sizes[0]}" if min(sizes) == max(sizes) else f"{min(sizes)} or {max(sizes)}"
-    placement = placement if isinstance(placement, str) else "on " + ", ".join(placement)
-    back = None if bytes_back is None else n * (bytes_back + _BYTES_OF_ROW)
-    there = None if bytes_there is None else n * bytes_there
-    return Outline(
-        sizes,
-        f"{len(sizes)} actor{'s' * (len(sizes) != 1)}, {some} sub-environment{'s' * (some != '1')} each, "
-        f"{each:g} CPU each, placement {placement}",
-        (
-            f"nodes: {', '.join(words)}",
-            f"each step: {len(sizes)} call{'s' * (len(sizes) != 1)}; {_size(back)} of observations, rewards and "
-            f"flags come back, {_size(there)} of actions go; over the network for actors on other machines, through "
-            "memory for the rest",
-        ),
-    )
-
-
-def _size(number: int | None) -> str:
-    return "varying bytes" if number is None else bytes_text(number)
