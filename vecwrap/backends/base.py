@@ -21,8 +21,7 @@ from gymnasium.vector import AutoresetMode
 from vecwrap.at_exit import at_exit
 from vecwrap.backends.arguments import read_indices, read_seeds
 from vecwrap.backends.description import Description
-from vecwrap.backends.recovery import Recovery
-from vecwrap.backends.restarts import Health, Restarts, WorkerHealth, check_policy
+from vecwrap.backends.restarts import Health, Recovery, Restarts, WorkerHealth, check_policy
 from vecwrap.backends.rows import RowBooks, errors_of
 from vecwrap.contract import Autoreset, IntArray
 from vecwrap.errors import ArgumentError, BackendError, PlanError, ResetNeededError, SubEnvError
@@ -53,7 +52,7 @@ class Backend(RowBooks):
             step in between; None for no limit. The next failure is raised.
         restart_window: seconds; None counts over the whole run.
         restart_backoff: delay in seconds before recreating a sub-environment that failed again without completing a
-            step; doubles on each repeat.
+            step.
 
     Raises:
         PlanError: no sub-environments, an impossible ``batch_size``, or restart options that do not fit.
@@ -96,7 +95,7 @@ class Backend(RowBooks):
         on_failure: Literal["raise", "restart"] = "raise",
         max_restarts: int | None = 10,
         restart_window: float | None = 60.0,
-        restart_backoff: float = 0.1,
+        restart_backoff: float = 1.0,
     ) -> None:
         check_policy(on_failure, max_restarts, restart_window, restart_backoff)
         num_envs = len(factories)

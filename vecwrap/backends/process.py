@@ -80,7 +80,7 @@ class ProcessBackend(WorkerBackend[Link]):
         on_failure: Literal["raise", "restart"] = "raise",
         max_restarts: int | None = 10,
         restart_window: float | None = 60.0,
-        restart_backoff: float = 0.1,
+        restart_backoff: float = 1.0,
     ) -> None:
         self._shares = share_out(len(factories), workers, envs_per_worker, parent_share) if factories else []
         self.start_method = check_start_method(start_method)

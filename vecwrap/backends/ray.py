@@ -117,7 +117,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         on_failure: Literal["raise", "restart"] = "raise",
         max_restarts: int | None = 10,
         restart_window: float | None = 60.0,
-        restart_backoff: float = 0.1,
+        restart_backoff: float = 1.0,
     ) -> None:
         limits = {"step_timeout": step_timeout, "reset_timeout": reset_timeout, "start_timeout": start_timeout}
         given = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources, "placement": placement}

@@ -1,6 +1,6 @@
 """The bookkeeping of every backend: which rows are pending, which have arrived, which need a reset, which were lost.
 
-``vecwrap.backends.recovery`` decides the result of a row whose sub-environment was lost; this module calls it.
+``vecwrap.backends.restarts`` decides the result of a row whose sub-environment was lost; this module calls it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium.error import ClosedEnvironmentError
 
 from vecwrap import batch as batches
-from vecwrap.backends.recovery import Recovery, Reset
+from vecwrap.backends.restarts import Recovery, Reset
 from vecwrap.batch import Batch
 from vecwrap.contract import Autoreset, BoolArray, Frames, IntArray, StepResult
 from vecwrap.errors import BackendError, ResetNeededError, SubEnvError
