@@ -371,7 +371,7 @@ def test_options_are_checked_before_anything_starts():
 
 
 def test_a_missing_package_names_its_extra(monkeypatch):
-    monkeypatch.setattr("vecwrap.backends.cluster.is_installed", lambda name: False)
+    monkeypatch.setattr("vecwrap.backends.ray_cluster.is_installed", lambda name: False)
     with pytest.raises(PlanError, match=r'pip install "vecwrap\[ray\]"'):
         plan(PipelineSpec("CartPole-v1", n=1, backend="ray"))
 

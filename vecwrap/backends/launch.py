@@ -3,6 +3,9 @@
 The default is a fresh interpreter: no fork (safe beside threads and GPU libraries) and no import of ``__main__`` (a
 plain script, a REPL and a notebook work without a ``__main__`` guard). What it runs travels by value over an inherited
 socket. ``"spawn"``, ``"forkserver"`` and ``"fork"`` are multiprocessing's own, with its own rules.
+
+A worker's stderr is an anonymous file that it appends to, and never a pipe: a pipe that nobody reads while the parent
+is busy would hold the worker up, and one whose reader is a thread would make the parent's process multi-threaded.
 """
 
 from __future__ import annotations
@@ -23,11 +26,20 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
-from vecwrap.backends.channel import Channel, receive_descriptor
-from vecwrap.backends.last_words import LastWords
+from vecwrap.backends.messages import Channel, receive_descriptor
+from vecwrap.backends.shared import anonymous_file
 from vecwrap.errors import BackendError, PlanError, did_you_mean
 
-__all__ = ["START_METHODS", "WorkerProcess", "check_start_method", "exit_in_words", "kill", "start_worker"]
+__all__ = [
+    "ONE_THREAD",
+    "START_METHODS",
+    "LastWords",
+    "WorkerProcess",
+    "check_start_method",
+    "exit_in_words",
+    "kill",
+    "start_worker",
+]
 
 START_METHODS = ("fresh", "spawn", "forkserver", "fork")
 _MPI_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "MPI_LOCAL", "MV2_COMM_", "HYDI_")
@@ -49,6 +61,8 @@ sys.path[:] = connection.recv()
 from vecwrap.backends.worker import serve
 serve(connection, int(sys.argv[2]))
 """
+_KEPT = 1 << 13  # bytes
+_LARGEST = 1 << 22  # bytes; an environment that floods its stderr does not fill the memory
 _environment_lock = threading.Lock()
 _channels: weakref.WeakSet[Channel] = weakref.WeakSet()
 
@@ -148,6 +162,50 @@ class _ServedProcess(_MultiprocessingProcess):
     def _look(self) -> tuple[bool, int | None]:
         code = self._poll()
         return code is not None, code
+
+
+class LastWords:
+    """The stderr of one worker: shown as it comes, its last lines kept for the error that reports its death."""
+
+    def __init__(self) -> None:
+        self.descriptor = anonymous_file()
+        fcntl.fcntl(self.descriptor, fcntl.F_SETFL, fcntl.fcntl(self.descriptor, fcntl.F_GETFL) | os.O_APPEND)
+        self._shown = 0
+        self._tail = b""
+
+    def show(self) -> None:
+        """Write what is new to this process's ``sys.stderr``; of more than can be shown in time the tail."""
+        if self.descriptor < 0:
+            return
+        new = os.fstat(self.descriptor).st_size - self._shown  # what comes from now on is shown the next time
+        if new <= 0:
+            return
+        left_out = new - _KEPT if new > _LARGEST else 0
+        said = os.pread(self.descriptor, new - left_out, self._shown + left_out)
+        self._shown += new
+        if self._shown > _LARGEST:  # before it is shown, which may take a while
+            size = os.fstat(self.descriptor).st_size
+            if size == self._shown or size > 4 * _LARGEST:  # what came meanwhile is kept, unless it comes without end
+                os.ftruncate(self.descriptor, 0)
+                self._shown = 0
+        self._tail = (self._tail + said)[-_KEPT:]
+        text = said.decode(errors="replace")
+        if left_out:
+            text = f"\n({left_out:,} bytes of a worker's stderr are left out, for they came too fast)\n\n{text}"
+        with contextlib.suppress(Exception):  # no stderr, a closed one, a full disk behind it
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+    def lines(self, most: int = 20) -> list[str]:
+        """Give the last lines that are not empty."""
+        return [line for line in self._tail.decode(errors="replace").splitlines() if line.strip()][-most:]
+
+    def close(self) -> None:
+        """Show what is left, and give the file back; may be called again."""
+        self.show()
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
 
 def check_start_method(method: str | None) -> str:

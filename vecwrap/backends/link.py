@@ -11,10 +11,9 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from vecwrap.backends.channel import Channel
-from vecwrap.backends.lane import Lane
-from vecwrap.backends.last_words import LastWords
-from vecwrap.backends.launch import WorkerProcess, exit_in_words, kill, start_worker
+from vecwrap.backends.launch import LastWords, WorkerProcess, exit_in_words, kill, start_worker
+from vecwrap.backends.messages import Channel
+from vecwrap.backends.shared import Lane
 from vecwrap.backends.workers import LOOK, Expected
 from vecwrap.interrupts import held_back
 

@@ -16,14 +16,12 @@ from gymnasium.vector import AutoresetMode
 from vecwrap.backends.base import Factory
 from vecwrap.backends.cores import current_core, usable_cores
 from vecwrap.backends.description import Description, refuse_unequal
-from vecwrap.backends.lane import ORDERED, Lane
 from vecwrap.backends.launch import check_start_method
 from vecwrap.backends.link import Link, end_workers
 from vecwrap.backends.local import LocalRows
-from vecwrap.backends.memory import SharedBlock, allocate_shared
 from vecwrap.backends.messages import decode, encode
 from vecwrap.backends.restarts import WorkerHealth
-from vecwrap.backends.spinning import Spinner
+from vecwrap.backends.shared import ORDERED, Lane, SharedBlock, Spinner, allocate_shared
 from vecwrap.backends.workers import LOOK, Expected, WorkerBackend, check_limits, share_out
 from vecwrap.columns import Arena
 from vecwrap.contract import Autoreset, Frames, IntArray

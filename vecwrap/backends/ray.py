@@ -14,21 +14,21 @@ from typing import Any, ClassVar, Literal
 
 from gymnasium.vector import AutoresetMode
 
-from vecwrap.backends.actor import Reply, unpack
 from vecwrap.backends.actor_link import ActorLink, fetch, has_answered, wait
 from vecwrap.backends.base import Factory
-from vecwrap.backends.cluster import (
+from vecwrap.backends.description import Description, refuse_unequal
+from vecwrap.backends.launch import ONE_THREAD
+from vecwrap.backends.messages import encode_for_worker
+from vecwrap.backends.ray_actor import Reply, host_class, unpack
+from vecwrap.backends.ray_cluster import (
     Cluster,
+    Request,
     check_address,
     local_cpus,
     refuse_without_ray,
+    share_out_over,
 )
-from vecwrap.backends.description import Description, refuse_unequal
-from vecwrap.backends.host import host_class
-from vecwrap.backends.launch import ONE_THREAD
-from vecwrap.backends.messages import encode_for_worker
 from vecwrap.backends.restarts import WorkerHealth
-from vecwrap.backends.room import Request, share_out_over
 from vecwrap.backends.workers import LOOK, Expected, WorkerBackend, check_limits
 from vecwrap.contract import Autoreset, Frames, IntArray
 from vecwrap.errors import BackendError, PlanError, VecwrapError

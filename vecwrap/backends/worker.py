@@ -21,13 +21,9 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from vecwrap.backends.bell import Bell
-from vecwrap.backends.channel import receive_descriptor
 from vecwrap.backends.description import Description
-from vecwrap.backends.filters import adopt
-from vecwrap.backends.lane import LaneOfWorker
-from vecwrap.backends.memory import SharedBlock, allocate_shared
-from vecwrap.backends.messages import WorkerInit, can_send, decode, encode
+from vecwrap.backends.messages import WorkerInit, adopt, can_send, decode, encode, receive_descriptor
+from vecwrap.backends.shared import Bell, LaneOfWorker, SharedBlock, allocate_shared
 from vecwrap.columns import Arena
 from vecwrap.errors import ArgumentError, CastWarning
 from vecwrap.failure import Failure, make_failure

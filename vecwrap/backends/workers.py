@@ -23,8 +23,7 @@ from gymnasium.error import NoAsyncCallError
 from vecwrap.backends.base import Backend, Factory
 from vecwrap.backends.cores import usable_cores
 from vecwrap.backends.description import Description, refuse_unequal
-from vecwrap.backends.filters import named
-from vecwrap.backends.messages import WorkerInit, encode_for_worker
+from vecwrap.backends.messages import WorkerInit, encode_for_worker, named
 from vecwrap.backends.rows import LOOK
 from vecwrap.batch import Batch
 from vecwrap.contract import IntArray

@@ -1,7 +1,12 @@
-"""A lane between the parent and a worker through shared memory: the requested steps, and the progress on them.
+"""What a parent and its workers share: a block of memory, lanes through it, and the bells that wake a sleeping process.
 
-The parent appends entries, advances its count and rings; the worker processes them in order, writes the results into
-the slots, advances its own count and rings back. No messages are sent, and a spinning process need not even be woken.
+The block has no name to clean up, and is freed with its last user. On Linux it is a memfd, on other POSIX systems a
+temporary file that is unlinked at once; its descriptor is passed over the worker's own connection. Neither is in
+``/dev/shm``, which is 64 MB in a container.
+
+A lane carries the requested steps and the progress on them. The parent appends entries, advances its count and rings;
+the worker processes them in order, writes the results into the slots, advances its own count and rings back. No
+messages are sent, and a spinning process need not even be woken.
 
 Why the hand-over is safe: each count is one aligned word with a single writer, written after the data it covers. After
 hearing the bell, a process sees everything that was written before the ring, on every processor, because ringing and
@@ -14,26 +19,227 @@ later load of the same process: a process that goes to sleep is woken by the bel
 
 from __future__ import annotations
 
+import contextlib
+import mmap
+import os
 import platform
 import select
+import tempfile
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
+from typing import Any
 
 import numpy as np
 
-from vecwrap.backends.bell import Bell
 from vecwrap.backends.cores import current_core
-from vecwrap.backends.spinning import Spinner
 from vecwrap.batch import Allocate
+from vecwrap.columns import Arena
 from vecwrap.contract import IntArray
+from vecwrap.errors import BackendError
+from vecwrap.slots import Slots
 
-__all__ = ["ORDERED", "Lane", "LaneOfWorker", "Words", "lanes"]
+__all__ = [
+    "ORDERED",
+    "Bell",
+    "Lane",
+    "LaneOfWorker",
+    "SharedBlock",
+    "Spinner",
+    "Words",
+    "allocate_shared",
+    "anonymous_file",
+    "lanes",
+]
 
 ORDERED = platform.machine().lower() in ("x86_64", "amd64", "i686")
 _ASKED, _DONE, _CORE = 0, 8, 9  # two cache lines, each with one writer
 _ROWS = (1 << 32) - 1
 WHOLE = 0  # the entry for all rows of a worker; single rows are 1 + row
+
+MOST = 500e-6  # seconds; if waits are usually longer than this, sleep at once: waking up takes 24 to 46 µs
+_WEIGHT = 0.125  # of the newest wait in the mean
+
+
+class SharedBlock:
+    """Shared memory of a fixed size, zeroed.
+
+    Attributes:
+        buffer: the mapping; arrays over it keep it alive.
+        descriptor: for other processes to map it by; -1 once this process has closed it.
+    """
+
+    def __init__(self, buffer: mmap.mmap, descriptor: int = -1) -> None:
+        self.buffer = buffer
+        self.descriptor = descriptor
+
+    @classmethod
+    def create(cls, num_bytes: int) -> SharedBlock:
+        """Make a block.
+
+        Raises:
+            BackendError: there is not enough memory.
+        """
+        num_bytes = max(num_bytes, mmap.PAGESIZE)
+        descriptor = -1
+        try:
+            descriptor = anonymous_file()
+            os.ftruncate(descriptor, num_bytes)
+            block = cls(mmap.mmap(descriptor, num_bytes), descriptor)
+            if hasattr(os, "posix_fallocate"):  # better an error now than SIGBUS in the first step
+                os.posix_fallocate(descriptor, 0, num_bytes)
+            return block
+        except OSError as error:
+            if descriptor >= 0:
+                os.close(descriptor)
+            raise BackendError(
+                f"shmem: {num_bytes:,} bytes of shared memory are needed but could not be allocated ({error}); "
+                'use fewer sub-environments, smaller observations, or backend="subprocess"'
+            ) from error
+
+    @classmethod
+    def map(cls, descriptor: int) -> SharedBlock:
+        """Map the block of a descriptor received from another process, then close the descriptor."""
+        try:
+            return cls(mmap.mmap(descriptor, os.fstat(descriptor).st_size))
+        finally:
+            os.close(descriptor)
+
+    def close_descriptor(self) -> None:
+        """Close the descriptor; the mapping remains as long as arrays use it."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+def anonymous_file() -> int:
+    """Return the descriptor of a file without a name, in memory if the system supports it."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("vecwrap", os.MFD_CLOEXEC)
+    return _unlinked_file()
+
+
+def _unlinked_file() -> int:
+    """The portable fallback: a file that is unlinked while open."""
+    with tempfile.TemporaryFile(prefix="vecwrap-") as file:
+        return os.dup(file.fileno())
+
+
+def allocate_shared(
+    num_envs: int,
+    observation_space: Any,
+    action_space: Any,
+    num_workers: int,
+    largest_share: int,
+    arena: Arena,
+    *,
+    first_row: int = 0,
+) -> tuple[Slots, list[Words]]:
+    """Allocate the shared arrays, in the same way in the parent and in the workers.
+
+    Args:
+        num_envs: n.
+        observation_space: of one sub-environment.
+        action_space: likewise.
+        num_workers: how many.
+        largest_share: the largest number of sub-environments in a worker.
+        arena: where; without a buffer, only the size is measured.
+        first_row: the first of the rows that this process steps.
+    """
+    slots = Slots(num_envs, observation_space, action_space, allocate=arena, shared=True, first_row=first_row)
+    return slots, lanes(num_workers, largest_share, arena)
+
+
+class Bell:
+    """Several rings wake the listener once; ``hush`` returns how many there were. Ringing never blocks.
+
+    An eventfd if the system supports it, else a pipe.
+
+    Args:
+        listens, rings: the descriptors of its two ends, which may be the same; -1 for an end in another process.
+    """
+
+    def __init__(self, listens: int, rings: int) -> None:
+        self.listens, self.rings = listens, rings
+        self._counts = hasattr(os, "eventfd")  # it counts by itself; in a pipe each ring is a byte
+
+    @classmethod
+    def create(cls) -> Bell:
+        """Create a bell."""
+        if hasattr(os, "eventfd"):
+            descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            return cls(descriptor, descriptor)
+        listens, rings = os.pipe()
+        for end in (listens, rings):
+            os.set_blocking(end, False)
+        return cls(listens, rings)
+
+    def ring(self, times: int = 1) -> None:
+        """Wake the listener, which then sees everything written to shared memory before."""
+        try:  # noqa: SIM105 -- `suppress` takes as long as the bell itself
+            os.write(self.rings, times.to_bytes(8, "little") if self._counts else bytes(times))
+        except BlockingIOError:  # full of rings already, so the listener will wake
+            pass
+
+    def hush(self) -> int:
+        """Clear the bell; return how often it was rung."""
+        times = 0
+        with contextlib.suppress(BlockingIOError):
+            if self._counts:
+                return int.from_bytes(os.read(self.listens, 8), "little")
+            while data := os.read(self.listens, 4096):
+                times += len(data)
+        return times
+
+    def close(self) -> None:
+        """Close the descriptors; may be called again."""
+        for end in {self.listens, self.rings} - {-1}:
+            os.close(end)
+        self.listens = self.rings = -1
+
+
+class Spinner:
+    """Polls repeatedly for a short while, whose length adapts to recent waits.
+
+    Args:
+        allowed: False if there is no core to spare, or if polling is not reliable; then it never polls twice.
+        crowded: whether other processes may need this core; then it is yielded between polls.
+        clock: returns seconds.
+
+    Attributes:
+        mean: the mean of recent waits, in seconds; a wait counts as at most four times ``MOST``.
+    """
+
+    def __init__(self, allowed: bool, *, crowded: bool, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._allowed = allowed
+        self._crowded = crowded
+        self._clock = clock
+        self.mean = 0.0
+
+    @property
+    def bound(self) -> float:
+        """How long it polls, in seconds."""
+        if not self._allowed or self.mean > MOST:
+            return 0.0
+        return min(MOST, 4 * self.mean + 50e-6)
+
+    def wait(self, ready: Callable[[], bool], sleep: Callable[[], bool]) -> None:
+        """Wait until something is ready.
+
+        Args:
+            ready: whether it is ready.
+            sleep: waits until it may be; returns True if there is something else to do.
+        """
+        clock, crowded = self._clock, self._crowded
+        start = clock()
+        until = start + self.bound
+        while not ready():
+            if crowded:
+                os.sched_yield()
+            if clock() >= until and sleep():
+                break
+        self.mean += _WEIGHT * (min(clock() - start, 4 * MOST) - self.mean)
 
 
 class Words:
