@@ -15,40 +15,25 @@ __all__ = ["ActorLink", "fetch", "has_answered", "wait"]
 
 
 class ActorLink:
-    """The link to one actor; it outlives the process that the actor runs in.
-
-    Args:
-        number: its number.
-        env_ids: the sub-environments that it runs.
-
-    Attributes:
-        handle: Ray's; None if there is none.
-        life: how often it was started; every step and answer belongs to one life.
-        init: the first message of its current life, until it has been sent.
-        made: whether its sub-environments are made.
-        torn: whether an interrupt arrived while an answer was being received.
-        warned: whether there has been a warning that it is waiting.
-        calls: the answers it owes, in order, by Ray's reference.
-        later: calls that wait until it is awake, and their messages.
-        news: messages that go with the next call.
-        pid, node, address: where its current life runs, once known.
-        since: when it last answered, or was first called.
-    """
+    """The link to one actor; it outlives the process that the actor runs in."""
 
     def __init__(self, number: int, env_ids: range) -> None:
         self.number = number
         self.env_ids = env_ids
-        self.handle: Any = None
-        self.life = 0
-        self.init = b""
-        self._up = self.made = self.torn = self.warned = False
-        self.calls: dict[Any, Expected] = {}
-        self.later: list[tuple[Expected, bytes]] = []
-        self.news: deque[tuple[Any, ...]] = deque()
-        self.pid: int | None = None
+        self.handle: Any = None  # Ray's
+        self.life = 0  # how often it was started; every step and answer belongs to one life
+        self.init = b""  # the first message of its current life, until it has been sent
+        self._up = False
+        self.made = False  # whether its sub-environments are
+        self.torn = False  # whether an interrupt came while an answer was being received
+        self.warned = False  # that it is waiting
+        self.calls: dict[Any, Expected] = {}  # the answers it owes, in order, by Ray's reference
+        self.later: list[tuple[Expected, bytes]] = []  # calls that wait until it is awake, and their messages
+        self.news: deque[tuple[Any, ...]] = deque()  # messages that go with the next call
+        self.pid: int | None = None  # of its current life, once known, as node and address
         self.node = ""
         self.address = "?"
-        self.since = 0.0
+        self.since = 0.0  # when it last answered, or was first called
 
     def begin(self, init: bytes) -> None:
         """Start another life, with this first message."""
@@ -112,16 +97,9 @@ class ActorLink:
 
 
 def wait(ray: Any, actors: Sequence[ActorLink], *, for_all: bool, seconds: float) -> list[tuple[ActorLink, Any]]:
-    """Wait until actors have answered, and return which; an actor's death counts as an answer.
+    """Wait until actors have answered, and return which, each with its reference; a death counts as an answer.
 
-    Args:
-        ray: the package.
-        actors: those with pending calls.
-        for_all: wait for every owed answer, to wake up only once; False: for the first.
-        seconds: how long at most.
-
-    Returns:
-        The actors that have answered, each with its reference.
+    ``for_all``: wait for every owed answer, to wake up only once; else for the first.
     """
     owed = {reference: actor for actor in actors for reference in actor.calls}
     if not owed:

@@ -13,19 +13,7 @@ __all__ = ["read_indices", "read_seeds"]
 
 
 def read_indices(indices: Any, num_envs: int, what: str = "env_ids", *, once: bool = False) -> IntArray:
-    """Read indices of sub-environments: an int, or a sequence of them.
-
-    Args:
-        indices: as they were given.
-        num_envs: n; they go from 0 to n - 1, and negative ones are refused.
-        what: the name of the argument.
-        once: refuse an index that is given twice.
-
-    Returns:
-        (k,) int64, in their order.
-
-    Raises:
-        ArgumentError: they are something else.
+    """Read indices of sub-environments, an int or a sequence of them, into (k,) int64 in their order.
 
     >>> read_indices([2, 0], 3), read_indices(1, 3)
     (array([2, 0]), array([1]))
@@ -41,19 +29,7 @@ def read_indices(indices: Any, num_envs: int, what: str = "env_ids", *, once: bo
 
 
 def read_seeds(seed: Any, env_ids: IntArray, num_envs: int, start_index: int = 0) -> list[int | None]:
-    """Read what ``reset`` takes as its seed.
-
-    Args:
-        seed: an int, so that sub-environment i gets ``seed + start_index + i``; n ints or Nones; or None.
-        env_ids: (m,) int64, the rows that are reset.
-        num_envs: n.
-        start_index: the index of the first sub-environment in a larger vector.
-
-    Returns:
-        The seed of each of these m rows, or None if it gets none.
-
-    Raises:
-        ArgumentError: it is something else.
+    """Return the seed of each of these rows, or None if it gets none; i gets ``seed + start_index + i`` of an int.
 
     >>> read_seeds(7, np.array([0, 2]), 3, start_index=10), read_seeds([1, None, 3], np.array([1, 2]), 3)
     ([17, 19], [None, 3])

@@ -130,14 +130,7 @@ class Backend(RowBooks):
 
     @staticmethod
     def check_options(options: Mapping[str, Any]) -> None:
-        """Refuse options that make no sense, before anything is started.
-
-        Args:
-            options: those that were given, by name; their types fit.
-
-        Raises:
-            PlanError: says which, and what was expected.
-        """
+        """Raise PlanError for given options that make no sense, before anything is started; their types fit."""
         check_policy(**{name: options[name] for name in _POLICY if name in options})
 
     # -- what a backend adds -------------------------------------------------------------------------------------------
@@ -357,12 +350,7 @@ class Backend(RowBooks):
         return dict(state.get("recovery", {}).get("attributes", {}))
 
     def _ask_all(self, method: str, arguments: Sequence[tuple[Any, ...]] = ()) -> list[Any]:
-        """Call a method on every sub-environment; if a worker dies meanwhile, once more, including the replacements.
-
-        Args:
-            method: a method of ``SubEnv`` that is safe to call twice.
-            arguments: for each sub-environment, or empty if it takes none.
-        """
+        """Call a method that may be called twice on all; if a worker dies meanwhile, again, replacements included."""
         arguments, ids = arguments or [()] * self.num_envs, self.all_ids.tolist()
         try:
             return list(self._call_now(method, arguments, ids))

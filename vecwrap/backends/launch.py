@@ -68,13 +68,11 @@ _channels: weakref.WeakSet[Channel] = weakref.WeakSet()
 
 
 class WorkerProcess(ABC):
-    """A worker's process, however it was started; its end is looked at, and ends what it started, before it is reaped.
+    """A worker's process, however it was started; ``pid`` is its process group too.
 
-    Where the program ignores SIGCHLD, or reaps every child itself, nobody can be asked any more how one ended.
-    ``subprocess`` then tells exit code 0, and ``multiprocessing`` that it runs for ever.
-
-    Attributes:
-        pid: its process id, which is its process group too.
+    Its end is looked at, and ends what it started, before it is reaped. Where the program ignores SIGCHLD, or reaps
+    every child itself, nobody can be asked any more how one ended: ``subprocess`` then tells exit code 0, and
+    ``multiprocessing`` that it runs for ever.
     """
 
     def __init__(self, process: Any) -> None:
@@ -209,11 +207,7 @@ class LastWords:
 
 
 def check_start_method(method: str | None) -> str:
-    """Give the start method's name, ``"fresh"`` for None.
-
-    Raises:
-        PlanError: an unknown one, or one that this system does not have.
-    """
+    """Return the start method's name, ``"fresh"`` for None; raise PlanError for one that this system does not have."""
     if method is None:
         return "fresh"
     if method not in START_METHODS:
@@ -227,17 +221,9 @@ def check_start_method(method: str | None) -> str:
 
 
 def start_worker(method: str, *, daemon: bool) -> tuple[WorkerProcess, Channel, LastWords]:
-    """Start a worker that waits for its first message.
+    """Start a worker that waits for its first message; return the process, our end of its connection, and its stderr.
 
-    Args:
-        method: one of ``START_METHODS``.
-        daemon: multiprocessing's flag, for its start methods.
-
-    Returns:
-        The process, the parent's end of its connection, and what it writes to stderr.
-
-    Raises:
-        BackendError: it cannot be started.
+    ``daemon`` is multiprocessing's flag, for its start methods. Raises BackendError if it cannot be started.
     """
     with contextlib.ExitStack() as opened:  # what is closed again where anything fails
         try:

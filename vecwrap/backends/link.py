@@ -21,21 +21,7 @@ __all__ = ["Link", "end_workers"]
 
 
 class Link:
-    """The link to one worker; it outlives the worker's process, which may be restarted.
-
-    Args:
-        number: the worker's number.
-        env_ids: the sub-environments that it runs.
-
-    Attributes:
-        process, channel, words, pidfd: of the running process; ``pidfd`` is -1 if the system has none.
-        expected: the answers it owes, in order.
-        made: whether its sub-environments are made.
-        lane: the lane through shared memory, if any.
-        messages: how many were sent since, and including, the one that told it where the slots are.
-        torn: whether an interrupt arrived during a message, so that its answers can no longer be trusted.
-        restarts: how often it was restarted.
-    """
+    """The link to one worker; it outlives the worker's process, which may be restarted."""
 
     process: WorkerProcess
     channel: Channel
@@ -44,21 +30,19 @@ class Link:
     def __init__(self, number: int, env_ids: range) -> None:
         self.number = number
         self.env_ids = env_ids
-        self.expected: deque[Expected] = deque()
-        self.pidfd = -1
-        self._up = self.made = self.torn = False
+        self.expected: deque[Expected] = deque()  # the answers it owes, in order
+        self.pidfd = -1  # if the system has one
+        self._up = False
+        self.made = False  # whether its sub-environments are
+        self.torn = False  # whether an interrupt came during a message, so that its answers can no longer be trusted
         self.lane: Lane | None = None
-        self.messages = 0
+        self.messages = 0  # sent since, and including, the one that told it where the slots are
         self.restarts = -1
         self._since = 0.0
         self._num_bytes = 0
 
     def start(self, method: str, *, daemon: bool) -> None:
-        """Start a process.
-
-        Raises:
-            BackendError: it cannot be started.
-        """
+        """Start a process; raise BackendError if it cannot be started."""
         with held_back():  # an interrupt could leave a process that is not recorded yet and never reaped
             self.process, self.channel, self.words = start_worker(method, daemon=daemon)
             self.expected.clear()
@@ -78,11 +62,7 @@ class Link:
         return [one.kind for one in self.expected]
 
     def send(self, message: bytes, owed: Sequence[Expected] = ()) -> None:
-        """Send a message, and expect these answers.
-
-        Raises:
-            OSError: the worker is gone.
-        """
+        """Send a message, and expect these answers; raise OSError if the worker is gone."""
         if owed and self._limited() is None:
             self._since = time.monotonic()
         self.expected.extend(owed)
@@ -130,11 +110,7 @@ class Link:
         return math.inf if limited is None or limited.seconds is None else self._since + limited.seconds
 
     def end(self) -> tuple[str, str]:
-        """End the process, if it still runs, and all processes that its environments started.
-
-        Returns:
-            How it ended, and the last lines that it wrote to stderr, "" for none; both in words.
-        """
+        """End the process, and all that its environments started; return how it ended, and its last lines on stderr."""
         # If it closed its connection, give it a moment to exit by itself, to get its exit code.
         ended = self.process.join(0.0) or self.process.join(0.2 if self.pidfd >= 0 and not self.torn else 0.0)
         how = exit_in_words(self.process.exitcode) if ended else "it hung up without ending"
@@ -160,14 +136,7 @@ class Link:
 
 
 def end_workers(workers: Sequence[Link], message: bytes, timeout: float, terminate: bool) -> None:
-    """Ask workers to close, then terminate them, then kill them and all processes that their environments started.
-
-    Args:
-        workers: which.
-        message: the message that asks a worker to close.
-        timeout: seconds to wait for that.
-        terminate: skip asking.
-    """
+    """Ask workers to close within ``timeout`` seconds (not if ``terminate``); then terminate, then kill them."""
     if not terminate:
         for worker in workers:
             with contextlib.suppress(OSError):

@@ -58,35 +58,20 @@ _LARGEST_CHUNK = 1 << 20
 
 @dataclass
 class WorkerInit:
-    """The first message to a worker.
+    """The first message to a worker."""
 
-    Attributes:
-        env_ids: the sub-environments that it runs, consecutive.
-        num_envs: how many there are in total.
-        factories: the callables that make its own.
-        takeovers: what each takes over from one that was lost; None at the first start.
-        autoreset: the mode.
-        debug: check observations.
-        shared: whether slots are in shared memory.
-        each: answer row by row.
-        number, num_workers, largest_share: which worker this is, and what it needs to locate its lane.
-        spins: whether there is a core on which it may wait without sleeping.
-        filters: the parent's warning filters, as returned by ``filters.named``.
-        log_level: the parent's logging level.
-    """
-
-    env_ids: tuple[int, ...]
-    num_envs: int
-    factories: Sequence[Factory]
-    takeovers: Sequence[Takeover] | None
+    env_ids: tuple[int, ...]  # of its sub-environments, consecutive
+    num_envs: int  # of all
+    factories: Sequence[Factory]  # its own
+    takeovers: Sequence[Takeover] | None  # from those that were lost; None at the first start
     autoreset: Autoreset
     debug: bool
-    shared: bool
-    each: bool
+    shared: bool  # whether slots are in shared memory
+    each: bool  # answer row by row
     number: int
     num_workers: int
     largest_share: int
-    spins: bool
+    spins: bool  # whether there is a core on which it may wait without sleeping
     filters: list[Any]
     log_level: int
 
@@ -101,10 +86,7 @@ def encode(message: Any) -> bytes:
 
 
 def encode_for_worker(message: Any) -> bytes:
-    """Pickle a message to a worker, whose ``__main__`` is different: what ours defines is pickled by value.
-
-    ``pickle`` alone would pickle it by reference, which the worker could not resolve.
-    """
+    """Pickle a message to a worker by value what ``__main__`` defines: the worker's own is different."""
     data = encode(message)
     if b"__main__" in data:
         data = cloudpickle.dumps(message)
@@ -130,16 +112,16 @@ def can_send(value: Any) -> bool:
 
 
 def named(filters: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Replace each category by its module and name; those that a script itself defines are sent by value."""
+    """Replace warning filters' categories by module and name; those that a script itself defines are sent by value.
+
+    Unpickling a category would import the module that defines it. torch adds a filter for a warning class of its own,
+    so the workers of any process that has imported torch would import it too: seconds, and hundreds of MB each.
+    """
     return [(action, message, _name(category), *where) for action, message, category, *where in filters]
 
 
 def adopt(filters: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Insert filters before the existing ones, if their categories have been imported here.
-
-    Returns:
-        The remaining filters, whose categories nothing can raise yet.
-    """
+    """Insert filters whose categories have been imported here; return the others, which nothing can raise yet."""
     here, others = [], []
     for action, message, category, *where in filters:
         if isinstance(category, tuple):
@@ -164,13 +146,10 @@ def _name(category: Any) -> Any:
 
 
 class Channel:
-    """One end of a socket pair, whose other end is a ``multiprocessing.connection.Connection``.
+    """The end of a socket pair whose other end is a ``multiprocessing.connection.Connection``; it never blocks.
 
-    Args:
-        end: this end.
-
-    Attributes:
-        num_bytes: how many have been sent and received.
+    Data that cannot be sent yet is kept and sent later; received data is kept until a message is complete. So a worker
+    that stops during a message, or never reads, does not block the parent, and an abandoned wait can be resumed.
     """
 
     def __init__(self, end: socket.socket) -> None:
@@ -178,7 +157,7 @@ class Channel:
         self._socket.setblocking(False)
         self._to_send: deque[memoryview | int] = deque()  # bytes, and descriptors between them
         self._received = bytearray()
-        self.num_bytes = 0
+        self.num_bytes = 0  # sent and received
 
     def fileno(self) -> int:
         """The descriptor, -1 after ``close``."""
@@ -192,11 +171,7 @@ class Channel:
         return bool(self._to_send)
 
     def send(self, message: bytes) -> None:
-        """Send a message, or as much of it as possible now.
-
-        Raises:
-            OSError: the other end is gone.
-        """
+        """Send a message, or as much of it as possible now; raise OSError if the other end is gone."""
         size = len(message)
         header = size.to_bytes(4, "big") if size <= _LARGEST_HEADER else b"\xff\xff\xff\xff" + size.to_bytes(8, "big")
         if size < _CHUNK:
@@ -211,11 +186,7 @@ class Channel:
         self.flush()
 
     def flush(self) -> None:
-        """Send what is left, as far as possible now.
-
-        Raises:
-            OSError: the other end is gone.
-        """
+        """Send what is left, as far as possible now; raise OSError if the other end is gone."""
         while self._to_send:
             first = self._to_send[0]
             try:
@@ -236,12 +207,7 @@ class Channel:
     # -- receiving -----------------------------------------------------------------------------------------------------
 
     def receive(self) -> bytes | None:
-        """Return the next message, or None while it is incomplete.
-
-        Raises:
-            EOFError: the other end is gone, and no complete message is left.
-            OSError: likewise.
-        """
+        """Return the next message, or None while it is incomplete; EOFError or OSError: the other end is gone."""
         while (message := self._whole_message()) is None:
             try:
                 chunk = self._socket.recv(max(_CHUNK, min(self._missing(), _LARGEST_CHUNK)))
@@ -285,12 +251,7 @@ class Channel:
 
 
 def receive_descriptor(connection: Connection) -> int:
-    """Receive, in a worker, a descriptor sent by ``Channel.send_descriptor``.
-
-    Raises:
-        EOFError: the other end is gone.
-        OSError: this process may open no more descriptors.
-    """
+    """Receive, in a worker, a descriptor sent by ``Channel.send_descriptor``."""
     with socket.socket(fileno=connection.fileno()) as end:
         end.setblocking(True)  # a default socket timeout would have made the connection non-blocking
         try:

@@ -146,11 +146,7 @@ class ProcessBackend(WorkerBackend[Link]):
         return self._init_of(worker, takeovers, shared=self.shared, each=self.batch_size is not None, spins=spins)
 
     def _launch(self, worker: Link) -> None:
-        """Start a worker's process; one that cannot be started counts as lost.
-
-        Raises:
-            BackendError: no restart is allowed.
-        """
+        """Start a worker's process; one that cannot be started counts as lost."""
         try:
             worker.start(self.start_method, daemon=self.daemon)
         except BackendError as error:
@@ -407,9 +403,7 @@ class ProcessBackend(WorkerBackend[Link]):
     def _take_in(self, worker: Link, descriptor: int = -1) -> None:
         """Receive everything that a worker has sent; if it has hung up, handle its loss.
 
-        Args:
-            worker: the one that has sent something.
-            descriptor: where that was noticed; -1: in shared memory.
+        ``descriptor``: where that was noticed; -1: in shared memory.
         """
         if not worker.is_up():
             return
@@ -475,11 +469,7 @@ class ProcessBackend(WorkerBackend[Link]):
     # -- workers that are lost -----------------------------------------------------------------------------------------
 
     def _lose_worker(self, worker: Link, told: str | None = None) -> None:
-        """End a worker that died, hangs or sent garbage; recreate its sub-environments, or raise.
-
-        Raises:
-            BackendError: no restart is allowed.
-        """
+        """End a worker that died, hangs or sent garbage; recreate its sub-environments, or raise BackendError."""
         try:
             self._end_and_book(worker, told)
         except BaseException as error:

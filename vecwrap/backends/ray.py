@@ -145,11 +145,7 @@ class RayBackend(WorkerBackend[ActorLink]):
 
     @staticmethod
     def check_options(options: Mapping[str, Any]) -> None:
-        """Refuse invalid options before anything is started.
-
-        Raises:
-            PlanError: an option is invalid, or ray is not installed.
-        """
+        """Raise PlanError for invalid options, or if ray is not installed, before anything is started."""
         refuse_without_ray()
         WorkerBackend.check_options(options)
         check_address(options.get("address"))
@@ -346,11 +342,7 @@ class RayBackend(WorkerBackend[ActorLink]):
     def _note_place(
         self, actor: ActorLink, pid: int, node: str, address: str, missing: str | None, data: bytes
     ) -> Reply:
-        """Record where an actor has been started, and return its answer.
-
-        Raises:
-            BackendError: a package is missing there.
-        """
+        """Record where an actor has been started, and return its answer; BackendError: a package is missing there."""
         actor.pid, actor.node, actor.address = pid, node, address
         if missing is not None:
             self._broken = BackendError(
@@ -387,11 +379,7 @@ class RayBackend(WorkerBackend[ActorLink]):
     # -- actors that are lost ------------------------------------------------------------------------------------------
 
     def _lose_worker(self, actor: ActorLink, error: BaseException | None = None, told: str = "") -> None:
-        """End an actor that died or hangs; recreate its sub-environments, or raise, as ``on_failure`` says.
-
-        Raises:
-            BackendError: no restart is allowed.
-        """
+        """End an actor that died or hangs; recreate its sub-environments, or raise BackendError."""
         who, owed, calls = str(actor), actor.owes(), list(actor.calls.values())
         said = ""
         if error is not None:

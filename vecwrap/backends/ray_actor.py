@@ -20,13 +20,7 @@ _LARGE = 4096  # bytes from which an array gets its own buffer
 
 
 class Reply(NamedTuple):
-    """An answer on its way through the object store.
-
-    Attributes:
-        message: the answer, pickled, without the observations if these have their own buffers.
-        observations: the observations, pickled; None if there are none, or if they are in the message.
-        buffers: their large arrays, not pickled: the parent reads them in place in the object store.
-    """
+    """An answer on its way through the object store; its large observations are read in place there, by the parent."""
 
     message: bytes
     observations: bytes | None = None
@@ -54,14 +48,7 @@ def start_actor(data: bytes) -> tuple[ActorWorker | None, bytes]:
 
 
 class ActorWorker(Worker):
-    """The sub-environments of one actor.
-
-    Args:
-        init: what to make.
-
-    Attributes:
-        made: the answer to the start, pickled.
-    """
+    """The sub-environments of one actor; ``made`` is the answer to the start, pickled."""
 
     def __init__(self, init: WorkerInit) -> None:
         self._reply = Reply(b"")
@@ -118,17 +105,10 @@ def host_class() -> Callable[[], Any]:
             self.life = 0
 
         def start(self, life: int, path: list[str], directory: str, variables: Sequence[str], init: bytes) -> Any:
-            """Make the sub-environments; the parent's paths are used if this node has them.
+            """Make the sub-environments, with what this node has of the parent's paths.
 
-            Args:
-                life: the number of the actor's new life.
-                path: the parent's ``sys.path``.
-                directory: its working directory.
-                variables: environment variables that set how many threads libraries use.
-                init: what to make.
-
-            Returns:
-                The process id, the node's id and address, the package that is missing or None, and the answer.
+            ``variables`` set how many threads libraries use. Returns the process id, the node's id and address, the
+            package that is missing or None, and the answer.
             """
             import os
             import sys

@@ -29,13 +29,7 @@ _clusters: weakref.WeakSet[Cluster] = weakref.WeakSet()  # connections made here
 
 @dataclass(frozen=True)
 class Node:
-    """A machine of the cluster that is up.
-
-    Attributes:
-        id: Ray's id for it.
-        address: its address.
-        resources: its total resources.
-    """
+    """A machine of the cluster that is up, with its total resources."""
 
     id: str
     address: str
@@ -46,21 +40,13 @@ class Node:
 
 
 def refuse_without_ray() -> None:
-    """Raise if the package ray is missing, without importing it, which takes seconds.
-
-    Raises:
-        PlanError: it is missing; names what to install.
-    """
+    """Raise PlanError if the package ray is missing, without importing it, which takes seconds."""
     if not is_installed("ray"):
         raise PlanError('backend "ray" needs ray: pip install "vecwrap[ray]"')
 
 
 def check_address(address: str | None) -> None:
-    """Refuse an invalid address.
-
-    Raises:
-        PlanError: it is invalid.
-    """
+    """Raise PlanError for an invalid address."""
     if address is None or address in ("auto", "local"):
         return
     if address.startswith("ray://"):
@@ -74,11 +60,7 @@ def check_address(address: str | None) -> None:
 
 
 def local_cpus(init: Mapping[str, Any]) -> float:
-    """Return how many CPUs a cluster started here has: the usable cores, unless ``init`` sets them.
-
-    Raises:
-        PlanError: ``init`` sets an invalid number.
-    """
+    """Return how many CPUs a cluster started here has: the usable cores, unless ``init`` sets them."""
     given = init.get("num_cpus")
     if given is None:
         return usable_cores()
@@ -88,18 +70,10 @@ def local_cpus(init: Mapping[str, Any]) -> float:
 
 
 class Cluster:
-    """A connection to a cluster.
+    """A connection to a cluster; ``folders`` are local ones that actors need, as in ``runtime_env`` of ``ray.init``.
 
-    Args:
-        address: None (the one this process is connected to, else that of ``RAY_ADDRESS``, else as ``"local"``),
-            ``"local"`` (a new one on this machine), ``"auto"`` (the one running on this machine), or ``"host:port"``.
-        timeout: seconds before a cluster that does not answer is an error.
-        init: further arguments of ``ray.init`` for a cluster that is started here.
-        folders: local folders that actors need, as in ``runtime_env`` of ``ray.init``.
-
-    Raises:
-        BackendError: there is none, or this process is connected to another one, or without those folders.
-        PlanError: ``ray.init`` rejects its arguments.
+    Raises BackendError if there is none, or if this process is connected to another one or without those folders;
+    PlanError if ``ray.init`` rejects its arguments.
     """
 
     def __init__(
@@ -260,27 +234,16 @@ def _room_for(name: str, amount: float, nodes: Sequence[Node]) -> int:
 
 @dataclass(frozen=True)
 class Request:
-    """The resources that each actor requests.
-
-    Attributes:
-        needs: how much of each resource.
-        placement: ``"spread"``, ``"pack"``, or node addresses or ids, used in turn.
-        runtime_env: Ray's setup of a node before the actor starts, without local folders.
-        folders: the local folders of the same: Ray accepts these per program, not per actor.
-    """
+    """The resources that each actor requests."""
 
     needs: Mapping[str, float]
     placement: str | Sequence[str] = "spread"
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
-    folders: Mapping[str, Any] = field(default_factory=dict)
+    folders: Mapping[str, Any] = field(default_factory=dict)  # of it: Ray accepts these per program, not per actor
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Request:
-        """Read the options of the backend.
-
-        Raises:
-            PlanError: an option is invalid.
-        """
+        """Read the options of the backend; PlanError: one is invalid."""
         needs = {"num_cpus": options.get("num_cpus", 1.0), "num_gpus": options.get("num_gpus", 0.0)}
         for name, amount in {**needs, **(options.get("resources") or {})}.items():
             if not amount >= 0:
@@ -297,11 +260,7 @@ class Request:
         return cls(named, placement, {k: v for k, v in runtime_env.items() if k not in folders}, folders)
 
     def refuse_no_room(self, actors: int, nodes: Sequence[Node]) -> None:
-        """Refuse requests that exceed the whole cluster, even if nothing else ran in it.
-
-        Raises:
-            BackendError: too little of a resource.
-        """
+        """Raise BackendError for requests that exceed the whole cluster, even if nothing else ran in it."""
         for name, amount in self.needs.items():
             if not amount:
                 continue
@@ -317,13 +276,7 @@ class Request:
                 _node_named(name, nodes)
 
     def options(self, number: int, nodes: Sequence[Node], *, restarts: bool) -> dict[str, Any]:
-        """Return Ray's options for an actor.
-
-        Args:
-            number: the actor's.
-            nodes: those that are up.
-            restarts: whether Ray restarts its process.
-        """
+        """Return Ray's options for an actor; ``restarts``: Ray restarts its process."""
         others = {name: amount for name, amount in self.needs.items() if name not in ("CPU", "GPU") and amount}
         return {
             "num_cpus": self.needs["CPU"],

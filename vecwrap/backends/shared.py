@@ -63,12 +63,7 @@ _WEIGHT = 0.125  # of the newest wait in the mean
 
 
 class SharedBlock:
-    """Shared memory of a fixed size, zeroed.
-
-    Attributes:
-        buffer: the mapping; arrays over it keep it alive.
-        descriptor: for other processes to map it by; -1 once this process has closed it.
-    """
+    """Zeroed memory of a fixed size; arrays over ``buffer`` keep it alive, ``descriptor`` is for others to map it."""
 
     def __init__(self, buffer: mmap.mmap, descriptor: int = -1) -> None:
         self.buffer = buffer
@@ -76,11 +71,7 @@ class SharedBlock:
 
     @classmethod
     def create(cls, num_bytes: int) -> SharedBlock:
-        """Make a block.
-
-        Raises:
-            BackendError: there is not enough memory.
-        """
+        """Make a block; raise BackendError if there is not enough memory."""
         num_bytes = max(num_bytes, mmap.PAGESIZE)
         descriptor = -1
         try:
@@ -136,17 +127,7 @@ def allocate_shared(
     *,
     first_row: int = 0,
 ) -> tuple[Slots, list[Words]]:
-    """Allocate the shared arrays, in the same way in the parent and in the workers.
-
-    Args:
-        num_envs: n.
-        observation_space: of one sub-environment.
-        action_space: likewise.
-        num_workers: how many.
-        largest_share: the largest number of sub-environments in a worker.
-        arena: where; without a buffer, only the size is measured.
-        first_row: the first of the rows that this process steps.
-    """
+    """Allocate the shared arrays, the same way in the parent and in the workers; without a buffer, measure."""
     slots = Slots(num_envs, observation_space, action_space, allocate=arena, shared=True, first_row=first_row)
     return slots, lanes(num_workers, largest_share, arena)
 
@@ -154,10 +135,7 @@ def allocate_shared(
 class Bell:
     """Several rings wake the listener once; ``hush`` returns how many there were. Ringing never blocks.
 
-    An eventfd if the system supports it, else a pipe.
-
-    Args:
-        listens, rings: the descriptors of its two ends, which may be the same; -1 for an end in another process.
+    An eventfd if the system supports it, else a pipe; the end in another process is -1.
     """
 
     def __init__(self, listens: int, rings: int) -> None:
@@ -200,22 +178,17 @@ class Bell:
 
 
 class Spinner:
-    """Polls repeatedly for a short while, whose length adapts to recent waits.
+    """Polls for a short while before it sleeps, as long as recent waits suggest.
 
-    Args:
-        allowed: False if there is no core to spare, or if polling is not reliable; then it never polls twice.
-        crowded: whether other processes may need this core; then it is yielded between polls.
-        clock: returns seconds.
-
-    Attributes:
-        mean: the mean of recent waits, in seconds; a wait counts as at most four times ``MOST``.
+    Not ``allowed``: there is no core to spare, or polling is not reliable; then it never polls twice. ``crowded``:
+    other processes may need this core, so it is yielded between polls.
     """
 
     def __init__(self, allowed: bool, *, crowded: bool, clock: Callable[[], float] = time.perf_counter) -> None:
         self._allowed = allowed
         self._crowded = crowded
         self._clock = clock
-        self.mean = 0.0
+        self.mean = 0.0  # of recent waits, in seconds; each counts as at most four times ``MOST``
 
     @property
     def bound(self) -> float:
@@ -225,12 +198,7 @@ class Spinner:
         return min(MOST, 4 * self.mean + 50e-6)
 
     def wait(self, ready: Callable[[], bool], sleep: Callable[[], bool]) -> None:
-        """Wait until something is ready.
-
-        Args:
-            ready: whether it is ready.
-            sleep: waits until it may be; returns True if there is something else to do.
-        """
+        """Wait until ``ready``; ``sleep`` waits until it may be, and returns True if there is something else to do."""
         clock, crowded = self._clock, self._crowded
         start = clock()
         until = start + self.bound
@@ -243,17 +211,13 @@ class Spinner:
 
 
 class Words:
-    """The shared words of one lane.
-
-    Attributes:
-        counts: how many entries the parent has requested, and how many the worker has done, in total; and the core the
-            worker was on for the last one.
-        entries: each is a row, or all of them; and how many messages the worker must have handled before it.
-        piped: whether the answer to an entry was sent as a message.
-    """
+    """The shared words of one lane."""
 
     def __init__(self, counts: IntArray, entries: IntArray, piped: IntArray) -> None:
-        self.counts, self.entries, self.piped = counts.data, entries.data, piped.data
+        # How many entries the parent has requested, how many the worker has done, and the core it was on for the last.
+        self.counts = counts.data
+        self.entries = entries.data  # a row, or all of them; and how many messages must have been handled before it
+        self.piped = piped.data  # whether its answer was sent as a message
         self.size = len(self.entries)
 
 
@@ -268,19 +232,7 @@ def lanes(num_workers: int, largest_share: int, allocate: Allocate) -> list[Word
 
 
 class Lane:
-    """The parent's end.
-
-    Args:
-        words: the shared words.
-        rows: all rows of the worker, in their order.
-
-    Raises:
-        OSError: there are no descriptors left for its bells.
-
-    Attributes:
-        there, back: the bells.
-        piped: whether any of the answers taken last was sent as a message, which may say how to read the rest.
-    """
+    """The parent's end; raises OSError if there are no descriptors left for its bells."""
 
     def __init__(self, words: Words, rows: Sequence[int]) -> None:
         self._words = words
@@ -292,7 +244,7 @@ class Lane:
         except OSError:
             self.there.close()
             raise
-        self.piped = False
+        self.piped = False  # whether any answer taken last was sent as a message, which may say how to read the rest
         self._asked_for: deque[list[int]] = deque()
         self._asked = self._done = self._heard = 0
 
@@ -365,15 +317,7 @@ class Lane:
 
 
 class LaneOfWorker:
-    """The worker's end.
-
-    Args:
-        words: the shared words.
-        rows: all rows of this worker, in their order.
-        there, back: the bells.
-        connection: where messages arrive.
-        spins: whether there is a core to spare.
-    """
+    """The worker's end; it spins only if there is a core to spare."""
 
     def __init__(
         self, words: Words, rows: Sequence[int], there: Bell, back: Bell, connection: Connection, *, spins: bool

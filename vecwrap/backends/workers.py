@@ -42,14 +42,8 @@ def share_out(
 ) -> list[range]:
     """Return the sub-environments of each worker: consecutive, in shares that differ by at most one.
 
-    Args:
-        num_envs: n; need not divide evenly.
-        workers: how many workers; None means one per usable core, at most n.
-        envs_per_worker: how many sub-environments per worker, fewer in the last; instead of ``workers``.
-        parent_share: whether the parent takes the last share; then there is one more share than ``workers``.
-
-    Raises:
-        PlanError: both are given, or one is below 1.
+    By default one worker per usable core. ``envs_per_worker`` leaves fewer in the last. With ``parent_share`` there is
+    one more share than ``workers``, the parent's.
 
     >>> share_out(5, 2, None), share_out(5, None, 3)
     ([range(0, 3), range(3, 5)], [range(0, 3), range(3, 5)])
@@ -67,30 +61,19 @@ def share_out(
 
 
 def check_limits(limits: Mapping[str, float | None]) -> None:
-    """Refuse invalid time limits.
-
-    Raises:
-        PlanError: a limit is invalid.
-    """
+    """Raise PlanError for a time limit that makes no sense."""
     for name, seconds in limits.items():
         if seconds is not None and not seconds > 0:
             raise PlanError(f"{name}: expected seconds above 0, got {seconds}; leave it out to wait without a limit")
 
 
 class Expected(NamedTuple):
-    """An answer that a worker owes.
+    """An answer that a worker owes."""
 
-    Attributes:
-        kind: the first word of the answer; ``"wake"`` and ``"start"`` if an actor must come up before it can be asked.
-        limit: the name of the option that limits its time, or "" if there is none.
-        seconds: how long it may take; None for no limit.
-        ask: the number of the call to sub-environments that requested it, or of the last one before it.
-    """
-
-    kind: str
-    limit: str
-    seconds: float | None
-    ask: int
+    kind: str  # the first word of the answer; "wake" or "start" if an actor must come up before it can be asked
+    limit: str  # the name of the option that limits its time, or ""
+    seconds: float | None  # how long it may take
+    ask: int  # the number of the call to sub-environments that requested it, or of the last one before it
 
 
 class AnyWorker(Protocol):
@@ -122,12 +105,7 @@ _Worker = TypeVar("_Worker", bound=AnyWorker)
 
 
 class WorkerBackend(Backend, Generic[_Worker]):
-    """A backend whose sub-environments live in workers, and are lost with them.
-
-    A subclass adds how to start workers (``_start``, ``_start_anew``), send to them (``_send_bytes``,
-    ``_tell_frames``), receive from them (``_pump``), handle a loss (``_lose_worker``), end a worker (``_end_worker``)
-    and drop its pending answers (``_forget``).
-    """
+    """A backend whose sub-environments live in workers, and are lost with them."""
 
     noun: ClassVar[str] = "worker"
     """What a worker is called."""
@@ -180,20 +158,11 @@ class WorkerBackend(Backend, Generic[_Worker]):
 
     @abstractmethod
     def _pump(self, deadline: float | None) -> None:
-        """Wait until something arrives, and receive it.
-
-        Raises:
-            TimeoutError: nothing has arrived by the deadline.
-            BackendError: a worker is lost, and may not be restarted.
-        """
+        """Wait until something arrives, and receive it; TimeoutError past the deadline."""
 
     @abstractmethod
     def _lose_worker(self, worker: _Worker) -> None:
-        """End a worker that died, hangs or is torn; recreate its sub-environments, or raise.
-
-        Raises:
-            BackendError: no restart is allowed.
-        """
+        """End a worker that died, hangs or is torn; recreate its sub-environments, or raise BackendError."""
 
     @abstractmethod
     def _end_worker(self, worker: _Worker) -> None:
@@ -348,9 +317,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
     def _tell(self, messages: Sequence[tuple[_Worker, tuple[Any, ...]]], expected: Expected, what: str = "") -> None:
         """Send each of these workers its message; all are pickled before any is sent.
 
-        Raises:
-            ArgumentError: ``what`` they contain cannot be sent.
-            BackendError: a worker is gone, and may not be restarted.
+        ArgumentError: ``what`` they contain cannot be sent.
         """
         self._refuse_broken()
         with _sendable(what) if what else contextlib.nullcontext():
@@ -385,13 +352,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
                 self._not_made(failure)
 
     def _is_due(self, deadline: float | None) -> bool:
-        """Whether something is due, if nothing has arrived.
-
-        Raises:
-            TimeoutError: the deadline has passed.
-            BackendError: rows are pending, but no worker owes anything.
-            NoAsyncCallError: no row is pending; another thread has received them meanwhile.
-        """
+        """Whether something is due, if nothing has arrived; an error if nothing can be."""
         now = time.monotonic()
         if self._due and min(self._due.values()) <= now:
             return True
@@ -406,8 +367,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
     def _excuse(self, longer: float) -> None:
         """Let no worker's limit run while this process is stopped, by job control or a scheduler: they may be, too.
 
-        Args:
-            longer: by how many seconds a wait has taken longer than asked for.
+        ``longer``: by how many seconds a wait has taken longer than asked for.
         """
         if longer > STOPPED:
             for worker in self._workers:
@@ -463,17 +423,9 @@ class WorkerBackend(Backend, Generic[_Worker]):
                 worker.torn = self._torn = True
 
     def _book_loss(self, worker: _Worker, reason: str, said: str, owed: Sequence[str], **facts: Any) -> None:
-        """Schedule the sub-environments of a worker that has ended for recreation, or raise.
+        """Schedule the sub-environments of a worker that has ended for recreation, or raise BackendError.
 
-        Args:
-            worker: which.
-            reason: a description of the worker and what happened to it.
-            said: further details, starting on a new line, or "".
-            owed: the answers it owed.
-            facts: further arguments of the error.
-
-        Raises:
-            BackendError: no restart is allowed.
+        ``reason`` says which worker, and what happened; ``said`` is more, on new lines; ``owed`` the answers it owed.
         """
 
         def error(remedy: str) -> BackendError:
@@ -526,11 +478,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
 
 @contextlib.contextmanager
 def _sendable(what: str) -> Iterator[None]:
-    """Refuse what cannot be pickled.
-
-    Raises:
-        ArgumentError: it cannot; the message says what, and why.
-    """
+    """Raise ArgumentError, which says what and why, for what cannot be pickled."""
     try:
         yield
     except Exception as error:
