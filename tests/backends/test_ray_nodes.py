@@ -14,8 +14,8 @@ import pytest
 from tests.backends.ray_cluster import STORE, small
 from tests.faults.faulty import Faulty, factories
 from tests.waiting import until
-from vecwrap.backends.actor_link import has_answered
 from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.ray import has_answered
 from vecwrap.backends.ray_cluster import Node, Request, share_out_over
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.testing.compare import assert_same

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from vecwrap.backends.launch import LastWords, WorkerProcess, exit_in_words, kill, start_worker
 from vecwrap.backends.messages import Channel
 from vecwrap.backends.shared import Lane
-from vecwrap.backends.workers import LOOK, Expected
+from vecwrap.backends.workers import LOOK, AnyWorker, Expected
 from vecwrap.interrupts import held_back
 
 __all__ = ["Link", "end_workers"]
 
 
-class Link:
+class Link(AnyWorker):
     """The link to one worker; it outlives the worker's process, which may be restarted."""
 
     process: WorkerProcess
@@ -28,17 +28,12 @@ class Link:
     words: LastWords
 
     def __init__(self, number: int, env_ids: range) -> None:
-        self.number = number
-        self.env_ids = env_ids
+        super().__init__(number, env_ids)
         self.expected: deque[Expected] = deque()  # the answers it owes, in order
         self.pidfd = -1  # if the system has one
-        self._up = False
-        self.made = False  # whether its sub-environments are
-        self.torn = False  # whether an interrupt came during a message, so that its answers can no longer be trusted
         self.lane: Lane | None = None
         self.messages = 0  # sent since, and including, the one that told it where the slots are
         self.restarts = -1
-        self._since = 0.0
         self._num_bytes = 0
 
     def start(self, method: str, *, daemon: bool) -> None:
@@ -53,10 +48,6 @@ class Link:
         with contextlib.suppress(AttributeError, OSError):
             self.pidfd = os.pidfd_open(self.process.pid)
 
-    def is_up(self) -> bool:
-        """Whether there is a process, as far as known."""
-        return self._up
-
     def owes(self) -> list[str]:
         """The kinds of answers that it owes, in order."""
         return [one.kind for one in self.expected]
@@ -64,7 +55,7 @@ class Link:
     def send(self, message: bytes, owed: Sequence[Expected] = ()) -> None:
         """Send a message, and expect these answers; raise OSError if the worker is gone."""
         if owed and self._limited() is None:
-            self._since = time.monotonic()
+            self.since = time.monotonic()
         self.expected.extend(owed)
         self.messages += 1
         self.channel.send(message)
@@ -73,7 +64,7 @@ class Link:
         """Request steps of these rows of the worker (None: all) through the lane."""
         assert self.lane is not None
         if expected.seconds is not None and self._limited() is None:
-            self._since = time.monotonic()
+            self.since = time.monotonic()
         # First, as in ``send``: an interrupt in between must not leave an unexpected answer.
         self.expected.extend((expected,) * (1 if rows is None else len(rows)))
         self.lane.ask(rows, self.messages)
@@ -83,7 +74,7 @@ class Link:
         for _ in range(count):
             last = self.expected.popleft()
         if self.expected and self.expected[0].seconds is not None:
-            self._since = time.monotonic()
+            self.since = time.monotonic()
         return last
 
     def note_bytes(self) -> None:
@@ -93,11 +84,7 @@ class Link:
         worker.
         """
         if self.channel.num_bytes != self._num_bytes:
-            self._num_bytes, self._since = self.channel.num_bytes, time.monotonic()
-
-    def excuse(self, seconds: float) -> None:
-        """Extend the limit of the answer that is due by this long."""
-        self._since += seconds
+            self._num_bytes, self.since = self.channel.num_bytes, time.monotonic()
 
     def _limited(self) -> Expected | None:
         """The first owed answer with a time limit."""
@@ -107,7 +94,7 @@ class Link:
     def deadline(self) -> float:
         """When the next answer with a limit is overdue; infinity if none has a limit."""
         limited = self._limited()
-        return math.inf if limited is None or limited.seconds is None else self._since + limited.seconds
+        return math.inf if limited is None or limited.seconds is None else self.since + limited.seconds
 
     def end(self) -> tuple[str, str]:
         """End the process, and all that its environments started; return how it ended, and its last lines on stderr."""
@@ -131,8 +118,7 @@ class Link:
             self.pidfd = -1
 
     def __str__(self) -> str:
-        ids = f"{self.env_ids[0]}-{self.env_ids[-1]}" if len(self.env_ids) > 1 else f"{self.env_ids[0]}"
-        return f"worker {self.number} (pid {self.process.pid}, sub-environments {ids})"
+        return self.in_words("worker", f"{self.process.pid}")
 
 
 def end_workers(workers: Sequence[Link], message: bytes, timeout: float, terminate: bool) -> None:

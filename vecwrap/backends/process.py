@@ -378,8 +378,10 @@ class ProcessBackend(WorkerBackend[Link]):
         now = time.monotonic()
         if now - self._looked > GLANCE:
             self._looked = now
-            self._show_words()
-        overdue = self._overdue(now)
+            for worker in self._workers:
+                if worker.is_up():
+                    worker.words.show()
+        overdue = [one for one in self._workers if one.is_up() and now > one.deadline] if self._limited else []
         for worker in overdue:
             self._lose_worker(worker)
         return bool(heard or overdue)
@@ -393,12 +395,6 @@ class ProcessBackend(WorkerBackend[Link]):
         if self._limited:
             until += [worker.deadline for worker in self._workers]
         return max(0.0, math.ceil(1e3 * (min(until) - now)))
-
-    def _overdue(self, now: float) -> list[Link]:
-        """The workers that have exceeded their time limit."""
-        if not self._limited:
-            return []
-        return [worker for worker in self._workers if worker.is_up() and now > worker.deadline]
 
     def _take_in(self, worker: Link, descriptor: int = -1) -> None:
         """Receive everything that a worker has sent; if it has hung up, handle its loss.
@@ -416,7 +412,12 @@ class ProcessBackend(WorkerBackend[Link]):
             if lane is not None and lane.has_answers():
                 if worker.expected and worker.expected[0].kind != "rows":  # a message was sent before the rows
                     ended = self._take_in_messages(worker) or ended
-                self._take_in_rows_of_lane(worker, lane)
+                if worker.is_up():
+                    rows, answers = lane.take()
+                    if answers:
+                        worker.answered(answers)
+                        self.slots.load_shared(rows)
+                        self._arrived(rows, [])
             if lane is None or lane.piped or descriptor not in (-1, lane.back.listens):  # not only rows
                 ended = self._take_in_messages(worker) or ended
         except BaseException as error:
@@ -425,15 +426,6 @@ class ProcessBackend(WorkerBackend[Link]):
             raise
         if ended and worker.is_up():
             self._lose_worker(worker)
-
-    def _take_in_rows_of_lane(self, worker: Link, lane: Lane) -> None:
-        if not worker.is_up():
-            return
-        rows, answers = lane.take()
-        if answers:
-            worker.answered(answers)
-            self.slots.load_shared(rows)
-            self._arrived(rows, [])
 
     def _take_in_messages(self, worker: Link) -> bool:
         """Receive messages from the pipe; whether the worker has hung up."""
@@ -504,12 +496,6 @@ class ProcessBackend(WorkerBackend[Link]):
             del self._links[descriptor]
             self._poller.unregister(descriptor)
         worker.expected.clear()
-
-    def _show_words(self) -> None:
-        """Show the workers' stderr output."""
-        for worker in self._workers:
-            if worker.is_up():
-                worker.words.show()
 
     def _worker_health(self) -> tuple[WorkerHealth, ...]:
         return tuple(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,6 @@ from typing import Any, ClassVar, Literal
 
 from gymnasium.vector import AutoresetMode
 
-from vecwrap.backends.actor_link import ActorLink, fetch, has_answered, wait
 from vecwrap.backends.base import Factory
 from vecwrap.backends.description import Description, refuse_unequal
 from vecwrap.backends.launch import ONE_THREAD
@@ -29,14 +30,14 @@ from vecwrap.backends.ray_cluster import (
     share_out_over,
 )
 from vecwrap.backends.restarts import WorkerHealth
-from vecwrap.backends.workers import LOOK, Expected, WorkerBackend, check_limits
+from vecwrap.backends.workers import LOOK, AnyWorker, Expected, WorkerBackend, check_limits
 from vecwrap.contract import Autoreset, Frames, IntArray
 from vecwrap.errors import BackendError, PlanError, VecwrapError
 from vecwrap.failure import Failure
 from vecwrap.slots import Slots
 from vecwrap.sub_env import Takeover
 
-__all__ = ["RayBackend"]
+__all__ = ["ActorLink", "RayBackend"]
 
 _PATIENCE = 10.0  # seconds that an actor may wait for resources before a warning names them
 _TIME_FOR_A_WORD = 30.0  # seconds for an idle actor, or one that Ray is restarting, to respond
@@ -46,6 +47,108 @@ _NO_MESSAGES = encode_for_worker(())
 _STARTED_BY_RAY = "was started anew by Ray"
 _MISSING_PACKAGE = ("ModuleNotFoundError", "DependencyNotInstalled")
 _log = logging.getLogger("vecwrap")
+
+
+class ActorLink(AnyWorker):
+    """The link to one actor; it outlives the process that the actor runs in."""
+
+    def __init__(self, number: int, env_ids: range) -> None:
+        super().__init__(number, env_ids)
+        self.handle: Any = None  # Ray's
+        self.life = 0  # how often it was started; every step and answer belongs to one life
+        self.init = b""  # the first message of its current life, until it has been sent
+        self.warned = False  # that it is waiting
+        self.calls: dict[Any, Expected] = {}  # the answers it owes, in order, by Ray's reference
+        self.later: list[tuple[Expected, bytes]] = []  # calls that wait until it is awake, and their messages
+        self.news: deque[tuple[Any, ...]] = deque()  # messages that go with the next call
+        self.pid: int | None = None  # of its current life, once known, as node and address
+        self.node = ""
+        self.address = "?"
+
+    def begin(self, init: bytes) -> None:
+        """Start another life, with this first message."""
+        self.life += 1
+        self._up, self.made, self.torn, self.warned = True, False, False, False
+        self.pid, self.node, self.address = None, "", "?"  # the previous process's must not be killed
+        self.news.clear()
+        self.init = init
+
+    def call(self, reference: Any, call: Expected) -> None:
+        """Record a call."""
+        if not self.calls:
+            self.since = time.monotonic()
+        self.calls[reference] = call
+
+    def answered(self, reference: Any) -> Expected:
+        """Record an answer."""
+        call = self.calls.pop(reference)
+        self.since = time.monotonic()
+        return call
+
+    def forget(self) -> None:
+        """Expect nothing more from it."""
+        self._up = False
+        self.calls.clear()
+        self.later.clear()
+        self.news.clear()
+
+    @property
+    def deadline(self) -> float:
+        """When the next answer is overdue; infinity if it has no limit."""
+        first = next(iter(self.calls.values()), None)
+        return math.inf if first is None or first.seconds is None else self.since + first.seconds
+
+    @property
+    def waits_since(self) -> float:
+        """Since when it has waited for resources or made its environments; infinity if it does neither."""
+        first = next(iter(self.calls.values()), None)
+        return self.since if first is not None and first.kind in ("start", "wake") else math.inf
+
+    def owes(self) -> list[str]:
+        """The kinds of answers that it owes, in order."""
+        return [call.kind for call in (*self.calls.values(), *(call for call, _ in self.later))]
+
+    def health(self) -> WorkerHealth:
+        """Return its current state."""
+        pid = self.pid if self._up and self.made else None
+        return WorkerHealth(self.number, pid, tuple(self.env_ids), self.life - 1)
+
+    def __str__(self) -> str:
+        return self.in_words("actor", f"{self.pid} on node {self.address}")
+
+
+def wait(ray: Any, actors: Sequence[ActorLink], *, for_all: bool, seconds: float) -> list[tuple[ActorLink, Any]]:
+    """Wait until actors have answered, and return which, each with its reference; a death counts as an answer.
+
+    ``for_all``: wait for every owed answer, to wake up only once; else for the first.
+    """
+    owed = {reference: actor for actor in actors for reference in actor.calls}
+    if not owed:
+        time.sleep(seconds)
+        return []
+    arrived, _ = ray.wait(list(owed), num_returns=len(owed) if for_all else 1, timeout=seconds)
+    return [(owed[reference], reference) for reference in arrived]
+
+
+def has_answered(ray: Any, actor: ActorLink) -> bool:
+    """Whether the first answer that an actor owes is ready, even if on another node."""
+    first = next(iter(actor.calls), None)
+    return first is not None and bool(ray.wait([first], timeout=0, fetch_local=False)[0])
+
+
+def fetch(ray: Any, references: Sequence[Any]) -> list[Any]:
+    """Get answers that are ready; an error takes the place of a failed one."""
+    try:
+        return list(ray.get(list(references))) if references else []
+    except ray.exceptions.RayError:
+        return [_fetch_one(ray, reference) for reference in references]
+
+
+def _fetch_one(ray: Any, reference: Any) -> Any:
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayError as error:
+        return error
 
 
 class RayBackend(WorkerBackend[ActorLink]):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -87,25 +87,21 @@ def _number_of(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def check_policy(
-    on_failure: str = "raise",
-    max_restarts: int | None = 10,
-    restart_window: float | None = 60.0,
-    restart_backoff: float = 1.0,
-) -> None:
+def check_policy(options: Mapping[str, Any]) -> None:
     """Raise PlanError for restart options that make no sense."""
+    on_failure, most = options.get("on_failure", "raise"), options.get("max_restarts")
+    window, backoff = options.get("restart_window"), options.get("restart_backoff", 0.0)
     if on_failure not in ("raise", "restart"):
         near = did_you_mean(str(on_failure), ("raise", "restart"))
         raise PlanError(f"on_failure: expected raise or restart, got {on_failure!r}.{near}")
-    if max_restarts is not None and max_restarts < 1:
+    if most is not None and most < 1:
         raise PlanError(
-            f'max_restarts: expected at least 1, or null for no limit, got {max_restarts}; on_failure="raise" never '
-            "restarts"
+            f'max_restarts: expected at least 1, or null for no limit, got {most}; on_failure="raise" never restarts'
         )
-    if restart_window is not None and not restart_window > 0:
-        raise PlanError(f"restart_window: expected seconds above 0, or null for the whole run, got {restart_window}")
-    if not 0 <= restart_backoff < float("inf"):
-        raise PlanError(f"restart_backoff: expected seconds from 0, got {restart_backoff}")
+    if window is not None and not window > 0:
+        raise PlanError(f"restart_window: expected seconds above 0, or null for the whole run, got {window}")
+    if not 0 <= backoff < float("inf"):
+        raise PlanError(f"restart_backoff: expected seconds from 0, got {backoff}")
 
 
 class Restarts:

@@ -12,10 +12,10 @@ import math
 import os
 import time
 import warnings
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import cloudpickle
 from gymnasium.error import NoAsyncCallError
@@ -76,29 +76,33 @@ class Expected(NamedTuple):
     ask: int  # the number of the call to sub-environments that requested it, or of the last one before it
 
 
-class AnyWorker(Protocol):
-    """One worker as its parent sees it; it outlives the worker's process.
+class AnyWorker(ABC):
+    """One worker as its parent sees it; it outlives the worker's process."""
 
-    Attributes:
-        number: its number.
-        env_ids: the sub-environments that it holds.
-        made: whether its sub-environments are made.
-        torn: whether an interrupt has made its answers unreliable; it is then lost at the next wait.
-    """
-
-    number: int
-    env_ids: range
-    made: bool
-    torn: bool
+    def __init__(self, number: int, env_ids: range) -> None:
+        self.number = number
+        self.env_ids = env_ids  # the sub-environments that it runs
+        self.made = False  # whether these are made
+        self.torn = False  # whether an interrupt has made its answers unreliable; it is then lost at the next wait
+        self.since = 0.0  # from when the limit of the next answer counts
+        self._up = False
 
     def is_up(self) -> bool:
         """Whether there is a process, as far as known."""
+        return self._up
 
+    @abstractmethod
     def owes(self) -> list[str]:
         """The kinds of answers that it owes, in order."""
 
     def excuse(self, seconds: float) -> None:
         """Extend the limit of the answer that is due by this long."""
+        self.since += seconds
+
+    def in_words(self, what: str, pid: str) -> str:
+        """``worker 0 (pid 77, sub-environments 0-3)``."""
+        ids = f"{self.env_ids[0]}-{self.env_ids[-1]}" if len(self.env_ids) > 1 else f"{self.env_ids[0]}"
+        return f"{what} {self.number} (pid {pid}, sub-environments {ids})"
 
 
 _Worker = TypeVar("_Worker", bound=AnyWorker)
