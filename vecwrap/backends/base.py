@@ -205,7 +205,6 @@ class Backend(RowBooks):
         return ids
 
     def _indices(self, indices: Any, what: str = "env_ids", *, once: bool = False) -> IntArray:
-        """Read indices of sub-environments; None means all."""
         return self.all_ids if indices is None else read_indices(indices, self.num_envs, what, once=once)
 
     def _indices_of_call(self, indices: Any) -> list[int]:

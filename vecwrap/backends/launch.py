@@ -107,7 +107,6 @@ class WorkerProcess(ABC):
         """Give its exit code, and reap it; None while it runs."""
 
     def _reap(self) -> None:
-        """Let go of it, after its end."""
         self._poll()
 
     def _look(self) -> tuple[bool, int | None]:

@@ -166,7 +166,6 @@ class ProcessBackend(WorkerBackend[Link]):
         self._send_bytes(worker, init, [self._expected("made", "start_timeout")])
 
     def _attach(self, worker: Link) -> None:
-        """Tell a worker where the slots are."""
         worker.messages = 0
         if worker.lane is not None:
             worker.lane.restart()
@@ -238,7 +237,6 @@ class ProcessBackend(WorkerBackend[Link]):
         return up
 
     def _own_among(self, env_ids: Sequence[int] | IntArray) -> list[int]:
-        """Which of these rows are stepped in this process."""
         own = self._shares[-1]
         return [i for i in map(int, env_ids) if i >= own[0]] if self.own is not None else []
 
@@ -387,7 +385,7 @@ class ProcessBackend(WorkerBackend[Link]):
         return bool(heard or overdue)
 
     def _patience(self, deadline: float | None) -> float:
-        """The longest time to wait, in milliseconds."""
+        """In milliseconds."""
         now = time.monotonic()
         until = [now + LOOK, *self._due.values()]
         if deadline is not None:

@@ -466,7 +466,6 @@ class RayBackend(WorkerBackend[ActorLink]):
         super()._take_in_failed_start(actor, failures)
 
     def _warn_of_waiting(self, now: float) -> None:
-        """Warn of actors that wait for resources."""
         for actor in self._workers:
             waited = now - actor.waits_since
             if waited > _PATIENCE and not actor.warned:
@@ -514,7 +513,6 @@ class RayBackend(WorkerBackend[ActorLink]):
             self._ray.kill(actor.handle, no_restart=not self._restarts_itself)
 
     def _is_here(self, actor: ActorLink) -> bool:
-        """Whether an actor is known to run on this node."""
         return self._cluster is not None and actor.pid is not None and actor.node == self._cluster.here
 
     def _await_end(self, actors: Sequence[ActorLink], seconds: float) -> None:
@@ -532,7 +530,6 @@ class RayBackend(WorkerBackend[ActorLink]):
             _signal(actor, signal.SIGKILL)
 
     def _forget(self, actor: ActorLink) -> None:
-        """Expect nothing more from an actor."""
         actor.forget()
 
     def _worker_health(self) -> tuple[WorkerHealth, ...]:
@@ -564,7 +561,7 @@ class RayBackend(WorkerBackend[ActorLink]):
 
 
 def _signal(actor: ActorLink, number: int) -> bool:
-    """Send a signal to an actor's process on this node (0: none); whether there is such a process."""
+    """Signal an actor on this node (0: not at all); whether there is such a process."""
     assert actor.pid is not None
     try:
         os.kill(actor.pid, number)

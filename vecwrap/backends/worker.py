@@ -57,7 +57,6 @@ def serve(connection: Connection, parent: int) -> None:
 
 
 def _leave(code: int) -> None:
-    """End the process, whatever threads it has."""
     with contextlib.suppress(Exception):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -253,7 +252,6 @@ class Worker:
             sub_env.attach(self._slots, self._first_row + k)
 
     def _remake(self, rows: list[int], takeovers: list[Takeover]) -> None:
-        """Make sub-environments anew that have raised."""
         failures = []
         for row, takeover in zip(rows, takeovers, strict=True):
             k = row - self._first_row
@@ -276,7 +274,6 @@ class Worker:
             self._send_rows(1, "step", *self._step_rows(group))
 
     def _step_asked(self, lane: LaneOfWorker) -> None:
-        """Step what the parent asked for through shared memory."""
         groups = lane.take()
         if not self._each and len(groups) > 1:
             self._step_group(lane, len(groups), [row for group in groups for row in group])

@@ -149,11 +149,9 @@ class WorkerBackend(Backend, Generic[_Worker]):
         """Send a message and expect these answers; if the worker is gone, handle its loss."""
 
     def _pickled(self, worker: _Worker, message: tuple[Any, ...]) -> bytes:
-        """Return the encoded message."""
         return encode_for_worker(message)
 
     def _num_answers(self, worker: _Worker, message: tuple[Any, ...]) -> int:
-        """How many answers a message gets."""
         return 1
 
     def _offset(self, worker: _Worker) -> int:
@@ -300,7 +298,6 @@ class WorkerBackend(Backend, Generic[_Worker]):
             )
 
     def _by_worker(self, env_ids: Sequence[int] | IntArray) -> list[tuple[_Worker, list[int]]]:
-        """Group indices by worker, in order."""
         if env_ids is self.all_ids:
             return [(worker, list(worker.env_ids)) for worker in self._workers]
         groups: dict[int, list[int]] = {}
@@ -309,7 +306,6 @@ class WorkerBackend(Backend, Generic[_Worker]):
         return [(self._workers[number], ids) for number, ids in groups.items() if number < self.workers]
 
     def _rows_of(self, worker: _Worker, env_ids: Sequence[int]) -> list[int]:
-        """Map sub-environments to rows of their worker."""
         offset = self._offset(worker)
         return [i - offset for i in env_ids]
 
