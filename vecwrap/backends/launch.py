@@ -61,8 +61,8 @@ sys.path[:] = connection.recv()
 from vecwrap.backends.worker import serve
 serve(connection, int(sys.argv[2]))
 """
-_KEPT = 1 << 13  # bytes
-_LARGEST = 1 << 22  # bytes; an environment that floods its stderr does not fill the memory
+_KEPT = 1 << 13  # bytes of a worker's stderr, for the error that reports its death
+_LARGEST = 1 << 22  # bytes of it; an environment that floods its stderr does not fill the memory
 _environment_lock = threading.Lock()
 _channels: weakref.WeakSet[Channel] = weakref.WeakSet()
 

@@ -244,8 +244,8 @@ class Request:
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Request:
         """Read the options of the backend; PlanError: one is invalid."""
-        needs = {"num_cpus": options.get("num_cpus", 1.0), "num_gpus": options.get("num_gpus", 0.0)}
-        for name, amount in {**needs, **(options.get("resources") or {})}.items():
+        cpus, gpus, others = options.get("num_cpus", 1.0), options.get("num_gpus", 0.0), options.get("resources") or {}
+        for name, amount in {"num_cpus": cpus, "num_gpus": gpus, **others}.items():
             if not amount >= 0:
                 raise PlanError(f"{name}: expected 0 or more, got {amount}")
         placement = options.get("placement", "spread")
@@ -254,10 +254,10 @@ class Request:
             raise PlanError(f"placement: expected spread, pack or a list of nodes, got {placement!r}.{near}")
         if not placement:
             raise PlanError("placement: expected at least one node, got an empty list")
-        named = {"CPU": needs["num_cpus"], "GPU": needs["num_gpus"], **(options.get("resources") or {})}
         runtime_env = dict(options.get("runtime_env") or {})
         folders = {name: value for name, value in runtime_env.items() if name in _FOLDERS and not _is_uploaded(value)}
-        return cls(named, placement, {k: v for k, v in runtime_env.items() if k not in folders}, folders)
+        rest = {name: value for name, value in runtime_env.items() if name not in folders}
+        return cls({"CPU": cpus, "GPU": gpus, **others}, placement, rest, folders)
 
     def refuse_no_room(self, actors: int, nodes: Sequence[Node]) -> None:
         """Raise BackendError for requests that exceed the whole cluster, even if nothing else ran in it."""

@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
@@ -33,6 +33,7 @@ from vecwrap.sub_env import SubEnv, Takeover, refuse_one_for_several
 __all__ = ["CouldNotMake", "Worker", "serve", "start"]
 
 _AnyWorker = TypeVar("_AnyWorker", bound="Worker")
+_T = TypeVar("_T")
 
 _GRACE = 1.0  # seconds for an orderly end after the parent has gone
 
@@ -75,28 +76,22 @@ class _Parent:
 
     def hear(self) -> tuple[Any, ...]:
         """Wait for a message."""
-        with _parents_end():
-            data = self.connection.recv_bytes()
-        message: tuple[Any, ...] = decode(data)
+        message: tuple[Any, ...] = decode(self._unless_gone(self.connection.recv_bytes))
         return message
 
     def tell(self, data: bytes) -> None:
         """Send a message."""
-        with _parents_end():
-            self.connection.send_bytes(data)
+        self._unless_gone(self.connection.send_bytes, data)
 
     def take_descriptor(self) -> int:
         """Wait for an open file descriptor."""
-        with _parents_end():
-            return receive_descriptor(self.connection)
+        return self._unless_gone(receive_descriptor, self.connection)
 
-
-@contextlib.contextmanager
-def _parents_end() -> Iterator[None]:
-    try:
-        yield
-    except (EOFError, ConnectionError) as error:
-        raise _ParentIsGone from error
+    def _unless_gone(self, function: Callable[..., _T], *arguments: Any) -> _T:
+        try:
+            return function(*arguments)
+        except (EOFError, ConnectionError) as error:
+            raise _ParentIsGone from error
 
 
 def _serve(parent: _Parent) -> None:
