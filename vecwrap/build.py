@@ -45,7 +45,7 @@ def build(
     on_failure: Literal["raise", "restart"] = "raise",
     max_restarts: int | None = 10,
     restart_window: float | None = 60.0,
-    restart_backoff: float = 0.1,
+    restart_backoff: float = 1.0,
     step_timeout: float | None = None,
     reset_timeout: float | None = None,
     start_timeout: float | None = None,
@@ -87,7 +87,7 @@ def build(
             hangs; the episodes lost with them end truncated (docs/reliability.md).
         max_restarts: how often each may be recreated within ``restart_window``; None: no limit.
         restart_window: seconds; None: the whole run.
-        restart_backoff: delay in seconds before recreating one that failed again at once; doubles on each repeat.
+        restart_backoff: delay in seconds before recreating one that failed again without completing a step.
         step_timeout: seconds a worker may take for its share of a step before it is killed; None: no limit.
         reset_timeout: the same for a reset.
         start_timeout: the same for creating its environments.

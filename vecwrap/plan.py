@@ -17,7 +17,6 @@ from typing import Any
 from vecwrap import registry
 from vecwrap.backend_plan import PIPELINE_KEYS, plan_backend
 from vecwrap.backends.cores import usable_cores
-from vecwrap.backends.outline import Outline
 from vecwrap.backends.process import ProcessBackend
 from vecwrap.backends.workers import share_out
 from vecwrap.environments import Environment, find_environment
@@ -29,7 +28,6 @@ from vecwrap.plan_text import WIDTH, Line, Row, Shares, plain_text, plan_data, p
 from vecwrap.probe import LentEngine, OneForAll, Probe, Stage, outer_stages
 from vecwrap.sendable import refuse_unsendable
 from vecwrap.signatures import Signature
-from vecwrap.space_text import bytes_of
 from vecwrap.spec import PipelineSpec
 from vecwrap.sub_env import SubEnvFactory
 from vecwrap.values import shown
@@ -53,7 +51,6 @@ class Plan:
         reason: why this backend, if vecwrap chose it.
         written: the spec as it was written.
         stages: what comes out of the environment and of each layer; None before ``with_spaces``, and where unknown.
-        outline: what the backend itself says about how it would run this, if anything; likewise.
     """
 
     pipeline: PipelineSpec
@@ -64,7 +61,6 @@ class Plan:
     reason: str
     written: PipelineSpec
     stages: tuple[Stage | None, ...] | None = None
-    outline: Outline | None = None
 
     @property
     def n(self) -> int:
@@ -120,15 +116,7 @@ class Plan:
             stages += outer_stages(OneForAll(one, self.n, self._for_every_backend), outer, stages[-1])
         finally:
             one.close()
-        return dataclasses.replace(self, stages=stages, outline=self._outline(stages[len(inner)]))
-
-    def _outline(self, inside: Stage) -> Outline | None:
-        """Ask the backend, given the last stage within the workers."""
-        if not hasattr(self.backend, "outline"):
-            return None
-        sizes = bytes_of(inside.action_space), bytes_of(inside.observation_space)
-        outline: Outline = self.backend.outline(self.n, self.backend_options, *sizes)
-        return outline
+        return dataclasses.replace(self, stages=stages)
 
     @property
     def in_this_process(self) -> bool:
@@ -177,11 +165,11 @@ class Plan:
 
     def lines(self, width: int = WIDTH) -> list[Line]:
         """Return the same, each line in parts that say what they are."""
-        return plan_lines(self.pipeline, self.rows, self.shares, self.reason, width, self.outline)
+        return plan_lines(self.pipeline, self.rows, self.shares, self.reason, width)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything that is shown as plain data, for JSON."""
-        return plan_data(self.pipeline, self.rows, self.shares, self.reason, self.outline)
+        return plan_data(self.pipeline, self.rows, self.shares, self.reason)
 
     def of_made(self, made: Sequence[VecEnv]) -> Plan:
         """Return the plan with the spaces of what was made from it.
@@ -200,7 +188,7 @@ class Plan:
 
     def _repr_html_(self) -> str:
         """A table, for notebooks."""
-        return plan_html(self.pipeline, self.rows, self.shares, self.reason, self.outline)
+        return plan_html(self.pipeline, self.rows, self.shares, self.reason)
 
 
 def _started(backend: Callable[..., VecEnv], factories: list[Any], settings: Mapping[str, Any], plan: Plan) -> VecEnv:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from vecwrap.backends.outline import Outline
 from vecwrap.plan_text import Row, Shares, backend_notes, backend_text, head_text
 from vecwrap.spec import PipelineSpec
 
@@ -15,9 +14,7 @@ _CELL = "text-align: left; vertical-align: top"
 _TITLES = ("layer", "arguments", "runs in", "observations", "at an episode's end")
 
 
-def plan_html(
-    pipeline: PipelineSpec, rows: Sequence[Row], shares: Shares | None, reason: str, outline: Outline | None = None
-) -> str:
+def plan_html(pipeline: PipelineSpec, rows: Sequence[Row], shares: Shares | None, reason: str) -> str:
     """Write a plan as a table with the environment at the top and how it is run below.
 
     Args:
@@ -25,14 +22,13 @@ def plan_html(
         rows: the environment, then the layers, inner first.
         shares: how many sub-environments each worker holds.
         reason: why this backend.
-        outline: the backend's own description.
 
     Returns:
         HTML without scripts, in which all text from users is escaped.
     """
     head = "".join(f'<th style="{_CELL}">{title}</th>' for title in _TITLES)
     body = "".join(f"<tr>{''.join(map(_cell, _texts(row)))}</tr>" for row in rows)
-    foot = "; ".join([backend_text(pipeline, shares, outline), *backend_notes(pipeline, reason, outline)])
+    foot = "; ".join([backend_text(pipeline, shares), *backend_notes(pipeline, reason)])
     return (
         f"<table><caption style='text-align: left'><b>{escape(head_text(pipeline))}</b></caption>"
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from vecwrap.backends.outline import Outline
 from vecwrap.probe import Stage
 from vecwrap.space_text import bytes_of, bytes_text, short_text, space_data, space_text
 from vecwrap.spec import PipelineSpec
@@ -125,7 +124,6 @@ def plan_lines(
     shares: Shares | None,
     reason: str,
     width: int = WIDTH,
-    outline: Outline | None = None,
 ) -> list[Line]:
     """Write a plan.
 
@@ -135,7 +133,6 @@ def plan_lines(
         shares: how many sub-environments each process holds; None if only this one does.
         reason: why this backend.
         width: of the text; names and spaces may be wider.
-        outline: the backend's own description.
     """
     long = _LONG[width < _NARROW]
     table = [_cells(row, pipeline.n or 0, long) for row in rows]
@@ -154,7 +151,7 @@ def plan_lines(
         notes = ([row.arguments] if depth in arguments_below else []) + _notes(row, pipeline, long)
         for note in notes:
             lines += [[("note", part)] for part in _wrapped(note, width, "  " * depth + "    ")]
-    return lines + [[("plain", part)] for part in _backend_lines(pipeline, shares, reason, width, outline)]
+    return lines + [[("plain", part)] for part in _backend_lines(pipeline, shares, reason, width)]
 
 
 def head_text(pipeline: PipelineSpec) -> str:
@@ -225,7 +222,7 @@ def _or_endless(space: Any) -> str:
     )  # fmt: skip
 
 
-def backend_text(pipeline: PipelineSpec, shares: Shares | None, outline: Outline | None = None) -> str:
+def backend_text(pipeline: PipelineSpec, shares: Shares | None) -> str:
     """Describe how it is run in a line."""
     backend, options = pipeline.backend, pipeline.backend.options
     line = f"backend {backend.name}"
@@ -236,27 +233,23 @@ def backend_text(pipeline: PipelineSpec, shares: Shares | None, outline: Outline
         line += f": {workers}, {each} sub-environment{'s' * (each != '1')} each, started "
         line += f"by {options['start_method']}" if options.get("start_method") else "as fresh interpreters"
         line += f", and {own} in this process, which would only wait (parent_share)" if own else ""
-    elif outline is not None:
-        line += f": {outline.summary}"
     elif backend.name == "dummy":
         line += ": in this process, one after the other"
-    others = [f"{key}={shown(value)}" for key, value in options.items() if key not in _SAID]
+    others = [f"{key}={shown(value)}" for key, value in options.items() if not (shares and key in _SAID)]
     others += [] if pipeline.copy else ["copy=false"]
     others += [] if pipeline.batch_size is None else [f"batch_size={pipeline.batch_size}"]
     return line + (f"; {', '.join(others)}" if others else "")
 
 
-def backend_notes(pipeline: PipelineSpec, reason: str, outline: Outline | None = None) -> list[str]:
+def backend_notes(pipeline: PipelineSpec, reason: str) -> list[str]:
     """Return further notes on how it is run, each a line or a part of one."""
     notes = ["shown in a window until Esc"] * (pipeline.render_mode == "human")
-    return [*notes, *(outline.notes if outline else ()), *([f"because {reason}"] if reason else [])]
+    return [*notes, *([f"because {reason}"] if reason else [])]
 
 
-def _backend_lines(
-    pipeline: PipelineSpec, shares: Shares | None, reason: str, width: int, outline: Outline | None
-) -> list[str]:
-    lines = textwrap.wrap(backend_text(pipeline, shares, outline), max(width, _LEAST), subsequent_indent="    ")
-    notes = backend_notes(pipeline, reason, outline)
+def _backend_lines(pipeline: PipelineSpec, shares: Shares | None, reason: str, width: int) -> list[str]:
+    lines = textwrap.wrap(backend_text(pipeline, shares), max(width, _LEAST), subsequent_indent="    ")
+    notes = backend_notes(pipeline, reason)
     return lines + [line for note in notes for line in _wrapped(note, width, "    ")]
 
 
@@ -266,9 +259,7 @@ _SAID = ("workers", "envs_per_worker", "start_method", "parent_share")
 # -- as data ----------------------------------------------------------------------------------------------------------
 
 
-def plan_data(
-    pipeline: PipelineSpec, rows: Sequence[Row], shares: Shares | None, reason: str, outline: Outline | None = None
-) -> dict[str, Any]:
+def plan_data(pipeline: PipelineSpec, rows: Sequence[Row], shares: Shares | None, reason: str) -> dict[str, Any]:
     """Return all that ``plan_lines`` writes, as plain data."""
     environment, *layers = [_row_data(row, pipeline.n or 0) for row in rows]
     return {
@@ -279,9 +270,8 @@ def plan_data(
         "backend": {
             "name": pipeline.backend.name,
             "options": {key: _plain(value) for key, value in pipeline.backend.options.items()},
-            "sub_environments_per_worker": shares.workers if shares else outline.shares if outline else None,
+            "sub_environments_per_worker": shares.workers if shares else None,
             "sub_environments_of_parent": shares.parent if shares else None,
-            "notes": list(outline.notes) if outline else [],
             "because": reason or None,
         },
         "environment": {key: environment[key] for key in ("name", "runs_in", "after", "bytes_per_step")},

@@ -14,7 +14,7 @@ from gymnasium.error import AlreadyPendingCallError, ResetNeeded
 from tests.toys import Counter, Told, counter, told
 from vecwrap.backends.base import Backend
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.recovery import Recovery
+from vecwrap.backends.restarts import Recovery
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.errors import ArgumentError, BackendError, PlanError, SubEnvError

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from vecwrap.backends.filters import adopt, named
+from vecwrap.backends.messages import adopt, named
 
 SCRIPT = """
     import sys, warnings

@@ -12,19 +12,16 @@ import pytest
 
 from tests.faults.faulty import factories
 from tests.waiting import gone, until
-from vecwrap.backends import bell
-from vecwrap.backends import lane as lane_module
-from vecwrap.backends.bell import Bell
-from vecwrap.backends.lane import ORDERED, Lane, LaneOfWorker, lanes
+from vecwrap.backends import shared
+from vecwrap.backends.shared import MOST, ORDERED, Bell, Lane, LaneOfWorker, Spinner, lanes
 from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.spinning import MOST, Spinner
 from vecwrap.errors import BackendError
 
 
 @pytest.fixture(params=["eventfd", "pipe"])
 def a_bell(request, monkeypatch):
     if request.param == "pipe":
-        monkeypatch.delattr(bell.os, "eventfd", raising=False)
+        monkeypatch.delattr(shared.os, "eventfd", raising=False)
     one = Bell.create()
     yield one
     one.close()
@@ -189,7 +186,7 @@ def test_a_message_that_was_sent_before_comes_before(two_ends):
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_rows_that_were_asked_for_before_a_message_come_before_it(two_ends, ordered, monkeypatch):
-    monkeypatch.setattr(lane_module, "ORDERED", ordered)
+    monkeypatch.setattr(shared, "ORDERED", ordered)
     lane, worker, here = two_ends
     lane.ask([1], 0)
     here.send_bytes(b"later")
@@ -201,7 +198,7 @@ def test_rows_that_were_asked_for_before_a_message_come_before_it(two_ends, orde
 
 def test_where_stores_come_in_any_order_a_count_is_believed_no_further_than_the_bell_was_rung(two_ends, monkeypatch):
     """On arm64 the next count may be there before what it speaks of."""
-    monkeypatch.setattr(lane_module, "ORDERED", False)
+    monkeypatch.setattr(shared, "ORDERED", False)
     lane, worker, _ = two_ends
     lane.ask([0], 0)
     lane._words.counts[0] = 2  # another is being asked for, and its entry is not there yet

@@ -5,8 +5,8 @@ import os
 import subprocess
 import sys
 
-from vecwrap.backends import last_words
-from vecwrap.backends.last_words import LastWords
+from vecwrap.backends import launch
+from vecwrap.backends.launch import LastWords
 
 
 def write(words, text):
@@ -26,7 +26,7 @@ def test_it_is_shown_as_it_comes_and_the_last_lines_are_kept(capsys):
 
 
 def test_a_flood_takes_no_memory_for_long(monkeypatch, capsys):
-    monkeypatch.setattr(last_words, "_LARGEST", 10_000)
+    monkeypatch.setattr(launch, "_LARGEST", 10_000)
     words = LastWords()
     for _ in range(5):
         write(words, "x" * 9_999 + "\n")
@@ -39,7 +39,7 @@ def test_a_flood_takes_no_memory_for_long(monkeypatch, capsys):
 
 
 def test_what_comes_while_a_flood_is_read_is_not_thrown_away_with_it(monkeypatch, capsys):
-    monkeypatch.setattr(last_words, "_LARGEST", 10_000)
+    monkeypatch.setattr(launch, "_LARGEST", 10_000)
     words, read = LastWords(), os.pread
 
     def write_meanwhile(*arguments):
@@ -57,7 +57,7 @@ def test_what_comes_while_a_flood_is_read_is_not_thrown_away_with_it(monkeypatch
 
 
 def test_a_flood_without_end_takes_no_memory_for_long_either(monkeypatch, capsys):
-    monkeypatch.setattr(last_words, "_LARGEST", 1_000)
+    monkeypatch.setattr(launch, "_LARGEST", 1_000)
     words, read = LastWords(), os.pread
 
     def write_meanwhile(*arguments):
@@ -98,8 +98,8 @@ def test_a_writer_that_is_never_behind_holds_nobody_up(monkeypatch):
 
 
 def test_of_what_nobody_could_show_in_time_the_tail_is_shown_and_the_rest_counted(monkeypatch, capsys):
-    monkeypatch.setattr(last_words, "_LARGEST", 10_000)
-    monkeypatch.setattr(last_words, "_KEPT", 10)
+    monkeypatch.setattr(launch, "_LARGEST", 10_000)
+    monkeypatch.setattr(launch, "_KEPT", 10)
     words = LastWords()
     write(words, "x" * 49_989 + "\nthe tail.\n")
     words.show()

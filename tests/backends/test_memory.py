@@ -6,9 +6,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from vecwrap.backends import memory
+from vecwrap.backends import shared
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.memory import SharedBlock
+from vecwrap.backends.shared import SharedBlock
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.errors import BackendError
 
@@ -19,7 +19,7 @@ WAYS = ["memfd", "unlinked file"]
 @pytest.fixture(params=WAYS)
 def way(request, monkeypatch):
     if request.param == "unlinked file":
-        monkeypatch.setattr(memory, "anonymous_file", memory._unlinked_file)
+        monkeypatch.setattr(shared, "anonymous_file", shared._unlinked_file)
     elif not hasattr(os, "memfd_create"):
         pytest.skip("this system has no memfd")
 
@@ -52,6 +52,6 @@ def test_too_little_memory_says_how_much_is_needed(monkeypatch):
     def full(descriptor, offset, length):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(memory.os, "posix_fallocate", full)
+    monkeypatch.setattr(shared.os, "posix_fallocate", full)
     with pytest.raises(BackendError, match=r"1,000,000 bytes of shared memory are needed .*subprocess"):
         SharedBlock.create(1_000_000)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import vecwrap
-from vecwrap.backends import lane, process
+from vecwrap.backends import process, shared
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
@@ -51,7 +51,7 @@ def test_its_stream_is_dummys_in_every_mode(mode, observations):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_stream_is_the_same_where_nobody_may_spin(mode, workers, monkeypatch):
     """As on a processor that does not keep its stores in order: every hand-over goes by the bell."""
-    monkeypatch.setattr(lane, "ORDERED", False)
+    monkeypatch.setattr(shared, "ORDERED", False)
     monkeypatch.setattr(process, "ORDERED", False)
     factory = toy(observations="box_uint8", actions="discrete", end=0.1)
     with (

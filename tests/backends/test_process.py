@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from tests.toys import counter
 from tests.waiting import until
 from vecwrap.backends import launch, process
-from vecwrap.backends.bell import Bell
-from vecwrap.backends.lane import _CORE, _DONE
 from vecwrap.backends.launch import ONE_THREAD, check_start_method, worker_environment, worker_variables
 from vecwrap.backends.link import Link
+from vecwrap.backends.shared import _CORE, _DONE, Bell
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.backends.workers import share_out

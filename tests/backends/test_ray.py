@@ -353,38 +353,6 @@ def test_more_than_the_cluster_has_is_refused(ray):
         small([toy()], placement=["10.9.9.9"])
 
 
-class Huge(gymnasium.Env):
-    """Observations of 4 MB: the store of 100 MB holds two for each of 12, and not for each of 13."""
-
-    observation_space = gymnasium.spaces.Box(0, 255, (4_000_000,), np.uint8)
-    action_space = gymnasium.spaces.Discrete(2)
-    steps = 0
-
-    def reset(self, *, seed=None, options=None):
-        return np.full(4_000_000, 7, np.uint8), {}
-
-    def step(self, action):
-        self.steps += 1
-        return np.full(4_000_000, self.steps, np.uint8), 0.0, True, False, {}
-
-
-def test_an_object_store_that_is_too_small_says_how_much_is_needed(ray):
-    with pytest.raises(
-        BackendError, match=r"an object store of at least 104 MB .*\(4 MB each\), got 100 MB; start Ray "
-    ):
-        small([Huge] * 13, workers=2)
-
-
-@pytest.mark.soak
-def test_an_object_store_that_is_just_large_enough_holds_a_step_with_its_ends(ray):
-    with small([Huge] * 12, workers=2) as env:
-        env.reset()
-        for k in range(1, 4):
-            observations, *_, infos = env.step([0] * 12)
-            assert (observations == 7).all()
-            assert all((last == k).all() for last in infos["final_obs"])
-
-
 def test_options_are_checked_before_anything_starts():
     for options, words in [
         ({"placement": "sprad"}, 'placement: expected spread.*Did you mean "spread"'),
@@ -403,7 +371,7 @@ def test_options_are_checked_before_anything_starts():
 
 
 def test_a_missing_package_names_its_extra(monkeypatch):
-    monkeypatch.setattr("vecwrap.backends.cluster.is_installed", lambda name: False)
+    monkeypatch.setattr("vecwrap.backends.ray_cluster.is_installed", lambda name: False)
     with pytest.raises(PlanError, match=r'pip install "vecwrap\[ray\]"'):
         plan(PipelineSpec("CartPole-v1", n=1, backend="ray"))
 
@@ -411,40 +379,32 @@ def test_a_missing_package_names_its_extra(monkeypatch):
 # -- explain -----------------------------------------------------------------------------------------------------------
 
 
-def test_explain_shows_actors_nodes_and_bytes(ray):
-    spec = PipelineSpec.parse("CartPole-v1 n=5 | framestack:4").override(
-        backend={"name": "ray", "workers": 2, "num_cpus": 0.5}
-    )
-    text = " ".join(str(plan(spec).with_spaces()).split())
-    assert "backend ray: 2 actors, 2 or 3 sub-environments each, 0.5 CPU each, placement spread" in text
-    assert "(2 CPU, this machine)" in text
-    assert "each step: 2 calls; 235 B of observations, rewards and flags come back" in text
-    data = plan(spec).with_spaces().to_dict()["backend"]
-    assert data["sub_environments_per_worker"] == [3, 2]
+def test_explain_shows_the_options_and_starts_nothing():
+    backend = {"name": "ray", "address": "10.9.9.9:6379", "workers": 2, "num_cpus": 0.5}
+    text = str(plan(PipelineSpec("CartPole-v1", n=5, backend=backend)).with_spaces())
+    assert '\nbackend ray; address="10.9.9.9:6379", workers=2, num_cpus=0.5' in text
 
 
-AGREE = """
+ALONE = """
 import os
 import psutil
 import vecwrap
-from vecwrap.plan import plan
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 for cpus in ({}, {"num_cpus": 2}):
     backend = {"name": "ray", "address": "local", "init": {**cpus, "object_store_memory": 80_000_000}}
-    explained = plan(vecwrap.PipelineSpec("CartPole-v1", n=5, backend=backend)).with_spaces().to_dict()
     with vecwrap.build("CartPole-v1", 5, backend=backend) as env:
         workers = env.health().workers
         built = [len(worker.env_ids) for worker in workers]
         nicer = [psutil.Process(worker.pid).nice() - psutil.Process().nice() for worker in workers]
-    print(explained["backend"]["sub_environments_per_worker"], built, nicer)
+    print(built, nicer)
 """
 
 
-def test_explain_and_the_run_agree_on_a_cluster_of_their_own_whose_actors_yield_to_nobody():
+def test_a_cluster_of_its_own_has_an_actor_for_each_core_that_yields_to_nobody():
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
     environment["PYTHONPATH"] = str(Path(__file__).parents[2])
-    done = subprocess.run([sys.executable, "-c", AGREE], env=environment, capture_output=True, text=True, timeout=240)
-    assert done.stdout == "[5] [5] [0]\n[3, 2] [3, 2] [0, 0]\n", done.stderr
+    done = subprocess.run([sys.executable, "-c", ALONE], env=environment, capture_output=True, text=True, timeout=240)
+    assert done.stdout == "[5] [0]\n[3, 2] [0, 0]\n", done.stderr
 
 
 def test_a_number_of_cpus_that_is_none_is_refused():

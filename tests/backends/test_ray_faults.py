@@ -25,9 +25,8 @@ from tests.faults.faulty import DEATHS, IN_STEP_OF_A_WORKER, Faulty, ask, factor
 from tests.faults.test_soak import Twin
 from tests.faults.trial import Trial
 from tests.waiting import gone
-from vecwrap.backends.actor_link import fetch
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.ray import RayBackend
+from vecwrap.backends.ray import RayBackend, fetch
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.testing import assert_same
 

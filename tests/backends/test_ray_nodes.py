@@ -14,13 +14,10 @@ import pytest
 from tests.backends.ray_cluster import STORE, small
 from tests.faults.faulty import Faulty, factories
 from tests.waiting import until
-from vecwrap.backends.actor_link import has_answered
-from vecwrap.backends.cluster import Node
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.room import Request, outline, share_out_over
+from vecwrap.backends.ray import has_answered
+from vecwrap.backends.ray_cluster import Node, Request, share_out_over
 from vecwrap.errors import BackendError, SubEnvError
-from vecwrap.plan import plan
-from vecwrap.spec import PipelineSpec
 from vecwrap.testing.compare import assert_same
 
 ray = pytest.importorskip("ray")
@@ -85,7 +82,6 @@ def test_there_are_as_many_actors_as_nodes_have_room_for(each, actors):
     nodes = [Node(str(k), f"10.0.0.{k}", {"CPU": 3.0}) for k in range(2)]
     shares = share_out_over(8, None, None, nodes, each)
     assert len(shares) == actors
-    assert outline(8, {"num_cpus": each}, nodes, [], None, None).shares == [len(share) for share in shares]
     if each < 4:
         Request.of({"num_cpus": each}).refuse_no_room(actors, nodes)
 
@@ -98,14 +94,6 @@ def test_each_actor_goes_where_the_list_of_nodes_says(cluster):
     with small([Faulty] * 3, workers=3, address=cluster.address, placement=[SECOND, head]) as env:
         assert [actor.address == SECOND for actor in env._workers] == [True, False, True]
         assert [actor.node == head for actor in env._workers] == [False, True, False]
-
-
-def test_explain_names_the_nodes_and_starts_nothing(cluster):
-    backend = {"name": "ray", "address": cluster.address, "placement": [SECOND]}
-    text = " ".join(str(plan(PipelineSpec("CartPole-v1", n=5, backend=backend)).with_spaces()).split())
-    assert f"2 actors, 2 or 3 sub-environments each, 1 CPU each, placement on {SECOND}" in text
-    assert f"(1 CPU, this machine), {SECOND} (1 CPU)" in text
-    assert not ray.is_initialized()
 
 
 class NeedsAPackage(Faulty):

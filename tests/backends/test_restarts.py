@@ -23,14 +23,15 @@ def restarts(*, most=3, window=60.0, backoff=0.5, num_envs=2):
     return Restarts(num_envs, most, window, backoff, clock), clock
 
 
-def test_the_first_is_at_once_and_each_further_one_in_vain_waits_twice_as_long():
+def test_the_first_is_at_once_and_each_further_one_in_vain_waits():
     policy, _ = restarts(most=None)
-    assert [policy.request([0], "why") for _ in range(5)] == [0.0, 0.5, 1.0, 2.0, 4.0]
+    assert [policy.request([0], "why") for _ in range(4)] == [0.0, 0.5, 0.5, 0.5]
     assert policy.request([1], "why") == 0.0, "each sub-environment by itself"
     policy.stepped(np.array([0, 1]), np.array([True, False]))
     assert policy.request([0], "why") == 0.0, "a step has been taken"
     assert policy.request([1], "why") == 0.5
-    assert policy.request([0, 1], "why") == 1.0, "a worker waits for the longest of its own"
+    policy.stepped(np.array([0]), np.array([True]))
+    assert policy.request([0, 1], "why") == 0.5, "a worker waits if one of its own does"
 
 
 def test_what_may_restart_for_ever_keeps_no_record_that_grows():
@@ -40,12 +41,7 @@ def test_what_may_restart_for_ever_keeps_no_record_that_grows():
     assert sum(map(len, policy._times)) == 0
 
 
-def test_the_pause_is_bounded():
-    policy, _ = restarts(most=None)
-    assert max(policy.request([0], "why") for _ in range(3000)) == 30.0
-
-
-@pytest.mark.parametrize("seconds", [0.0, 0.9, 3.0, 120.0])
+@pytest.mark.parametrize("seconds", [0.0, 5.0, 8.0, 120.0])
 def test_what_always_fails_comes_to_an_end_however_long_each_try_takes(seconds):
     policy, clock = restarts(most=10, window=60.0, backoff=0.1)
     granted = 0
@@ -53,7 +49,7 @@ def test_what_always_fails_comes_to_an_end_however_long_each_try_takes(seconds):
         clock.now += pause + seconds
         granted += 1
         assert granted <= 10
-    used_up = "within restart_window=60 s" if seconds == 0.0 else "in a row without a step"
+    used_up = "within restart_window=60 s" if seconds < 6.0 else "in a row without a step"
     assert policy.limit_in_words() == f"max_restarts=10 {used_up}"
     policy.stepped(np.array([0]), np.array([True]))
     clock.now += 61.0
@@ -65,6 +61,7 @@ def test_no_more_than_so_many_within_the_window():
     assert policy.request([0], "a") is not None
     clock.now = 9.0
     assert policy.request([0], "b") is not None
+    policy.stepped(np.array([0]), np.array([True]))
     clock.now = 10.0
     assert policy.request([0], "c") is None
     assert policy.request([0, 1], "c") is None, "all or none"
@@ -75,11 +72,22 @@ def test_no_more_than_so_many_within_the_window():
     assert policy.limit_in_words() == "max_restarts=2 within restart_window=10 s"
 
 
+def test_after_too_many_in_a_row_without_a_step_each_failure_is_raised_until_there_is_one():
+    policy, clock = restarts(most=2, window=10.0)
+    assert [policy.request([0], "a") for _ in range(2)] == [0.0, 0.5]
+    clock.now = 11.0
+    assert [policy.request([0], "a") for _ in range(2)] == [None, None]
+    assert policy.limit_in_words() == "max_restarts=2 in a row without a step"
+    policy.stepped(np.array([0]), np.array([True]))
+    assert policy.request([0], "a") == 0.0
+
+
 def test_without_a_window_the_whole_run_counts():
     policy, clock = restarts(most=2, window=None)
     for seconds in (0.0, 1e6):
         clock.now = seconds
         assert policy.request([0], "a") is not None
+        policy.stepped(np.array([0]), np.array([True]))
     clock.now = 1e9
     assert policy.request([0], "a") is None
     assert policy.limit_in_words() == "max_restarts=2 within the whole run"
@@ -101,7 +109,7 @@ def test_what_was_used_up_before_a_save_is_used_up_after_the_load():
     clock.now = 1006.0
     assert other.request([0], "c") is None
     clock.now = 1006.1
-    assert other.request([0], "c") == 1.0, "no step was taken in between"
+    assert other.request([0], "c") == 0.5, "no step was taken in between"
 
 
 @given(st.lists(st.tuples(st.floats(0, 20), st.booleans()), max_size=30), st.integers(1, 4), st.floats(1, 15))
@@ -117,7 +125,7 @@ def test_it_allows_what_counting_allows(failures, most, window):
         allowed = policy.request([0], "why") is not None
         assert allowed == (len(recent) < most and in_vain < most)
         granted += [clock.now] * allowed
-        in_vain = 0 if in_vain == most else in_vain + allowed
+        in_vain += allowed
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
 from tests.faults.faulty import Faulty, Gated, ask, factories
 from tests.waiting import LONG, gone, until
 from vecwrap.backends import link
-from vecwrap.backends.bell import Bell
-from vecwrap.backends.channel import Channel
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.launch import start_worker
+from vecwrap.backends.messages import Channel
+from vecwrap.backends.shared import Bell
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.errors import BackendError

@@ -19,10 +19,8 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.at_exit import at_exit
-from vecwrap.backends.arguments import read_indices, read_seeds
 from vecwrap.backends.description import Description
-from vecwrap.backends.recovery import Recovery
-from vecwrap.backends.restarts import Health, Restarts, WorkerHealth, check_policy
+from vecwrap.backends.restarts import Health, Recovery, Restarts, WorkerHealth, check_policy
 from vecwrap.backends.rows import RowBooks, errors_of
 from vecwrap.contract import Autoreset, IntArray
 from vecwrap.errors import ArgumentError, BackendError, PlanError, ResetNeededError, SubEnvError
@@ -30,10 +28,7 @@ from vecwrap.failure import Failure
 from vecwrap.interrupts import is_interrupt
 from vecwrap.sub_env import Factory
 
-__all__ = ["Backend", "Factory"]
-
-
-_POLICY = ("on_failure", "max_restarts", "restart_window", "restart_backoff")
+__all__ = ["Backend", "Factory", "read_indices", "read_seeds"]
 
 
 class Backend(RowBooks):
@@ -53,7 +48,7 @@ class Backend(RowBooks):
             step in between; None for no limit. The next failure is raised.
         restart_window: seconds; None counts over the whole run.
         restart_backoff: delay in seconds before recreating a sub-environment that failed again without completing a
-            step; doubles on each repeat.
+            step.
 
     Raises:
         PlanError: no sub-environments, an impossible ``batch_size``, or restart options that do not fit.
@@ -96,9 +91,10 @@ class Backend(RowBooks):
         on_failure: Literal["raise", "restart"] = "raise",
         max_restarts: int | None = 10,
         restart_window: float | None = 60.0,
-        restart_backoff: float = 0.1,
+        restart_backoff: float = 1.0,
     ) -> None:
-        check_policy(on_failure, max_restarts, restart_window, restart_backoff)
+        limits = {"max_restarts": max_restarts, "restart_window": restart_window, "restart_backoff": restart_backoff}
+        check_policy({"on_failure": on_failure, **limits})
         num_envs = len(factories)
         if not factories:
             raise PlanError("n: expected at least one sub-environment, got 0 factories")
@@ -131,15 +127,8 @@ class Backend(RowBooks):
 
     @staticmethod
     def check_options(options: Mapping[str, Any]) -> None:
-        """Refuse options that make no sense, before anything is started.
-
-        Args:
-            options: those that were given, by name; their types fit.
-
-        Raises:
-            PlanError: says which, and what was expected.
-        """
-        check_policy(**{name: options[name] for name in _POLICY if name in options})
+        """Raise PlanError for given options that make no sense, before anything is started; their types fit."""
+        check_policy(options)
 
     # -- what a backend adds -------------------------------------------------------------------------------------------
 
@@ -216,7 +205,6 @@ class Backend(RowBooks):
         return ids
 
     def _indices(self, indices: Any, what: str = "env_ids", *, once: bool = False) -> IntArray:
-        """Read indices of sub-environments; None means all."""
         return self.all_ids if indices is None else read_indices(indices, self.num_envs, what, once=once)
 
     def _indices_of_call(self, indices: Any) -> list[int]:
@@ -358,12 +346,7 @@ class Backend(RowBooks):
         return dict(state.get("recovery", {}).get("attributes", {}))
 
     def _ask_all(self, method: str, arguments: Sequence[tuple[Any, ...]] = ()) -> list[Any]:
-        """Call a method on every sub-environment; if a worker dies meanwhile, once more, including the replacements.
-
-        Args:
-            method: a method of ``SubEnv`` that is safe to call twice.
-            arguments: for each sub-environment, or empty if it takes none.
-        """
+        """Call a method that may be called twice on all; if a worker dies meanwhile, again, replacements included."""
         arguments, ids = arguments or [()] * self.num_envs, self.all_ids.tolist()
         try:
             return list(self._call_now(method, arguments, ids))
@@ -444,3 +427,48 @@ def _raise_first(failures: Sequence[Failure]) -> None:
         errors = errors_of(failures)
         errors[0].failures = errors
         raise errors[0]
+
+
+def read_indices(indices: Any, num_envs: int, what: str = "env_ids", *, once: bool = False) -> IntArray:
+    """Read indices of sub-environments, an int or a sequence of them, into (k,) int64 in their order.
+
+    >>> read_indices([2, 0], 3), read_indices(1, 3)
+    (array([2, 0]), array([1]))
+    """
+    ids = np.atleast_1d(np.asarray(indices))
+    if ids.dtype.kind not in "iu" and ids.size:
+        raise ArgumentError(f"{what}: expected integers, got {indices!r}")
+    if ids.ndim != 1 or (ids < 0).any() or (ids >= num_envs).any():
+        raise ArgumentError(f"{what}: expected indices from 0 to {num_envs - 1}, got {indices!r}")
+    if once and len(np.unique(ids)) != len(ids):
+        raise ArgumentError(f"{what}: expected each index once, got {ids.tolist()}")
+    return ids.astype(np.int64)
+
+
+def read_seeds(seed: Any, env_ids: IntArray, num_envs: int, start_index: int = 0) -> list[int | None]:
+    """Return the seed of each of these rows, or None if it gets none; i gets ``seed + start_index + i`` of an int.
+
+    >>> read_seeds(7, np.array([0, 2]), 3, start_index=10), read_seeds([1, None, 3], np.array([1, 2]), 3)
+    ([17, 19], [None, 3])
+    """
+    if seed is None:
+        return [None] * len(env_ids)
+    if isinstance(seed, (int, np.integer)) and not isinstance(seed, (bool, np.bool_)):
+        return [_seed(int(seed) + start_index + i) for i in env_ids.tolist()]
+    try:
+        seeds = [] if isinstance(seed, (str, bytes)) else list(seed)
+    except TypeError:
+        seeds = []
+    if not seeds:
+        raise ArgumentError(f"seed: expected an int, a sequence of {num_envs} or None, got {seed!r}")
+    if len(seeds) != num_envs:
+        raise ArgumentError(f"seed: expected {num_envs} seeds, one for each sub-environment, got {len(seeds)}")
+    return [None if seeds[i] is None else _seed(seeds[i]) for i in env_ids.tolist()]
+
+
+def _seed(seed: Any) -> int:
+    if not isinstance(seed, (int, np.integer)) or isinstance(seed, (bool, np.bool_)):
+        raise ArgumentError(f"seed: expected an int, got {seed!r}")
+    if seed < 0:
+        raise ArgumentError(f"seed: expected an int of at least 0, got {seed}")
+    return int(seed)

@@ -23,10 +23,6 @@ def usable_cores(cgroup: Path = _CGROUP, membership: Path = _MEMBERSHIP) -> int:
 
     The minimum of the processor affinity, the quotas of this process's control group and its ancestors (v2 ``cpu.max``
     or v1 ``cpu.cfs_quota_us``), ``SLURM_CPUS_PER_TASK``, and from Python 3.13 on ``PYTHON_CPU_COUNT``.
-
-    Args:
-        cgroup: where the control groups' files are.
-        membership: the file that lists the groups of this process.
     """
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limits = [float(affinity), *_quotas(cgroup, membership)]

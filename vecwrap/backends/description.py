@@ -16,15 +16,7 @@ __all__ = ["Description", "refuse_unequal"]
 
 @dataclass
 class Description:
-    """A sub-environment's description of itself, returned in the start-up handshake.
-
-    Attributes:
-        observation_space, action_space: its spaces.
-        metadata: its metadata.
-        render_mode: its render mode.
-        spec: Gymnasium's EnvSpec, or None.
-        name: its class's name.
-    """
+    """A sub-environment's description of itself, returned in the start-up handshake; ``name`` is its class's."""
 
     observation_space: Any
     action_space: Any

@@ -3,6 +3,9 @@
 The default is a fresh interpreter: no fork (safe beside threads and GPU libraries) and no import of ``__main__`` (a
 plain script, a REPL and a notebook work without a ``__main__`` guard). What it runs travels by value over an inherited
 socket. ``"spawn"``, ``"forkserver"`` and ``"fork"`` are multiprocessing's own, with its own rules.
+
+A worker's stderr is an anonymous file that it appends to, and never a pipe: a pipe that nobody reads while the parent
+is busy would hold the worker up, and one whose reader is a thread would make the parent's process multi-threaded.
 """
 
 from __future__ import annotations
@@ -23,11 +26,20 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
-from vecwrap.backends.channel import Channel, receive_descriptor
-from vecwrap.backends.last_words import LastWords
+from vecwrap.backends.messages import Channel, receive_descriptor
+from vecwrap.backends.shared import anonymous_file
 from vecwrap.errors import BackendError, PlanError, did_you_mean
 
-__all__ = ["START_METHODS", "WorkerProcess", "check_start_method", "exit_in_words", "kill", "start_worker"]
+__all__ = [
+    "ONE_THREAD",
+    "START_METHODS",
+    "LastWords",
+    "WorkerProcess",
+    "check_start_method",
+    "exit_in_words",
+    "kill",
+    "start_worker",
+]
 
 START_METHODS = ("fresh", "spawn", "forkserver", "fork")
 _MPI_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "MPI_LOCAL", "MV2_COMM_", "HYDI_")
@@ -49,18 +61,18 @@ sys.path[:] = connection.recv()
 from vecwrap.backends.worker import serve
 serve(connection, int(sys.argv[2]))
 """
+_KEPT = 1 << 13  # bytes of a worker's stderr, for the error that reports its death
+_LARGEST = 1 << 22  # bytes of it; an environment that floods its stderr does not fill the memory
 _environment_lock = threading.Lock()
 _channels: weakref.WeakSet[Channel] = weakref.WeakSet()
 
 
 class WorkerProcess(ABC):
-    """A worker's process, however it was started; its end is looked at, and ends what it started, before it is reaped.
+    """A worker's process, however it was started; ``pid`` is its process group too.
 
-    Where the program ignores SIGCHLD, or reaps every child itself, nobody can be asked any more how one ended.
-    ``subprocess`` then tells exit code 0, and ``multiprocessing`` that it runs for ever.
-
-    Attributes:
-        pid: its process id, which is its process group too.
+    Its end is looked at, and ends what it started, before it is reaped. Where the program ignores SIGCHLD, or reaps
+    every child itself, nobody can be asked any more how one ended: ``subprocess`` then tells exit code 0, and
+    ``multiprocessing`` that it runs for ever.
     """
 
     def __init__(self, process: Any) -> None:
@@ -95,7 +107,6 @@ class WorkerProcess(ABC):
         """Give its exit code, and reap it; None while it runs."""
 
     def _reap(self) -> None:
-        """Let go of it, after its end."""
         self._poll()
 
     def _look(self) -> tuple[bool, int | None]:
@@ -150,12 +161,52 @@ class _ServedProcess(_MultiprocessingProcess):
         return code is not None, code
 
 
-def check_start_method(method: str | None) -> str:
-    """Give the start method's name, ``"fresh"`` for None.
+class LastWords:
+    """The stderr of one worker: shown as it comes, its last lines kept for the error that reports its death."""
 
-    Raises:
-        PlanError: an unknown one, or one that this system does not have.
-    """
+    def __init__(self) -> None:
+        self.descriptor = anonymous_file()
+        fcntl.fcntl(self.descriptor, fcntl.F_SETFL, fcntl.fcntl(self.descriptor, fcntl.F_GETFL) | os.O_APPEND)
+        self._shown = 0
+        self._tail = b""
+
+    def show(self) -> None:
+        """Write what is new to this process's ``sys.stderr``; of more than can be shown in time the tail."""
+        if self.descriptor < 0:
+            return
+        new = os.fstat(self.descriptor).st_size - self._shown  # what comes from now on is shown the next time
+        if new <= 0:
+            return
+        left_out = new - _KEPT if new > _LARGEST else 0
+        said = os.pread(self.descriptor, new - left_out, self._shown + left_out)
+        self._shown += new
+        if self._shown > _LARGEST:  # before it is shown, which may take a while
+            size = os.fstat(self.descriptor).st_size
+            if size == self._shown or size > 4 * _LARGEST:  # what came meanwhile is kept, unless it comes without end
+                os.ftruncate(self.descriptor, 0)
+                self._shown = 0
+        self._tail = (self._tail + said)[-_KEPT:]
+        text = said.decode(errors="replace")
+        if left_out:
+            text = f"\n({left_out:,} bytes of a worker's stderr are left out, for they came too fast)\n\n{text}"
+        with contextlib.suppress(Exception):  # no stderr, a closed one, a full disk behind it
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+    def lines(self, most: int = 20) -> list[str]:
+        """Give the last lines that are not empty."""
+        return [line for line in self._tail.decode(errors="replace").splitlines() if line.strip()][-most:]
+
+    def close(self) -> None:
+        """Show what is left, and give the file back; may be called again."""
+        self.show()
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+def check_start_method(method: str | None) -> str:
+    """Return the start method's name, ``"fresh"`` for None; raise PlanError for one that this system does not have."""
     if method is None:
         return "fresh"
     if method not in START_METHODS:
@@ -169,17 +220,9 @@ def check_start_method(method: str | None) -> str:
 
 
 def start_worker(method: str, *, daemon: bool) -> tuple[WorkerProcess, Channel, LastWords]:
-    """Start a worker that waits for its first message.
+    """Start a worker that waits for its first message; return the process, our end of its connection, and its stderr.
 
-    Args:
-        method: one of ``START_METHODS``.
-        daemon: multiprocessing's flag, for its start methods.
-
-    Returns:
-        The process, the parent's end of its connection, and what it writes to stderr.
-
-    Raises:
-        BackendError: it cannot be started.
+    ``daemon`` is multiprocessing's flag, for its start methods. Raises BackendError if it cannot be started.
     """
     with contextlib.ExitStack() as opened:  # what is closed again where anything fails
         try:

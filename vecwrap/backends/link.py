@@ -11,55 +11,33 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from vecwrap.backends.channel import Channel
-from vecwrap.backends.lane import Lane
-from vecwrap.backends.last_words import LastWords
-from vecwrap.backends.launch import WorkerProcess, exit_in_words, kill, start_worker
-from vecwrap.backends.workers import LOOK, Expected
+from vecwrap.backends.launch import LastWords, WorkerProcess, exit_in_words, kill, start_worker
+from vecwrap.backends.messages import Channel
+from vecwrap.backends.shared import Lane
+from vecwrap.backends.workers import LOOK, AnyWorker, Expected
 from vecwrap.interrupts import held_back
 
 __all__ = ["Link", "end_workers"]
 
 
-class Link:
-    """The link to one worker; it outlives the worker's process, which may be restarted.
-
-    Args:
-        number: the worker's number.
-        env_ids: the sub-environments that it runs.
-
-    Attributes:
-        process, channel, words, pidfd: of the running process; ``pidfd`` is -1 if the system has none.
-        expected: the answers it owes, in order.
-        made: whether its sub-environments are made.
-        lane: the lane through shared memory, if any.
-        messages: how many were sent since, and including, the one that told it where the slots are.
-        torn: whether an interrupt arrived during a message, so that its answers can no longer be trusted.
-        restarts: how often it was restarted.
-    """
+class Link(AnyWorker):
+    """The link to one worker; it outlives the worker's process, which may be restarted."""
 
     process: WorkerProcess
     channel: Channel
     words: LastWords
 
     def __init__(self, number: int, env_ids: range) -> None:
-        self.number = number
-        self.env_ids = env_ids
-        self.expected: deque[Expected] = deque()
-        self.pidfd = -1
-        self._up = self.made = self.torn = False
+        super().__init__(number, env_ids)
+        self.expected: deque[Expected] = deque()  # the answers it owes, in order
+        self.pidfd = -1  # if the system has one
         self.lane: Lane | None = None
-        self.messages = 0
+        self.messages = 0  # sent since, and including, the one that told it where the slots are
         self.restarts = -1
-        self._since = 0.0
         self._num_bytes = 0
 
     def start(self, method: str, *, daemon: bool) -> None:
-        """Start a process.
-
-        Raises:
-            BackendError: it cannot be started.
-        """
+        """Start a process; raise BackendError if it cannot be started."""
         with held_back():  # an interrupt could leave a process that is not recorded yet and never reaped
             self.process, self.channel, self.words = start_worker(method, daemon=daemon)
             self.expected.clear()
@@ -70,22 +48,14 @@ class Link:
         with contextlib.suppress(AttributeError, OSError):
             self.pidfd = os.pidfd_open(self.process.pid)
 
-    def is_up(self) -> bool:
-        """Whether there is a process, as far as known."""
-        return self._up
-
     def owes(self) -> list[str]:
         """The kinds of answers that it owes, in order."""
         return [one.kind for one in self.expected]
 
     def send(self, message: bytes, owed: Sequence[Expected] = ()) -> None:
-        """Send a message, and expect these answers.
-
-        Raises:
-            OSError: the worker is gone.
-        """
+        """Send a message, and expect these answers; raise OSError if the worker is gone."""
         if owed and self._limited() is None:
-            self._since = time.monotonic()
+            self.since = time.monotonic()
         self.expected.extend(owed)
         self.messages += 1
         self.channel.send(message)
@@ -94,7 +64,7 @@ class Link:
         """Request steps of these rows of the worker (None: all) through the lane."""
         assert self.lane is not None
         if expected.seconds is not None and self._limited() is None:
-            self._since = time.monotonic()
+            self.since = time.monotonic()
         # First, as in ``send``: an interrupt in between must not leave an unexpected answer.
         self.expected.extend((expected,) * (1 if rows is None else len(rows)))
         self.lane.ask(rows, self.messages)
@@ -104,7 +74,7 @@ class Link:
         for _ in range(count):
             last = self.expected.popleft()
         if self.expected and self.expected[0].seconds is not None:
-            self._since = time.monotonic()
+            self.since = time.monotonic()
         return last
 
     def note_bytes(self) -> None:
@@ -114,11 +84,7 @@ class Link:
         worker.
         """
         if self.channel.num_bytes != self._num_bytes:
-            self._num_bytes, self._since = self.channel.num_bytes, time.monotonic()
-
-    def excuse(self, seconds: float) -> None:
-        """Extend the limit of the answer that is due by this long."""
-        self._since += seconds
+            self._num_bytes, self.since = self.channel.num_bytes, time.monotonic()
 
     def _limited(self) -> Expected | None:
         """The first owed answer with a time limit."""
@@ -128,14 +94,10 @@ class Link:
     def deadline(self) -> float:
         """When the next answer with a limit is overdue; infinity if none has a limit."""
         limited = self._limited()
-        return math.inf if limited is None or limited.seconds is None else self._since + limited.seconds
+        return math.inf if limited is None or limited.seconds is None else self.since + limited.seconds
 
     def end(self) -> tuple[str, str]:
-        """End the process, if it still runs, and all processes that its environments started.
-
-        Returns:
-            How it ended, and the last lines that it wrote to stderr, "" for none; both in words.
-        """
+        """End the process, and all that its environments started; return how it ended, and its last lines on stderr."""
         # If it closed its connection, give it a moment to exit by itself, to get its exit code.
         ended = self.process.join(0.0) or self.process.join(0.2 if self.pidfd >= 0 and not self.torn else 0.0)
         how = exit_in_words(self.process.exitcode) if ended else "it hung up without ending"
@@ -156,19 +118,11 @@ class Link:
             self.pidfd = -1
 
     def __str__(self) -> str:
-        ids = f"{self.env_ids[0]}-{self.env_ids[-1]}" if len(self.env_ids) > 1 else f"{self.env_ids[0]}"
-        return f"worker {self.number} (pid {self.process.pid}, sub-environments {ids})"
+        return self.in_words("worker", f"{self.process.pid}")
 
 
 def end_workers(workers: Sequence[Link], message: bytes, timeout: float, terminate: bool) -> None:
-    """Ask workers to close, then terminate them, then kill them and all processes that their environments started.
-
-    Args:
-        workers: which.
-        message: the message that asks a worker to close.
-        timeout: seconds to wait for that.
-        terminate: skip asking.
-    """
+    """Ask workers to close within ``timeout`` seconds (not if ``terminate``); then terminate, then kill them."""
     if not terminate:
         for worker in workers:
             with contextlib.suppress(OSError):

@@ -22,18 +22,13 @@ __all__ = ["LocalRows"]
 
 @dataclass(slots=True)
 class _Job:
-    """Rows to be stepped, or reset with a seed and options each; and the frames wanted at the time of the request.
-
-    Attributes:
-        begun: how many of its rows have been started; none is started twice, even after an interrupt.
-        done, failures: their results that have not been reported yet.
-    """
+    """Rows to be stepped, or reset with a seed and options each; and the frames wanted at the time of the request."""
 
     env_ids: Sequence[int]
     resets: Sequence[tuple[int | None, dict[str, Any] | None]] | None
     frames: Mapping[int, Frames]
-    begun: int = 0
-    done: list[int] = field(default_factory=list)
+    begun: int = 0  # how many of its rows have been started; none is started twice, even after an interrupt
+    done: list[int] = field(default_factory=list)  # and failures: results that have not been reported yet
     failures: list[Failure] = field(default_factory=list)
 
     def row(self, k: int) -> _Job:
@@ -50,10 +45,7 @@ class _Job:
 class LocalRows:
     """Rows that are stepped here; requests wait in a queue until ``run``.
 
-    Args:
-        env_ids: which.
-        factories: the callables that make them.
-        interrupts: held back while a row is stepped or reset, and let through between rows.
+    Interrupts are held back while a row is stepped or reset, and let through between rows.
     """
 
     def __init__(self, env_ids: Sequence[int], factories: Sequence[Factory], interrupts: Interrupts) -> None:
@@ -69,12 +61,7 @@ class LocalRows:
         self._frames_set: Mapping[int, Frames] = self._frames
 
     def make(self, mode: Autoreset, *, debug: bool) -> dict[int, Description]:
-        """Make them all; return the description of each, by index.
-
-        Raises:
-            SubEnvError: one raised.
-            ArgumentError: several are the same object.
-        """
+        """Make them all, or raise SubEnvError; return the description of each, by index."""
         descriptions: dict[int, Description] = {}
         for i, factory in self._factories.items():
             try:
@@ -130,9 +117,8 @@ class LocalRows:
     def run(self, arrived: Callable[[list[int], list[Failure]], None], *, one: bool = False) -> None:
         """Run the requests; an exception affects only its own row.
 
-        Args:
-            arrived: called with the rows that are done and the failures; after an interrupt, at the next run.
-            one: run only the first row.
+        ``arrived`` is called with the rows that are done and the failures; after an interrupt, at the next run.
+        ``one``: run only the first row.
         """
         while self._jobs:
             job = self._jobs[0]

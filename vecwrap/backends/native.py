@@ -276,12 +276,7 @@ class NativeBackend(Backend):
         return self._local is not None  # how an engine reacts to an interrupt is unknown
 
     def _ask_engine(self, method: str, ids: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
-        """Call a method through the engine, which calls all its sub-environments; return one value per id.
-
-        Raises:
-            ArgumentError: it does not support this, or would call more sub-environments than these.
-            Exception: a sub-environment's own.
-        """
+        """Call a method through the engine, which calls all its sub-environments; return one value per id."""
         engine, name, everyone = self.vector_env, arguments[0][0], range(self.num_envs)
         if method == "call" and name == "render":
             frames = engine.render()
@@ -329,7 +324,6 @@ def _itself(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
 
 
 def _unwrapped(engine: Any) -> Any:
-    """The engine itself, inside any of Gymnasium's vector wrappers."""
     while isinstance(engine, VectorWrapper):
         engine = engine.env
     return engine

@@ -16,14 +16,12 @@ from gymnasium.vector import AutoresetMode
 from vecwrap.backends.base import Factory
 from vecwrap.backends.cores import current_core, usable_cores
 from vecwrap.backends.description import Description, refuse_unequal
-from vecwrap.backends.lane import ORDERED, Lane
 from vecwrap.backends.launch import check_start_method
 from vecwrap.backends.link import Link, end_workers
 from vecwrap.backends.local import LocalRows
-from vecwrap.backends.memory import SharedBlock, allocate_shared
 from vecwrap.backends.messages import decode, encode
 from vecwrap.backends.restarts import WorkerHealth
-from vecwrap.backends.spinning import Spinner
+from vecwrap.backends.shared import ORDERED, Lane, SharedBlock, Spinner, allocate_shared
 from vecwrap.backends.workers import LOOK, Expected, WorkerBackend, check_limits, share_out
 from vecwrap.columns import Arena
 from vecwrap.contract import Autoreset, Frames, IntArray
@@ -80,7 +78,7 @@ class ProcessBackend(WorkerBackend[Link]):
         on_failure: Literal["raise", "restart"] = "raise",
         max_restarts: int | None = 10,
         restart_window: float | None = 60.0,
-        restart_backoff: float = 0.1,
+        restart_backoff: float = 1.0,
     ) -> None:
         self._shares = share_out(len(factories), workers, envs_per_worker, parent_share) if factories else []
         self.start_method = check_start_method(start_method)
@@ -148,11 +146,7 @@ class ProcessBackend(WorkerBackend[Link]):
         return self._init_of(worker, takeovers, shared=self.shared, each=self.batch_size is not None, spins=spins)
 
     def _launch(self, worker: Link) -> None:
-        """Start a worker's process; one that cannot be started counts as lost.
-
-        Raises:
-            BackendError: no restart is allowed.
-        """
+        """Start a worker's process; one that cannot be started counts as lost."""
         try:
             worker.start(self.start_method, daemon=self.daemon)
         except BackendError as error:
@@ -172,7 +166,6 @@ class ProcessBackend(WorkerBackend[Link]):
         self._send_bytes(worker, init, [self._expected("made", "start_timeout")])
 
     def _attach(self, worker: Link) -> None:
-        """Tell a worker where the slots are."""
         worker.messages = 0
         if worker.lane is not None:
             worker.lane.restart()
@@ -244,7 +237,6 @@ class ProcessBackend(WorkerBackend[Link]):
         return up
 
     def _own_among(self, env_ids: Sequence[int] | IntArray) -> list[int]:
-        """Which of these rows are stepped in this process."""
         own = self._shares[-1]
         return [i for i in map(int, env_ids) if i >= own[0]] if self.own is not None else []
 
@@ -384,14 +376,16 @@ class ProcessBackend(WorkerBackend[Link]):
         now = time.monotonic()
         if now - self._looked > GLANCE:
             self._looked = now
-            self._show_words()
-        overdue = self._overdue(now)
+            for worker in self._workers:
+                if worker.is_up():
+                    worker.words.show()
+        overdue = [one for one in self._workers if one.is_up() and now > one.deadline] if self._limited else []
         for worker in overdue:
             self._lose_worker(worker)
         return bool(heard or overdue)
 
     def _patience(self, deadline: float | None) -> float:
-        """The longest time to wait, in milliseconds."""
+        """In milliseconds."""
         now = time.monotonic()
         until = [now + LOOK, *self._due.values()]
         if deadline is not None:
@@ -400,18 +394,10 @@ class ProcessBackend(WorkerBackend[Link]):
             until += [worker.deadline for worker in self._workers]
         return max(0.0, math.ceil(1e3 * (min(until) - now)))
 
-    def _overdue(self, now: float) -> list[Link]:
-        """The workers that have exceeded their time limit."""
-        if not self._limited:
-            return []
-        return [worker for worker in self._workers if worker.is_up() and now > worker.deadline]
-
     def _take_in(self, worker: Link, descriptor: int = -1) -> None:
         """Receive everything that a worker has sent; if it has hung up, handle its loss.
 
-        Args:
-            worker: the one that has sent something.
-            descriptor: where that was noticed; -1: in shared memory.
+        ``descriptor``: where that was noticed; -1: in shared memory.
         """
         if not worker.is_up():
             return
@@ -424,7 +410,12 @@ class ProcessBackend(WorkerBackend[Link]):
             if lane is not None and lane.has_answers():
                 if worker.expected and worker.expected[0].kind != "rows":  # a message was sent before the rows
                     ended = self._take_in_messages(worker) or ended
-                self._take_in_rows_of_lane(worker, lane)
+                if worker.is_up():
+                    rows, answers = lane.take()
+                    if answers:
+                        worker.answered(answers)
+                        self.slots.load_shared(rows)
+                        self._arrived(rows, [])
             if lane is None or lane.piped or descriptor not in (-1, lane.back.listens):  # not only rows
                 ended = self._take_in_messages(worker) or ended
         except BaseException as error:
@@ -433,15 +424,6 @@ class ProcessBackend(WorkerBackend[Link]):
             raise
         if ended and worker.is_up():
             self._lose_worker(worker)
-
-    def _take_in_rows_of_lane(self, worker: Link, lane: Lane) -> None:
-        if not worker.is_up():
-            return
-        rows, answers = lane.take()
-        if answers:
-            worker.answered(answers)
-            self.slots.load_shared(rows)
-            self._arrived(rows, [])
 
     def _take_in_messages(self, worker: Link) -> bool:
         """Receive messages from the pipe; whether the worker has hung up."""
@@ -477,11 +459,7 @@ class ProcessBackend(WorkerBackend[Link]):
     # -- workers that are lost -----------------------------------------------------------------------------------------
 
     def _lose_worker(self, worker: Link, told: str | None = None) -> None:
-        """End a worker that died, hangs or sent garbage; recreate its sub-environments, or raise.
-
-        Raises:
-            BackendError: no restart is allowed.
-        """
+        """End a worker that died, hangs or sent garbage; recreate its sub-environments, or raise BackendError."""
         try:
             self._end_and_book(worker, told)
         except BaseException as error:
@@ -516,12 +494,6 @@ class ProcessBackend(WorkerBackend[Link]):
             del self._links[descriptor]
             self._poller.unregister(descriptor)
         worker.expected.clear()
-
-    def _show_words(self) -> None:
-        """Show the workers' stderr output."""
-        for worker in self._workers:
-            if worker.is_up():
-                worker.words.show()
 
     def _worker_health(self) -> tuple[WorkerHealth, ...]:
         return tuple(

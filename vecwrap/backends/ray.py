@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,33 +16,28 @@ from typing import Any, ClassVar, Literal
 
 from gymnasium.vector import AutoresetMode
 
-from vecwrap.backends.actor import Reply, unpack
-from vecwrap.backends.actor_link import ActorLink, fetch, has_answered, wait
 from vecwrap.backends.base import Factory
-from vecwrap.backends.cluster import (
-    Cluster,
-    Node,
-    check_address,
-    is_connected,
-    local_cpus,
-    refuse_without_ray,
-)
 from vecwrap.backends.description import Description, refuse_unequal
-from vecwrap.backends.host import host_class
 from vecwrap.backends.launch import ONE_THREAD
 from vecwrap.backends.messages import encode_for_worker
-from vecwrap.backends.outline import Outline
+from vecwrap.backends.ray_actor import Reply, host_class, unpack
+from vecwrap.backends.ray_cluster import (
+    Cluster,
+    Request,
+    check_address,
+    local_cpus,
+    refuse_without_ray,
+    share_out_over,
+)
 from vecwrap.backends.restarts import WorkerHealth
-from vecwrap.backends.room import Request, outline, refuse_small_store, share_out_over
-from vecwrap.backends.workers import LOOK, Expected, WorkerBackend, check_limits
-from vecwrap.batch import tree_map
+from vecwrap.backends.workers import LOOK, AnyWorker, Expected, WorkerBackend, check_limits
 from vecwrap.contract import Autoreset, Frames, IntArray
 from vecwrap.errors import BackendError, PlanError, VecwrapError
 from vecwrap.failure import Failure
 from vecwrap.slots import Slots
 from vecwrap.sub_env import Takeover
 
-__all__ = ["RayBackend"]
+__all__ = ["ActorLink", "RayBackend"]
 
 _PATIENCE = 10.0  # seconds that an actor may wait for resources before a warning names them
 _TIME_FOR_A_WORD = 30.0  # seconds for an idle actor, or one that Ray is restarting, to respond
@@ -50,6 +47,108 @@ _NO_MESSAGES = encode_for_worker(())
 _STARTED_BY_RAY = "was started anew by Ray"
 _MISSING_PACKAGE = ("ModuleNotFoundError", "DependencyNotInstalled")
 _log = logging.getLogger("vecwrap")
+
+
+class ActorLink(AnyWorker):
+    """The link to one actor; it outlives the process that the actor runs in."""
+
+    def __init__(self, number: int, env_ids: range) -> None:
+        super().__init__(number, env_ids)
+        self.handle: Any = None  # Ray's
+        self.life = 0  # how often it was started; every step and answer belongs to one life
+        self.init = b""  # the first message of its current life, until it has been sent
+        self.warned = False  # that it is waiting
+        self.calls: dict[Any, Expected] = {}  # the answers it owes, in order, by Ray's reference
+        self.later: list[tuple[Expected, bytes]] = []  # calls that wait until it is awake, and their messages
+        self.news: deque[tuple[Any, ...]] = deque()  # messages that go with the next call
+        self.pid: int | None = None  # of its current life, once known, as node and address
+        self.node = ""
+        self.address = "?"
+
+    def begin(self, init: bytes) -> None:
+        """Start another life, with this first message."""
+        self.life += 1
+        self._up, self.made, self.torn, self.warned = True, False, False, False
+        self.pid, self.node, self.address = None, "", "?"  # the previous process's must not be killed
+        self.news.clear()
+        self.init = init
+
+    def call(self, reference: Any, call: Expected) -> None:
+        """Record a call."""
+        if not self.calls:
+            self.since = time.monotonic()
+        self.calls[reference] = call
+
+    def answered(self, reference: Any) -> Expected:
+        """Record an answer."""
+        call = self.calls.pop(reference)
+        self.since = time.monotonic()
+        return call
+
+    def forget(self) -> None:
+        """Expect nothing more from it."""
+        self._up = False
+        self.calls.clear()
+        self.later.clear()
+        self.news.clear()
+
+    @property
+    def deadline(self) -> float:
+        """When the next answer is overdue; infinity if it has no limit."""
+        first = next(iter(self.calls.values()), None)
+        return math.inf if first is None or first.seconds is None else self.since + first.seconds
+
+    @property
+    def waits_since(self) -> float:
+        """Since when it has waited for resources or made its environments; infinity if it does neither."""
+        first = next(iter(self.calls.values()), None)
+        return self.since if first is not None and first.kind in ("start", "wake") else math.inf
+
+    def owes(self) -> list[str]:
+        """The kinds of answers that it owes, in order."""
+        return [call.kind for call in (*self.calls.values(), *(call for call, _ in self.later))]
+
+    def health(self) -> WorkerHealth:
+        """Return its current state."""
+        pid = self.pid if self._up and self.made else None
+        return WorkerHealth(self.number, pid, tuple(self.env_ids), self.life - 1)
+
+    def __str__(self) -> str:
+        return self.in_words("actor", f"{self.pid} on node {self.address}")
+
+
+def wait(ray: Any, actors: Sequence[ActorLink], *, for_all: bool, seconds: float) -> list[tuple[ActorLink, Any]]:
+    """Wait until actors have answered, and return which, each with its reference; a death counts as an answer.
+
+    ``for_all``: wait for every owed answer, to wake up only once; else for the first.
+    """
+    owed = {reference: actor for actor in actors for reference in actor.calls}
+    if not owed:
+        time.sleep(seconds)
+        return []
+    arrived, _ = ray.wait(list(owed), num_returns=len(owed) if for_all else 1, timeout=seconds)
+    return [(owed[reference], reference) for reference in arrived]
+
+
+def has_answered(ray: Any, actor: ActorLink) -> bool:
+    """Whether the first answer that an actor owes is ready, even if on another node."""
+    first = next(iter(actor.calls), None)
+    return first is not None and bool(ray.wait([first], timeout=0, fetch_local=False)[0])
+
+
+def fetch(ray: Any, references: Sequence[Any]) -> list[Any]:
+    """Get answers that are ready; an error takes the place of a failed one."""
+    try:
+        return list(ray.get(list(references))) if references else []
+    except ray.exceptions.RayError:
+        return [_fetch_one(ray, reference) for reference in references]
+
+
+def _fetch_one(ray: Any, reference: Any) -> Any:
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayError as error:
+        return error
 
 
 class RayBackend(WorkerBackend[ActorLink]):
@@ -121,7 +220,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         on_failure: Literal["raise", "restart"] = "raise",
         max_restarts: int | None = 10,
         restart_window: float | None = 60.0,
-        restart_backoff: float = 0.1,
+        restart_backoff: float = 1.0,
     ) -> None:
         limits = {"step_timeout": step_timeout, "reset_timeout": reset_timeout, "start_timeout": start_timeout}
         given = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources, "placement": placement}
@@ -149,42 +248,13 @@ class RayBackend(WorkerBackend[ActorLink]):
 
     @staticmethod
     def check_options(options: Mapping[str, Any]) -> None:
-        """Refuse invalid options before anything is started.
-
-        Raises:
-            PlanError: an option is invalid, or ray is not installed.
-        """
+        """Raise PlanError for invalid options, or if ray is not installed, before anything is started."""
         refuse_without_ray()
         WorkerBackend.check_options(options)
         check_address(options.get("address"))
         local_cpus(options.get("init") or {})
         check_limits({"connect_timeout": options.get("connect_timeout")})
         Request.of(options)
-
-    @classmethod
-    def outline(cls, n: int, options: Mapping[str, Any], bytes_there: int | None, bytes_back: int | None) -> Outline:
-        """Describe how the sub-environments would be distributed; inspects a running cluster, but starts none.
-
-        Args:
-            n: how many sub-environments.
-            options: this backend's.
-            bytes_there: the size of one action; None if it varies.
-            bytes_back: the size of one observation; likewise.
-
-        Raises:
-            BackendError: the cluster cannot be reached.
-        """
-        address = options.get("address")
-        if address == "local" or ((address or os.environ.get("RAY_ADDRESS")) is None and not is_connected()):
-            here = Node("", "", {"CPU": local_cpus(options.get("init") or {})})
-            return outline(n, options, [here], ["a cluster of its own on this machine"], bytes_there, bytes_back)
-        cluster = Cluster(address, options.get("connect_timeout", 30.0), {})
-        try:
-            found = cluster.nodes()
-        finally:
-            cluster.leave()
-        words = [str(node).replace(")", ", this machine)") if node is found[0] else str(node) for node in found]
-        return outline(n, options, found, words, bytes_there, bytes_back)
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
@@ -204,17 +274,8 @@ class RayBackend(WorkerBackend[ActorLink]):
         first = self._descriptions[0]
         refuse_unequal(sorted(self._descriptions.items()))
         self.slots = Slots(self.num_envs, first.observation_space, first.action_space)
-        shares = [(actor.node, len(actor.env_ids)) for actor in self._workers]
-        refuse_small_store(self.bytes_per_observation, shares, self._nodes)
         self._attaching = True
         return first
-
-    @property
-    def bytes_per_observation(self) -> float:
-        """Bytes of the arrays in one observation; values without an array form are not counted."""
-        sizes: list[int] = []
-        tree_map(lambda leaf: sizes.append(leaf.nbytes * (leaf.dtype != object)), self.slots.observations.batch())
-        return sum(sizes) / self.num_envs
 
     def _launch(self, actor: ActorLink, takeovers: dict[int, Takeover] | None) -> None:
         """Let an actor make its sub-environments; if its process has died, Ray starts another itself."""
@@ -384,11 +445,7 @@ class RayBackend(WorkerBackend[ActorLink]):
     def _note_place(
         self, actor: ActorLink, pid: int, node: str, address: str, missing: str | None, data: bytes
     ) -> Reply:
-        """Record where an actor has been started, and return its answer.
-
-        Raises:
-            BackendError: a package is missing there.
-        """
+        """Record where an actor has been started, and return its answer; BackendError: a package is missing there."""
         actor.pid, actor.node, actor.address = pid, node, address
         if missing is not None:
             self._broken = BackendError(
@@ -409,7 +466,6 @@ class RayBackend(WorkerBackend[ActorLink]):
         super()._take_in_failed_start(actor, failures)
 
     def _warn_of_waiting(self, now: float) -> None:
-        """Warn of actors that wait for resources."""
         for actor in self._workers:
             waited = now - actor.waits_since
             if waited > _PATIENCE and not actor.warned:
@@ -425,11 +481,7 @@ class RayBackend(WorkerBackend[ActorLink]):
     # -- actors that are lost ------------------------------------------------------------------------------------------
 
     def _lose_worker(self, actor: ActorLink, error: BaseException | None = None, told: str = "") -> None:
-        """End an actor that died or hangs; recreate its sub-environments, or raise, as ``on_failure`` says.
-
-        Raises:
-            BackendError: no restart is allowed.
-        """
+        """End an actor that died or hangs; recreate its sub-environments, or raise BackendError."""
         who, owed, calls = str(actor), actor.owes(), list(actor.calls.values())
         said = ""
         if error is not None:
@@ -461,7 +513,6 @@ class RayBackend(WorkerBackend[ActorLink]):
             self._ray.kill(actor.handle, no_restart=not self._restarts_itself)
 
     def _is_here(self, actor: ActorLink) -> bool:
-        """Whether an actor is known to run on this node."""
         return self._cluster is not None and actor.pid is not None and actor.node == self._cluster.here
 
     def _await_end(self, actors: Sequence[ActorLink], seconds: float) -> None:
@@ -479,7 +530,6 @@ class RayBackend(WorkerBackend[ActorLink]):
             _signal(actor, signal.SIGKILL)
 
     def _forget(self, actor: ActorLink) -> None:
-        """Expect nothing more from an actor."""
         actor.forget()
 
     def _worker_health(self) -> tuple[WorkerHealth, ...]:
@@ -511,7 +561,7 @@ class RayBackend(WorkerBackend[ActorLink]):
 
 
 def _signal(actor: ActorLink, number: int) -> bool:
-    """Send a signal to an actor's process on this node (0: none); whether there is such a process."""
+    """Signal an actor on this node (0: not at all); whether there is such a process."""
     assert actor.pid is not None
     try:
         os.kill(actor.pid, number)

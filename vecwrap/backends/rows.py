@@ -1,6 +1,6 @@
 """The bookkeeping of every backend: which rows are pending, which have arrived, which need a reset, which were lost.
 
-``vecwrap.backends.recovery`` decides the result of a row whose sub-environment was lost; this module calls it.
+``vecwrap.backends.restarts`` decides the result of a row whose sub-environment was lost; this module calls it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium.error import ClosedEnvironmentError
 
 from vecwrap import batch as batches
-from vecwrap.backends.recovery import Recovery, Reset
+from vecwrap.backends.restarts import Recovery, Reset
 from vecwrap.batch import Batch
 from vecwrap.contract import Autoreset, BoolArray, Frames, IntArray, StepResult
 from vecwrap.errors import BackendError, ResetNeededError, SubEnvError
@@ -34,14 +34,7 @@ _NONE: frozenset[int] = frozenset()
 
 
 class RowBooks(VecEnv):
-    """The row protocol of a backend, except for how rows are stepped and reset.
-
-    Args:
-        num_envs: n.
-        autoreset: when an ended episode is followed by the next.
-        copy: return fresh arrays with each result.
-        recovery: handles rows that are lost; None if a loss is an error.
-    """
+    """The row protocol of a backend, except for how rows are stepped and reset."""
 
     slots: Slots
 
@@ -272,10 +265,7 @@ class RowBooks(VecEnv):
     def _lose(self, env_ids: Sequence[int], reason: str, *, made: bool = True) -> bool:
         """Whether lost sub-environments are recreated; if so, also decide the results of their rows.
 
-        Args:
-            env_ids: which.
-            reason: what happened.
-            made: whether they had been made already, so that a pending reset has been tried.
+        ``made``: they had been made already, so that a pending reset has been tried.
         """
         recovery = self._recovery
         if recovery is None:
@@ -362,11 +352,7 @@ class RowBooks(VecEnv):
             raise ClosedEnvironmentError("the environment was closed meanwhile")
 
     def _wait_until_made(self, env_ids: Sequence[int]) -> None:
-        """Sleep until these sub-environments exist again.
-
-        Raises:
-            ResetNeededError: one will not be recreated.
-        """
+        """Sleep until these sub-environments exist again; raise ResetNeededError if one will not be recreated."""
         while pending := [self._due[i] for i in env_ids if i in self._due]:
             assert self._recovery is not None
             self._rest_until(min(pending))

@@ -16,18 +16,14 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from vecwrap.backends.bell import Bell
-from vecwrap.backends.channel import receive_descriptor
 from vecwrap.backends.description import Description
-from vecwrap.backends.filters import adopt
-from vecwrap.backends.lane import LaneOfWorker
-from vecwrap.backends.memory import SharedBlock, allocate_shared
-from vecwrap.backends.messages import WorkerInit, can_send, decode, encode
+from vecwrap.backends.messages import WorkerInit, adopt, can_send, decode, encode, receive_descriptor
+from vecwrap.backends.shared import Bell, LaneOfWorker, SharedBlock, allocate_shared
 from vecwrap.columns import Arena
 from vecwrap.errors import ArgumentError, CastWarning
 from vecwrap.failure import Failure, make_failure
@@ -37,6 +33,7 @@ from vecwrap.sub_env import SubEnv, Takeover, refuse_one_for_several
 __all__ = ["CouldNotMake", "Worker", "serve", "start"]
 
 _AnyWorker = TypeVar("_AnyWorker", bound="Worker")
+_T = TypeVar("_T")
 
 _GRACE = 1.0  # seconds for an orderly end after the parent has gone
 
@@ -61,7 +58,6 @@ def serve(connection: Connection, parent: int) -> None:
 
 
 def _leave(code: int) -> None:
-    """End the process, whatever threads it has."""
     with contextlib.suppress(Exception):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -80,28 +76,22 @@ class _Parent:
 
     def hear(self) -> tuple[Any, ...]:
         """Wait for a message."""
-        with _parents_end():
-            data = self.connection.recv_bytes()
-        message: tuple[Any, ...] = decode(data)
+        message: tuple[Any, ...] = decode(self._unless_gone(self.connection.recv_bytes))
         return message
 
     def tell(self, data: bytes) -> None:
         """Send a message."""
-        with _parents_end():
-            self.connection.send_bytes(data)
+        self._unless_gone(self.connection.send_bytes, data)
 
     def take_descriptor(self) -> int:
         """Wait for an open file descriptor."""
-        with _parents_end():
-            return receive_descriptor(self.connection)
+        return self._unless_gone(receive_descriptor, self.connection)
 
-
-@contextlib.contextmanager
-def _parents_end() -> Iterator[None]:
-    try:
-        yield
-    except (EOFError, ConnectionError) as error:
-        raise _ParentIsGone from error
+    def _unless_gone(self, function: Callable[..., _T], *arguments: Any) -> _T:
+        try:
+            return function(*arguments)
+        except (EOFError, ConnectionError) as error:
+            raise _ParentIsGone from error
 
 
 def _serve(parent: _Parent) -> None:
@@ -257,7 +247,6 @@ class Worker:
             sub_env.attach(self._slots, self._first_row + k)
 
     def _remake(self, rows: list[int], takeovers: list[Takeover]) -> None:
-        """Make sub-environments anew that have raised."""
         failures = []
         for row, takeover in zip(rows, takeovers, strict=True):
             k = row - self._first_row
@@ -280,7 +269,6 @@ class Worker:
             self._send_rows(1, "step", *self._step_rows(group))
 
     def _step_asked(self, lane: LaneOfWorker) -> None:
-        """Step what the parent asked for through shared memory."""
         groups = lane.take()
         if not self._each and len(groups) > 1:
             self._step_group(lane, len(groups), [row for group in groups for row in group])

@@ -12,10 +12,10 @@ import math
 import os
 import time
 import warnings
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import cloudpickle
 from gymnasium.error import NoAsyncCallError
@@ -23,8 +23,7 @@ from gymnasium.error import NoAsyncCallError
 from vecwrap.backends.base import Backend, Factory
 from vecwrap.backends.cores import usable_cores
 from vecwrap.backends.description import Description, refuse_unequal
-from vecwrap.backends.filters import named
-from vecwrap.backends.messages import WorkerInit, encode_for_worker
+from vecwrap.backends.messages import WorkerInit, encode_for_worker, named
 from vecwrap.backends.rows import LOOK
 from vecwrap.batch import Batch
 from vecwrap.contract import IntArray
@@ -43,14 +42,8 @@ def share_out(
 ) -> list[range]:
     """Return the sub-environments of each worker: consecutive, in shares that differ by at most one.
 
-    Args:
-        num_envs: n; need not divide evenly.
-        workers: how many workers; None means one per usable core, at most n.
-        envs_per_worker: how many sub-environments per worker, fewer in the last; instead of ``workers``.
-        parent_share: whether the parent takes the last share; then there is one more share than ``workers``.
-
-    Raises:
-        PlanError: both are given, or one is below 1.
+    By default one worker per usable core. ``envs_per_worker`` leaves fewer in the last. With ``parent_share`` there is
+    one more share than ``workers``, the parent's.
 
     >>> share_out(5, 2, None), share_out(5, None, 3)
     ([range(0, 3), range(3, 5)], [range(0, 3), range(3, 5)])
@@ -68,67 +61,55 @@ def share_out(
 
 
 def check_limits(limits: Mapping[str, float | None]) -> None:
-    """Refuse invalid time limits.
-
-    Raises:
-        PlanError: a limit is invalid.
-    """
+    """Raise PlanError for a time limit that makes no sense."""
     for name, seconds in limits.items():
         if seconds is not None and not seconds > 0:
             raise PlanError(f"{name}: expected seconds above 0, got {seconds}; leave it out to wait without a limit")
 
 
 class Expected(NamedTuple):
-    """An answer that a worker owes.
+    """An answer that a worker owes."""
 
-    Attributes:
-        kind: the first word of the answer; ``"wake"`` and ``"start"`` if an actor must come up before it can be asked.
-        limit: the name of the option that limits its time, or "" if there is none.
-        seconds: how long it may take; None for no limit.
-        ask: the number of the call to sub-environments that requested it, or of the last one before it.
-    """
-
-    kind: str
-    limit: str
-    seconds: float | None
-    ask: int
+    kind: str  # the first word of the answer; "wake" or "start" if an actor must come up before it can be asked
+    limit: str  # the name of the option that limits its time, or ""
+    seconds: float | None  # how long it may take
+    ask: int  # the number of the call to sub-environments that requested it, or of the last one before it
 
 
-class AnyWorker(Protocol):
-    """One worker as its parent sees it; it outlives the worker's process.
+class AnyWorker(ABC):
+    """One worker as its parent sees it; it outlives the worker's process."""
 
-    Attributes:
-        number: its number.
-        env_ids: the sub-environments that it holds.
-        made: whether its sub-environments are made.
-        torn: whether an interrupt has made its answers unreliable; it is then lost at the next wait.
-    """
-
-    number: int
-    env_ids: range
-    made: bool
-    torn: bool
+    def __init__(self, number: int, env_ids: range) -> None:
+        self.number = number
+        self.env_ids = env_ids  # the sub-environments that it runs
+        self.made = False  # whether these are made
+        self.torn = False  # whether an interrupt has made its answers unreliable; it is then lost at the next wait
+        self.since = 0.0  # from when the limit of the next answer counts
+        self._up = False
 
     def is_up(self) -> bool:
         """Whether there is a process, as far as known."""
+        return self._up
 
+    @abstractmethod
     def owes(self) -> list[str]:
         """The kinds of answers that it owes, in order."""
 
     def excuse(self, seconds: float) -> None:
         """Extend the limit of the answer that is due by this long."""
+        self.since += seconds
+
+    def in_words(self, what: str, pid: str) -> str:
+        """``worker 0 (pid 77, sub-environments 0-3)``."""
+        ids = f"{self.env_ids[0]}-{self.env_ids[-1]}" if len(self.env_ids) > 1 else f"{self.env_ids[0]}"
+        return f"{what} {self.number} (pid {pid}, sub-environments {ids})"
 
 
 _Worker = TypeVar("_Worker", bound=AnyWorker)
 
 
 class WorkerBackend(Backend, Generic[_Worker]):
-    """A backend whose sub-environments live in workers, and are lost with them.
-
-    A subclass adds how to start workers (``_start``, ``_start_anew``), send to them (``_send_bytes``,
-    ``_tell_frames``), receive from them (``_pump``), handle a loss (``_lose_worker``), end a worker (``_end_worker``)
-    and drop its pending answers (``_forget``).
-    """
+    """A backend whose sub-environments live in workers, and are lost with them."""
 
     noun: ClassVar[str] = "worker"
     """What a worker is called."""
@@ -168,11 +149,9 @@ class WorkerBackend(Backend, Generic[_Worker]):
         """Send a message and expect these answers; if the worker is gone, handle its loss."""
 
     def _pickled(self, worker: _Worker, message: tuple[Any, ...]) -> bytes:
-        """Return the encoded message."""
         return encode_for_worker(message)
 
     def _num_answers(self, worker: _Worker, message: tuple[Any, ...]) -> int:
-        """How many answers a message gets."""
         return 1
 
     def _offset(self, worker: _Worker) -> int:
@@ -181,20 +160,11 @@ class WorkerBackend(Backend, Generic[_Worker]):
 
     @abstractmethod
     def _pump(self, deadline: float | None) -> None:
-        """Wait until something arrives, and receive it.
-
-        Raises:
-            TimeoutError: nothing has arrived by the deadline.
-            BackendError: a worker is lost, and may not be restarted.
-        """
+        """Wait until something arrives, and receive it; TimeoutError past the deadline."""
 
     @abstractmethod
     def _lose_worker(self, worker: _Worker) -> None:
-        """End a worker that died, hangs or is torn; recreate its sub-environments, or raise.
-
-        Raises:
-            BackendError: no restart is allowed.
-        """
+        """End a worker that died, hangs or is torn; recreate its sub-environments, or raise BackendError."""
 
     @abstractmethod
     def _end_worker(self, worker: _Worker) -> None:
@@ -328,7 +298,6 @@ class WorkerBackend(Backend, Generic[_Worker]):
             )
 
     def _by_worker(self, env_ids: Sequence[int] | IntArray) -> list[tuple[_Worker, list[int]]]:
-        """Group indices by worker, in order."""
         if env_ids is self.all_ids:
             return [(worker, list(worker.env_ids)) for worker in self._workers]
         groups: dict[int, list[int]] = {}
@@ -337,7 +306,6 @@ class WorkerBackend(Backend, Generic[_Worker]):
         return [(self._workers[number], ids) for number, ids in groups.items() if number < self.workers]
 
     def _rows_of(self, worker: _Worker, env_ids: Sequence[int]) -> list[int]:
-        """Map sub-environments to rows of their worker."""
         offset = self._offset(worker)
         return [i - offset for i in env_ids]
 
@@ -349,9 +317,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
     def _tell(self, messages: Sequence[tuple[_Worker, tuple[Any, ...]]], expected: Expected, what: str = "") -> None:
         """Send each of these workers its message; all are pickled before any is sent.
 
-        Raises:
-            ArgumentError: ``what`` they contain cannot be sent.
-            BackendError: a worker is gone, and may not be restarted.
+        ArgumentError: ``what`` they contain cannot be sent.
         """
         self._refuse_broken()
         with _sendable(what) if what else contextlib.nullcontext():
@@ -386,13 +352,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
                 self._not_made(failure)
 
     def _is_due(self, deadline: float | None) -> bool:
-        """Whether something is due, if nothing has arrived.
-
-        Raises:
-            TimeoutError: the deadline has passed.
-            BackendError: rows are pending, but no worker owes anything.
-            NoAsyncCallError: no row is pending; another thread has received them meanwhile.
-        """
+        """Whether something is due, if nothing has arrived; an error if nothing can be."""
         now = time.monotonic()
         if self._due and min(self._due.values()) <= now:
             return True
@@ -407,8 +367,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
     def _excuse(self, longer: float) -> None:
         """Let no worker's limit run while this process is stopped, by job control or a scheduler: they may be, too.
 
-        Args:
-            longer: by how many seconds a wait has taken longer than asked for.
+        ``longer``: by how many seconds a wait has taken longer than asked for.
         """
         if longer > STOPPED:
             for worker in self._workers:
@@ -464,17 +423,9 @@ class WorkerBackend(Backend, Generic[_Worker]):
                 worker.torn = self._torn = True
 
     def _book_loss(self, worker: _Worker, reason: str, said: str, owed: Sequence[str], **facts: Any) -> None:
-        """Schedule the sub-environments of a worker that has ended for recreation, or raise.
+        """Schedule the sub-environments of a worker that has ended for recreation, or raise BackendError.
 
-        Args:
-            worker: which.
-            reason: a description of the worker and what happened to it.
-            said: further details, starting on a new line, or "".
-            owed: the answers it owed.
-            facts: further arguments of the error.
-
-        Raises:
-            BackendError: no restart is allowed.
+        ``reason`` says which worker, and what happened; ``said`` is more, on new lines; ``owed`` the answers it owed.
         """
 
         def error(remedy: str) -> BackendError:
@@ -527,11 +478,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
 
 @contextlib.contextmanager
 def _sendable(what: str) -> Iterator[None]:
-    """Refuse what cannot be pickled.
-
-    Raises:
-        ArgumentError: it cannot; the message says what, and why.
-    """
+    """Raise ArgumentError, which says what and why, for what cannot be pickled."""
     try:
         yield
     except Exception as error:

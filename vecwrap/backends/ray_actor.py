@@ -7,26 +7,20 @@ restarts a dead actor by itself, and the new one must not take a step requested 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from vecwrap.backends.messages import WorkerInit, decode, encode
 from vecwrap.backends.worker import CouldNotMake, Worker, start
 from vecwrap.failure import Failure
 
-__all__ = ["ActorWorker", "Reply", "start_actor", "unpack"]
+__all__ = ["ActorWorker", "Reply", "host_class", "start_actor", "unpack"]
 
 _LARGE = 4096  # bytes from which an array gets its own buffer
 
 
 class Reply(NamedTuple):
-    """An answer on its way through the object store.
-
-    Attributes:
-        message: the answer, pickled, without the observations if these have their own buffers.
-        observations: the observations, pickled; None if there are none, or if they are in the message.
-        buffers: their large arrays, not pickled: the parent reads them in place in the object store.
-    """
+    """An answer on its way through the object store; its large observations are read in place there, by the parent."""
 
     message: bytes
     observations: bytes | None = None
@@ -54,14 +48,7 @@ def start_actor(data: bytes) -> tuple[ActorWorker | None, bytes]:
 
 
 class ActorWorker(Worker):
-    """The sub-environments of one actor.
-
-    Args:
-        init: what to make.
-
-    Attributes:
-        made: the answer to the start, pickled.
-    """
+    """The sub-environments of one actor; ``made`` is the answer to the start, pickled."""
 
     def __init__(self, init: WorkerInit) -> None:
         self._reply = Reply(b"")
@@ -105,3 +92,54 @@ class ActorWorker(Worker):
 
         pickled = pickle.dumps(observations, protocol=5, buffer_callback=stays_inside)
         return Reply(encode((*head, (numbers, None, *rest), failures)), pickled, buffers)
+
+
+def host_class() -> Callable[[], Any]:
+    """Return the class; cloudpickle sends a class defined in a function by value, with all that it needs."""
+
+    class Host:
+        """Runs in a Ray process and holds a vecwrap worker."""
+
+        def __init__(self) -> None:
+            self.worker: Any = None
+            self.life = 0
+
+        def start(self, life: int, path: list[str], directory: str, variables: Sequence[str], init: bytes) -> Any:
+            """Make the sub-environments, with what this node has of the parent's paths.
+
+            ``variables`` set how many threads libraries use. Returns the process id, the node's id and address, the
+            package that is missing or None, and the answer.
+            """
+            import os
+            import sys
+
+            import ray
+
+            self.close()
+            for name in variables:
+                os.environ.setdefault(name, "1")
+            sys.path.extend(entry for entry in path if entry not in sys.path)
+            if os.path.isdir(directory):  # noqa: PTH112
+                os.chdir(directory)
+            missing, answer = None, b""
+            try:
+                from vecwrap.backends.ray_actor import start_actor
+
+                self.worker, answer = start_actor(init)
+            except ModuleNotFoundError as error:
+                missing = error.name or str(error)
+            self.life = life
+            node = ray.get_runtime_context().get_node_id()
+            return os.getpid(), node, ray.util.get_node_ip_address(), missing, answer
+
+        def answer(self, life: int, data: bytes) -> Any:
+            """Handle the messages; None if they are meant for another life."""
+            return None if self.worker is None or life != self.life else self.worker.answer(data)
+
+        def close(self) -> None:
+            """Close the environments."""
+            worker, self.worker = self.worker, None
+            if worker is not None:
+                worker.close()
+
+    return Host

@@ -8,32 +8,28 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import sys
 import threading
 import weakref
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from vecwrap.backends.cores import usable_cores
-from vecwrap.errors import BackendError, PlanError
+from vecwrap.backends.workers import share_out
+from vecwrap.errors import BackendError, PlanError, did_you_mean
 from vecwrap.installed import is_installed
 
-__all__ = ["Cluster", "Node", "check_address", "is_connected", "local_cpus", "refuse_without_ray"]
+__all__ = ["Cluster", "Node", "Request", "check_address", "local_cpus", "refuse_without_ray", "share_out_over"]
 
+_PLACEMENTS = {"spread": "SPREAD", "pack": "DEFAULT"}
+_FOLDERS = ("working_dir", "py_modules")  # of a runtime_env
 _lock = threading.RLock()
 _clusters: weakref.WeakSet[Cluster] = weakref.WeakSet()  # connections made here
 
 
 @dataclass(frozen=True)
 class Node:
-    """A machine of the cluster that is up.
-
-    Attributes:
-        id: Ray's id for it.
-        address: its address.
-        resources: its total resources.
-    """
+    """A machine of the cluster that is up, with its total resources."""
 
     id: str
     address: str
@@ -44,27 +40,13 @@ class Node:
 
 
 def refuse_without_ray() -> None:
-    """Raise if the package ray is missing, without importing it, which takes seconds.
-
-    Raises:
-        PlanError: it is missing; names what to install.
-    """
+    """Raise PlanError if the package ray is missing, without importing it, which takes seconds."""
     if not is_installed("ray"):
         raise PlanError('backend "ray" needs ray: pip install "vecwrap[ray]"')
 
 
-def is_connected() -> bool:
-    """Whether this process is connected to a cluster."""
-    ray = sys.modules.get("ray")
-    return ray is not None and bool(ray.is_initialized())
-
-
 def check_address(address: str | None) -> None:
-    """Refuse an invalid address.
-
-    Raises:
-        PlanError: it is invalid.
-    """
+    """Raise PlanError for an invalid address."""
     if address is None or address in ("auto", "local"):
         return
     if address.startswith("ray://"):
@@ -78,11 +60,7 @@ def check_address(address: str | None) -> None:
 
 
 def local_cpus(init: Mapping[str, Any]) -> float:
-    """Return how many CPUs a cluster started here has: the usable cores, unless ``init`` sets them.
-
-    Raises:
-        PlanError: ``init`` sets an invalid number.
-    """
+    """Return how many CPUs a cluster started here has: the usable cores, unless ``init`` sets them."""
     given = init.get("num_cpus")
     if given is None:
         return usable_cores()
@@ -92,18 +70,10 @@ def local_cpus(init: Mapping[str, Any]) -> float:
 
 
 class Cluster:
-    """A connection to a cluster.
+    """A connection to a cluster; ``folders`` are local ones that actors need, as in ``runtime_env`` of ``ray.init``.
 
-    Args:
-        address: None (the one this process is connected to, else that of ``RAY_ADDRESS``, else as ``"local"``),
-            ``"local"`` (a new one on this machine), ``"auto"`` (the one running on this machine), or ``"host:port"``.
-        timeout: seconds before a cluster that does not answer is an error.
-        init: further arguments of ``ray.init`` for a cluster that is started here.
-        folders: local folders that actors need, as in ``runtime_env`` of ``ray.init``.
-
-    Raises:
-        BackendError: there is none, or this process is connected to another one, or without those folders.
-        PlanError: ``ray.init`` rejects its arguments.
+    Raises BackendError if there is none, or if this process is connected to another one or without those folders;
+    PlanError if ``ray.init`` rejects its arguments.
     """
 
     def __init__(
@@ -241,3 +211,99 @@ def _no_cluster(address: str, why: str) -> BackendError:
         f'no Ray cluster at address "{address}": {why}. Start one with "ray start --head" (and "ray start '
         '--address=HOST:6379" on the other machines), or leave the address out for one on this machine only'
     )
+
+
+def share_out_over(
+    n: int, workers: int | None, each: int | None, nodes: Sequence[Node], per_actor: float
+) -> list[range]:
+    """Return the sub-environments of each actor; by default as many actors as the nodes have CPUs for.
+
+    >>> nodes = [Node("1", "10.0.0.1", {"CPU": 1.0}), Node("2", "10.0.0.2", {"CPU": 1.0})]
+    >>> share_out_over(6, None, None, nodes, per_actor=0.5)
+    [range(0, 2), range(2, 3), range(3, 5), range(5, 6)]
+    """
+    if workers is None and each is None:
+        workers = max(1, _room_for("CPU", per_actor or 1.0, nodes))
+    return share_out(n, workers, each)
+
+
+def _room_for(name: str, amount: float, nodes: Sequence[Node]) -> int:
+    """How many actors with this request for a resource fit; each must fit on a single node."""
+    return sum(int(node.resources.get(name, 0.0) / amount + 1e-9) for node in nodes)
+
+
+@dataclass(frozen=True)
+class Request:
+    """The resources that each actor requests."""
+
+    needs: Mapping[str, float]
+    placement: str | Sequence[str] = "spread"
+    runtime_env: Mapping[str, Any] = field(default_factory=dict)
+    folders: Mapping[str, Any] = field(default_factory=dict)  # of it: Ray accepts these per program, not per actor
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Request:
+        """Read the options of the backend; PlanError: one is invalid."""
+        cpus, gpus, others = options.get("num_cpus", 1.0), options.get("num_gpus", 0.0), options.get("resources") or {}
+        for name, amount in {"num_cpus": cpus, "num_gpus": gpus, **others}.items():
+            if not amount >= 0:
+                raise PlanError(f"{name}: expected 0 or more, got {amount}")
+        placement = options.get("placement", "spread")
+        if isinstance(placement, str) and placement not in _PLACEMENTS:
+            near = did_you_mean(placement, _PLACEMENTS)
+            raise PlanError(f"placement: expected spread, pack or a list of nodes, got {placement!r}.{near}")
+        if not placement:
+            raise PlanError("placement: expected at least one node, got an empty list")
+        runtime_env = dict(options.get("runtime_env") or {})
+        folders = {name: value for name, value in runtime_env.items() if name in _FOLDERS and not _is_uploaded(value)}
+        rest = {name: value for name, value in runtime_env.items() if name not in folders}
+        return cls({"CPU": cpus, "GPU": gpus, **others}, placement, rest, folders)
+
+    def refuse_no_room(self, actors: int, nodes: Sequence[Node]) -> None:
+        """Raise BackendError for requests that exceed the whole cluster, even if nothing else ran in it."""
+        for name, amount in self.needs.items():
+            if not amount:
+                continue
+            places = _room_for(name, amount, nodes)
+            if places < actors:
+                raise BackendError(
+                    f"{actors} actors with {amount:g} {name} each: expected room for all, got room for {places} in "
+                    f"the whole cluster ({', '.join(map(str, nodes))}); use fewer workers, request less (num_cpus, "
+                    "num_gpus, resources), or add nodes"
+                )
+        if not isinstance(self.placement, str):
+            for name in self.placement:
+                _node_named(name, nodes)
+
+    def options(self, number: int, nodes: Sequence[Node], *, restarts: bool) -> dict[str, Any]:
+        """Return Ray's options for an actor; ``restarts``: Ray restarts its process."""
+        others = {name: amount for name, amount in self.needs.items() if name not in ("CPU", "GPU") and amount}
+        return {
+            "num_cpus": self.needs["CPU"],
+            "num_gpus": self.needs["GPU"],
+            "resources": others or None,
+            "runtime_env": dict(self.runtime_env) or None,
+            "scheduling_strategy": self._strategy(number, nodes),
+            "max_restarts": -1 if restarts else 0,
+            "max_task_retries": 0,
+        }
+
+    def _strategy(self, number: int, nodes: Sequence[Node]) -> Any:
+        if isinstance(self.placement, str):
+            return _PLACEMENTS[self.placement]
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        node = _node_named(self.placement[number % len(self.placement)], nodes)
+        return NodeAffinitySchedulingStrategy(node.id, soft=True)  # soft: another node if that one is gone
+
+
+def _is_uploaded(place: Any) -> bool:
+    places = place if isinstance(place, (list, tuple)) else [place]
+    return all("://" in str(one) for one in places)
+
+
+def _node_named(name: str, nodes: Sequence[Node]) -> Node:
+    for node in nodes:
+        if name in (node.address, node.id):
+            return node
+    raise BackendError(f"placement: no node {name} in the cluster; it has {', '.join(map(str, nodes))}")
