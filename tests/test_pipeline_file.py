@@ -27,7 +27,7 @@ wrappers:
   - time_limit: 200
   - framestack:4,padding=first
   - monitor: {dir: runs/base}
-eval: {n: 1, seed: 5, drop: [framestack]}
+eval: {n: 1, seed: 5, wrappers: {framestack: {k: 2}}}
 """
 
 
@@ -68,7 +68,7 @@ def test_what_a_file_says_is_written_over_what_it_extends() -> None:
         "wrappers": [
             {"time_limit": 200}, {"framestack": {"*": [4], "padding": "first"}}, {"monitor": {"dir": "runs/base"}},
         ],
-        "eval": {"n": 1, "seed": 6, "drop": ["framestack"]},
+        "eval": {"n": 1, "seed": 6, "wrappers": {"framestack": {"k": 2}}},
     }  # fmt: skip
 
 

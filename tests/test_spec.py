@@ -84,8 +84,6 @@ def evaluations(arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str
     optional["backend"] = optional["backend"] | options
     if arguments is not scalars:  # what no line can hold
         optional["wrappers"] = changes | st.lists(layers(arguments), max_size=2)
-        optional["add"] = st.lists(layers(arguments), max_size=2)
-        optional["drop"] = st.lists(words | st.integers(0, 9), max_size=2)
     return st.fixed_dictionaries({}, optional=optional)
 
 
@@ -271,15 +269,15 @@ def test_a_backend_of_a_module_without_a_dot_is_read_back() -> None:
 
 
 def test_a_line_that_cannot_be_read_back_shows_the_rest_of_the_pipeline() -> None:
-    text = "env: A-v0\nn: 2\nseed: 3\nbackend: {name: shmem, workers: 2}\neval: {n: 1, drop: [monitor]}\n"
+    text = "env: A-v0\nn: 2\nseed: 3\nbackend: {name: shmem, workers: 2}\neval: {n: 1, wrappers: [monitor]}\n"
     head = "A-v0 n=2 seed=3 backend=shmem backend.workers=2"
     spec = PipelineSpec.from_yaml(f"{text}wrappers: [x: {{keys: [a, b]}}, monitor]\n")
-    assert str(spec) == f'{head} eval.n=1 eval.drop=["monitor"] | x:keys=["a", "b"] | monitor'
+    assert str(spec) == f'{head} eval.n=1 eval.wrappers=["monitor"] | x:keys=["a", "b"] | monitor'
     spec = spec.override(env_kwargs={"size": [3, 4], "make": lambda: None, "mode": 1, "map": {0: 1}})
     assert str(spec).startswith(
         f"{head} env_kwargs.size=[3, 4] env_kwargs.make=lambda env_kwargs.mode=1 env_kwargs.map.0=1 "
     )
-    with pytest.raises(SpecError, match='eval.drop: \\["monitor"\\] cannot be written in a line'):
+    with pytest.raises(SpecError, match='eval.wrappers: \\["monitor"\\] cannot be written in a line'):
         spec.override(env_kwargs={}).format()
 
 

@@ -347,7 +347,7 @@ def _refuse_nothing_learnt(env: VecEnv, pipeline: PipelineSpec) -> None:
             raise PlanError(
                 f"{pipeline.where('stats')}: expected statistics for {type(layer).__name__}, which are frozen here: "
                 "pass stats= with the training environment or a file written by its save, or set stats: FILE in the "
-                "pipeline. If there are none, leave the layer out (eval: {drop: [...]}), or let it learn "
+                "pipeline. If there are none, leave the layer out (eval: {wrappers: [...]}), or let it learn "
                 "(training: true)."
             )
 

@@ -58,7 +58,8 @@ def refuse_unknown(key: Any, known: Sequence[str], source: Source) -> None:
     if key in known:
         return
     name = key if isinstance(key, str) else shown(key)
-    hint = f" {_OTHER_WORDS[name]}" if name in _OTHER_WORDS else did_you_mean(name.lower(), known)
+    remedies = {**_OTHER_WORDS, **_WORDS_OF_EVAL} if source.steps == ("eval",) else _OTHER_WORDS
+    hint = f" {remedies[name]}" if name in remedies else did_you_mean(name.lower(), known)
     if not hint and name.isidentifier() and name not in KEYS:
         hint = " What the environment takes goes into env_kwargs"
     fail_where(source.at(key).prefix() + source.at(name).label(), f"unknown key.{hint}")
@@ -230,16 +231,6 @@ def _read_waiting_backend(value: Any, source: Source) -> Any:
     return BackendSpec.parse(value, source)
 
 
-def _read_drop(value: Any, source: Source) -> tuple[str, ...]:
-    names = (value,) if isinstance(value, (str, int)) else () if value is None else value
-    if not isinstance(names, Sequence):
-        fail(source, f"expected a list of the names of layers, got {shown(value)}")
-    for index, name in enumerate(names):
-        if not isinstance(name, (str, int)) or isinstance(name, bool):
-            fail(source.at(index), f"expected the name or number of a layer, got {shown(name)}")
-    return tuple(map(str, names))
-
-
 def _write_waiting_layers(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return _write_layers(value)
@@ -275,8 +266,6 @@ EVAL_KEYS: dict[str, Key] = {
     "backend": Key(_read_waiting_backend, _change_waiting_backend, _write_waiting_backend),
     "env_kwargs": Key(_or_none(_read_env_kwargs), _change_env_kwargs, _write_env_kwargs),
     "wrappers": Key(_read_waiting_layers, _change_waiting_layers, _write_waiting_layers),
-    "drop": Key(_read_drop, write=list),
-    "add": Key(read_layers, write=_write_layers),
 }
 _OTHER_WORDS = {
     **dict.fromkeys(("num_envs", "n_envs", "env_num", "nenvs"), "The number of sub-environments is called n"),
@@ -293,3 +282,7 @@ _OTHER_WORDS = {
     "mode": "Did you mean autoreset or render_mode?",
     "kwargs": "Did you mean env_kwargs?",
 }
+_WORDS_OF_EVAL = dict.fromkeys(
+    ("add", "drop"),
+    "An evaluation with other layers lists them all in eval.wrappers, or is a file of its own that extends this one",
+)

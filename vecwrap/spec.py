@@ -51,7 +51,7 @@ class PipelineSpec:
         training: whether running statistics are updated; False: they are frozen, as for an evaluation; None: updated
             unless they are given by ``stats``.
         stats: a file written by ``save``, whose running statistics are used.
-        eval: changes for an evaluation: the same keys, and ``add`` and ``drop`` for layers.
+        eval: changes for an evaluation: the same keys; a mapping under ``wrappers`` changes arguments of single layers.
         source: where it was written.
 
     Raises:
@@ -249,7 +249,7 @@ class PipelineSpec:
         Raises:
             SpecError: a value exists only in this process.
         """
-        return write_yaml(self.to_dict(), blocks=("wrappers", "eval", "add"))
+        return write_yaml(self.to_dict(), blocks=("wrappers", "eval"))
 
     @property
     def env_name(self) -> str:

@@ -24,7 +24,7 @@ backend: dummy
 wrappers:
   - framestack: 4
   - monitor: {dir: runs/cartpole}
-eval: {n: 2, seed: 9, drop: [framestack], add: [terminal_obs]}
+eval: {n: 2, seed: 9, wrappers: [monitor: {dir: runs/cartpole/eval}, terminal_obs]}
 """
 
 

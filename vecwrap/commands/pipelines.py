@@ -19,7 +19,7 @@ from vecwrap.registry import wrappers
 from vecwrap.run_folder import PIPELINE, VIDEOS, moved
 from vecwrap.source import Place, Source, fail_where
 from vecwrap.spec import PipelineSpec
-from vecwrap.values import Settings, scalar, shown
+from vecwrap.values import scalar, shown
 from vecwrap.yaml_file import read_yaml
 
 __all__ = ["read_pipeline", "read_settings", "with_images", "with_monitor", "with_videos"]
@@ -146,9 +146,6 @@ def _with_folder(spec: PipelineSpec, name: str, folder: Path) -> PipelineSpec:
             section = moved(plan(spec).pipeline, old, folder.absolute()).eval
     else:
         layers.append(LayerSpec(name, kwargs={"dir": str(folder)}))
-        evaluated = plan(spec).pipeline.eval.get("wrappers", ())
-        if not has_list and any(layer.name == name for word in evaluated for layer in word.expanded):
-            section = Settings({**section, "drop": (*section.get("drop", ()), str(len(spec.wrappers)))})
     return dataclasses.replace(spec, wrappers=tuple(layers), eval=section)
 
 

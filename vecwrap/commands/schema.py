@@ -70,14 +70,7 @@ def pipeline_schema() -> Json:
             "eval": {
                 "type": ["object", "null"],
                 "description": keys["eval"].get("description", ""),  # python -OO has no docstrings
-                "properties": {
-                    **{key: schema for key, schema in keys.items() if key != "eval"},
-                    "add": {"$ref": "#/$defs/layers", "description": "Layers to add, as far out as possible."},
-                    "drop": {
-                        "anyOf": [_NAME_OR_NUMBER, {"type": "array", "items": _NAME_OR_NUMBER}, {"type": "null"}],
-                        "description": "Layers to leave out, by name, or by number if a name occurs twice.",
-                    },
-                },
+                "properties": {key: schema for key, schema in keys.items() if key != "eval"},
                 "additionalProperties": False,
             },
         },
@@ -103,7 +96,6 @@ def pipeline_schema() -> Json:
 
 
 _EXTENDS: Json = {"properties": {"extends": {"type": "string"}}, "required": ["extends"]}
-_NAME_OR_NUMBER: Json = {"type": ["string", "integer"], "minLength": 1, "minimum": 0}
 
 
 # -- the keys of a pipeline -------------------------------------------------------------------------------------------
