@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 
 from vecwrap.backend_spec import BackendSpec
 from vecwrap.errors import SpecError
-from vecwrap.json_file import read_json
+from vecwrap.files import read_json, read_yaml, write_yaml
 from vecwrap.layer_spec import LayerSpec
 from vecwrap.scalars import read_scalar, read_yaml_scalar, write_scalar, write_yaml_scalar
 from vecwrap.spec import PipelineSpec
-from vecwrap.yaml_file import read_yaml, write_yaml
 
 EXAMPLE = """\
 env: PongNoFrameskip-v4

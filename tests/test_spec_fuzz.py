@@ -13,17 +13,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from vecwrap.document import MAX_VALUES
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.json_file import read_json
+from vecwrap.files import MAX_VALUES, read_json, read_yaml
 from vecwrap.layer_spec import LayerSpec
 from vecwrap.plan import plan
 from vecwrap.preset import Preset
 from vecwrap.registry import wrappers
 from vecwrap.signatures import Signature
-from vecwrap.source import Source
 from vecwrap.spec import PipelineSpec
-from vecwrap.yaml_file import read_yaml
 
 KEYS = [
     "env", "n", "seed", "start_index", "backend", "autoreset", "copy", "batch_size", "render_mode", "env_kwargs",
@@ -92,7 +89,7 @@ def told_of_file(text: str) -> None:
 
     def from_json() -> PipelineSpec:
         document = read_json(text, "f.json")
-        return PipelineSpec.from_dict(document.value, Source.of_file(document, "f.json"))
+        return PipelineSpec.from_dict(document.value, document.source("f.json"))
 
     told(from_json, r"f\.json(:\d+)?: .")
     told(lambda: PipelineSpec.parse(text), ".+: .")

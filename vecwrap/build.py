@@ -15,10 +15,10 @@ from vecwrap.checkpoint import refuse_unread
 from vecwrap.contract import Autoreset
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.evaluation_spec import in_mode
+from vecwrap.files import is_file, is_folder, names_file
 from vecwrap.keys import KEYS, refuse_unknown
 from vecwrap.layer_plan import plan_layers, refuse_layers_of_sub_envs
 from vecwrap.layer_spec import read_layers
-from vecwrap.pipeline_file import is_file, is_folder, names_file
 from vecwrap.plan import Plan, plan
 from vecwrap.run_folder import Run, read_run
 from vecwrap.source import Place, Source, fail_where

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vecwrap.document import Steps
 from vecwrap.keys import KEYS, refuse_unknown
-from vecwrap.source import Place, Source, fail
+from vecwrap.source import Place, Source, Steps, fail
 from vecwrap.values import Whole
 
 __all__ = ["Draft"]

@@ -8,8 +8,8 @@ from typing import Any
 
 from vecwrap.backend_spec import BackendSpec
 from vecwrap.draft import Draft
+from vecwrap.files import lineage, read_file
 from vecwrap.layer_spec import LayerSpec
-from vecwrap.pipeline_file import lineage, read_file
 from vecwrap.registry import is_import_path
 from vecwrap.source import Source, fail_where
 from vecwrap.spec import PipelineSpec

@@ -20,10 +20,10 @@ from typing import Any, Literal
 import vecwrap
 from vecwrap import registry
 from vecwrap.checkpoint import read_state
-from vecwrap.document import read_text
 from vecwrap.environments import engine_of
 from vecwrap.errors import SpecError, paths_looked_at
 from vecwrap.evaluation_spec import in_mode
+from vecwrap.files import read_text
 from vecwrap.layer_plan import path_parameters
 from vecwrap.layer_spec import LayerSpec
 from vecwrap.plan import Plan, plan

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn, cast
 
-from vecwrap.document import Document, Steps
 from vecwrap.errors import SpecError
 from vecwrap.scalars import printable
 
-__all__ = ["Place", "Source", "fail", "fail_where"]
+__all__ = ["MAX_DEPTH", "Place", "Source", "Steps", "fail", "fail_where"]
+
+MAX_DEPTH = 40  # of nested values
+Steps = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,6 @@ class Source:
     places: Mapping[Steps, Place] = field(default_factory=dict, repr=False)
     steps: Steps = ()
     otherwise: Place = field(default_factory=Place, repr=False)
-
-    @classmethod
-    def of_file(cls, document: Document, file: str, directory: Path | None = None) -> Source:
-        """Return the places of a document's values."""
-        return cls({steps: Place(file, line, directory) for steps, line in document.lines.items()})
 
     def at(self, *steps: str | int) -> Source:
         """Return the source of a part of this part."""

@@ -20,13 +20,12 @@ from vecwrap.backend_spec import BACKEND_OPTIONS, BackendSpec
 from vecwrap.contract import Autoreset
 from vecwrap.draft import Draft
 from vecwrap.errors import SpecError
+from vecwrap.files import lineage, read_file, read_yaml, write_yaml
 from vecwrap.keys import KEYS, EnvTarget, refuse_unknown
 from vecwrap.layer_spec import LayerSpec
-from vecwrap.pipeline_file import lineage, read_file
 from vecwrap.pipeline_line import BACKENDS, read_line, show_line, write_line
 from vecwrap.source import Place, Source, fail, fail_where
 from vecwrap.values import Settings, callable_name, canonical, identity, shown
-from vecwrap.yaml_file import read_yaml, write_yaml
 
 __all__ = ["PipelineSpec"]
 
@@ -146,7 +145,7 @@ class PipelineSpec:
             SpecError: with file and line.
         """
         document = read_yaml(text, file)
-        return cls.from_dict(document.value, Source.of_file(document, file, directory))
+        return cls.from_dict(document.value, document.source(file, directory))
 
     @classmethod
     def load(cls, path: str | Path) -> PipelineSpec:

@@ -19,10 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from vecwrap.document import MAX_DEPTH
 from vecwrap.errors import SpecError
 from vecwrap.scalars import MAX_BITS, pieces, printable, quoted, read_scalar, write_scalar
-from vecwrap.source import Source, fail, fail_where
+from vecwrap.source import MAX_DEPTH, Source, fail, fail_where
 
 __all__ = [
     "MAX_PARTS",

@@ -70,7 +70,7 @@ def test_what_cannot_be_a_layer_of_the_evaluation_is_found_where_the_evaluation_
     for mode in ("train", "eval"):
         (found,) = vecwrap.check(file, mode=mode)
         assert (found.id, found.severity, found.file, found.line) == ("refused", "error", str(file), 4)
-        assert found.reason.startswith("RecordEpisodeStatistics wraps one of Gymnasium")
+        assert "RecordEpisodeStatistics wraps one of Gymnasium" in found.reason
     (found,) = vecwrap.check({"env": "CartPole-v1", "n": 2, "eval": {"wrappers": [layer]}}, mode="eval")
     assert (found.id, found.file, found.line) == ("refused", "", None)
 

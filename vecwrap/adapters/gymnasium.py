@@ -12,7 +12,7 @@ from vecwrap.build import build_plan, read
 from vecwrap.contract import Autoreset
 from vecwrap.errors import SpecError
 from vecwrap.evaluation_spec import in_mode
-from vecwrap.pipeline_file import is_file
+from vecwrap.files import is_file
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec
 from vecwrap.vec_env import VecEnv

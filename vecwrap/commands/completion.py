@@ -128,6 +128,6 @@ def _ids() -> list[str]:
 
 
 def _files(incomplete: str) -> list[str]:
-    from vecwrap.pipeline_file import SUFFIXES
+    from vecwrap.files import SUFFIXES
 
     return sorted(str(path) for path in Path().glob(f"{incomplete}*") if path.suffix in SUFFIXES)
