@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import vecwrap
 from vecwrap.errors import PlanError, SpecError
+from vecwrap.places import Place
 from vecwrap.plan import plan
-from vecwrap.source import Place
 from vecwrap.spec import PipelineSpec
 
 BASE: dict[str, Any] = {

@@ -8,7 +8,7 @@ import pytest
 
 import vecwrap
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.evaluation_spec import evaluation, in_mode
+from vecwrap.evaluation import evaluation, in_mode
 from vecwrap.plan import plan
 from vecwrap.preset import Preset
 from vecwrap.spec import PipelineSpec

@@ -7,9 +7,8 @@ import pytest
 
 from vecwrap.cli import main
 from vecwrap.errors import SpecError
-from vecwrap.no_imports import refuse_imports
 from vecwrap.registry import import_target
-from vecwrap.spec import PipelineSpec
+from vecwrap.spec import PipelineSpec, refuse_imports
 
 TRAP = "raise SystemExit('the trap was imported')\n"
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import vecwrap
 from vecwrap.errors import PlanError, SpecError, VecwrapError
-from vecwrap.evaluation_spec import in_mode
+from vecwrap.evaluation import in_mode
 from vecwrap.files import write_yaml
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec

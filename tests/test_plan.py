@@ -19,19 +19,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vecwrap
-from vecwrap import backend_plan
 from vecwrap import plan as plan_module
-from vecwrap.backend_spec import BACKEND_OPTIONS
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.build import build_plan
+from vecwrap.building import build_plan
 from vecwrap.environments import MakeEnvironment
 from vecwrap.errors import BackendError, PlanError, SpecError, VecwrapError
-from vecwrap.layer_plan import at_end
-from vecwrap.layer_spec import LayerSpec
+from vecwrap.layers import at_end
 from vecwrap.plan import Plan, plan
 from vecwrap.registry import register_wrapper, wrappers
 from vecwrap.spec import PipelineSpec
 from vecwrap.vec_env import VecEnv
+from vecwrap.words import BACKEND_OPTIONS, LayerSpec
 from vecwrap.wrapper import MapObservations, VecEnvWrapper
 from vecwrap.wrappers.framestack import FrameStack
 
@@ -616,7 +614,7 @@ def test_what_the_backend_takes_from_the_pipeline_is_what_every_backend_takes() 
 
     taken = [name for name in inspect.signature(DummyBackend).parameters if name != "factories"]
     policy = ["on_failure", "max_restarts", "restart_window", "restart_backoff"]
-    assert sorted(taken) == sorted([*backend_plan.PIPELINE_KEYS, *policy])
+    assert sorted(taken) == sorted([*plan_module.PIPELINE_KEYS, *policy])
     assert set(policy) < set(BACKEND_OPTIONS)
 
 

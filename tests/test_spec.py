@@ -14,12 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vecwrap.backend_spec import BackendSpec
 from vecwrap.errors import SpecError
 from vecwrap.files import read_json, read_yaml, write_yaml
-from vecwrap.layer_spec import LayerSpec
 from vecwrap.scalars import read_scalar, read_yaml_scalar, write_scalar, write_yaml_scalar
 from vecwrap.spec import PipelineSpec
+from vecwrap.words import BackendSpec, LayerSpec
 
 EXAMPLE = """\
 env: PongNoFrameskip-v4

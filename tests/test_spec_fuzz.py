@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.files import MAX_VALUES, read_json, read_yaml
-from vecwrap.layer_spec import LayerSpec
 from vecwrap.plan import plan
 from vecwrap.preset import Preset
 from vecwrap.registry import wrappers
 from vecwrap.signatures import Signature
 from vecwrap.spec import PipelineSpec
+from vecwrap.words import LayerSpec
 
 KEYS = [
     "env", "n", "seed", "start_index", "backend", "autoreset", "copy", "batch_size", "render_mode", "env_kwargs",

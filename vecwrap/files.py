@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn
 
 from vecwrap.errors import SpecError
+from vecwrap.places import MAX_DEPTH, Place, Source, Steps, fail
 from vecwrap.scalars import joined, printable, read_integer, read_yaml_scalar, write_yaml_scalar
-from vecwrap.source import MAX_DEPTH, Place, Source, Steps, fail
 from vecwrap.values import shown
 
 __all__ = [

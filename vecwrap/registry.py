@@ -233,7 +233,7 @@ wrappers = NameTable(
         "framestack": "vecwrap.wrappers.framestack:FrameStack",
         "grayscale": "vecwrap.wrappers.grayscale:Grayscale",
         "monitor": "vecwrap.wrappers.monitor:Monitor",
-        "mujoco": "vecwrap.presets.mujoco:mujoco",
+        "mujoco": "vecwrap.preset:mujoco",
         "noop_reset": "vecwrap.wrappers.noop_reset:NoopReset",
         "normalize": "vecwrap.wrappers.normalize:Normalize",
         "normalize_obs": "vecwrap.wrappers.normalize_obs:NormalizeObs",

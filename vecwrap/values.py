@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from vecwrap.places import MAX_DEPTH, Source, fail, fail_where
 from vecwrap.scalars import MAX_BITS, pieces, printable, quoted, read_scalar, write_scalar
-from vecwrap.source import MAX_DEPTH, Source, fail, fail_where
 
 __all__ = [
     "MAX_PARTS",

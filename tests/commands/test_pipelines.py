@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from vecwrap.backend_spec import BackendSpec
-from vecwrap.build import read
+from vecwrap.building import read
 from vecwrap.cli import main
 from vecwrap.commands.pipelines import read_pipeline
 from vecwrap.errors import SpecError
 from vecwrap.spec import PipelineSpec
+from vecwrap.words import BackendSpec
 
 CARTPOLE = """\
 env: CartPole-v1

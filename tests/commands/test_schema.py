@@ -14,18 +14,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vecwrap.changes import EVAL_KEYS, KEYS
 from vecwrap.cli import main
 from vecwrap.commands.schema import pipeline_schema
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.files import read_file, read_yaml
-from vecwrap.keys import EVAL_KEYS, KEYS
-from vecwrap.layer_plan import plan_layers
-from vecwrap.layer_spec import LayerSpec
+from vecwrap.layers import plan_layers
 from vecwrap.plan import plan
 from vecwrap.preset import Preset
 from vecwrap.registry import backends, register_wrapper, wrappers
 from vecwrap.signatures import REQUIRED, Signature
 from vecwrap.spec import PipelineSpec
+from vecwrap.words import LayerSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = pipeline_schema()

@@ -75,8 +75,8 @@ def settings(incomplete: str) -> list[str]:
     >>> settings("wrappers.framestack.p"), settings("back")
     (['wrappers.framestack.padding='], ['backend=', 'backend.'])
     """
-    from vecwrap.backend_spec import BACKEND_OPTIONS
-    from vecwrap.keys import KEYS
+    from vecwrap.changes import KEYS
+    from vecwrap.words import BACKEND_OPTIONS
 
     parts = incomplete.split(".")
     if parts[0] == "wrappers" and len(parts) == 2:

@@ -15,11 +15,10 @@ from vecwrap.commands.catalogue import Row, argument_help, backend_rows, layer_r
 from vecwrap.commands.output import refuse_unwritable, write_out
 from vecwrap.contract import Autoreset
 from vecwrap.errors import SpecError
-from vecwrap.json_types import json_type
-from vecwrap.layer_spec import POSITIONAL
-from vecwrap.signatures import REQUIRED, Parameter, Signature
+from vecwrap.signatures import REQUIRED, Parameter, Signature, json_type
 from vecwrap.spec import PipelineSpec
 from vecwrap.values import plain
+from vecwrap.words import POSITIONAL
 
 __all__ = ["pipeline_schema", "print_schema"]
 

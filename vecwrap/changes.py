@@ -6,6 +6,7 @@ layers replaces the pipeline's, a mapping changes the layers it names.
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,16 +16,28 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from vecwrap.backend_spec import BACKEND_OPTIONS, BackendSpec
+from vecwrap import registry
 from vecwrap.contract import Autoreset
 from vecwrap.errors import PlanError, SpecError, did_you_mean
-from vecwrap.layer_changes import change_layers
-from vecwrap.layer_spec import LayerSpec, read_layers
+from vecwrap.places import Place, Source, Steps, fail, fail_where
+from vecwrap.preset import Preset
 from vecwrap.scalars import MAX_BITS, printable
-from vecwrap.source import Source, fail, fail_where
+from vecwrap.signatures import Signature
 from vecwrap.values import Settings, Whole, as_data, import_path, merged, plain, shown
+from vecwrap.words import BACKEND_OPTIONS, POSITIONAL, BackendSpec, LayerSpec, read_arguments, read_layers
 
-__all__ = ["EVAL_KEYS", "KEYS", "EnvTarget", "Key", "over", "refuse_unknown"]
+__all__ = [
+    "EVAL_KEYS",
+    "KEYS",
+    "Draft",
+    "EnvTarget",
+    "Key",
+    "change_layers",
+    "find_layer",
+    "over",
+    "refuse_unknown",
+    "with_argument",
+]
 
 EnvTarget: TypeAlias = str | Callable[..., Any] | tuple[Callable[..., Any], ...]
 
@@ -286,3 +299,206 @@ _WORDS_OF_EVAL = dict.fromkeys(
     ("add", "drop"),
     "An evaluation with other layers lists them all in eval.wrappers, or is a file of its own that extends this one",
 )
+
+
+# -- changes to single layers of a list -------------------------------------------------------------------------------
+
+
+def change_layers(layers: Sequence[LayerSpec], changes: Mapping[Any, Any], source: Source) -> tuple[LayerSpec, ...]:
+    """Return the layers with other arguments; what is not named stays.
+
+    Args:
+        layers: inner first.
+        changes: maps the name or number of a layer to a mapping of arguments, or to a replacement of them all.
+        source: where the changes were written.
+
+    Raises:
+        SpecError: there is no such layer, or more than one.
+
+    >>> layers = LayerSpec.parse("atari"), LayerSpec.parse("framestack:4,padding=first")
+    >>> print(*change_layers(layers, {"framestack": {"k": 2}}, Source()))
+    atari framestack:2,padding=first
+    """
+    changed = list(layers)
+    for step, change in changes.items():
+        index = find_layer(layers, step, source)
+        changed[index] = _changed(changed[index], step, change, source.at(step))
+    return tuple(changed)
+
+
+def find_layer(layers: Sequence[LayerSpec], step: Any, source: Source) -> int:
+    """Return the number of the layer that a name or number refers to.
+
+    Args:
+        layers: inner first.
+        step: a layer's name, the part of its import path after the colon, or its number, also as text.
+        source: where that was written.
+
+    Raises:
+        SpecError: there is no such layer, or more than one.
+    """
+    names = [layer.name for layer in layers]
+    if _is_number(step):
+        if int(step) >= len(layers):
+            fail(source.at(step), f"there are {len(layers)} layers, numbered from 0.{_all(names)}")
+        return int(step)
+    if not isinstance(step, str):
+        fail(source, f"expected the name or number of a layer, got {shown(step)}")
+    found = [index for index, name in enumerate(names) if step in (name, name.rpartition(":")[2])]
+    if not found:
+        fail(source.at(step), f"there is no such layer.{did_you_mean(step, names) or _all(names)}")
+    if len(found) > 1:
+        numbers = " or ".join(f"{source.at(str(index)).label()}" for index in found)
+        fail(source.at(step), f"there are {len(found)} layers of this name. Say which by its number: {numbers}")
+    return found[0]
+
+
+def _is_number(step: Any) -> bool:
+    if isinstance(step, str):
+        return step.isascii() and step.isdigit() and len(step) < 10
+    return type(step) is int and step >= 0
+
+
+def _all(names: Sequence[str]) -> str:
+    return f" They are {', '.join(names)}, inner first." if names else " There are none."
+
+
+def _changed(layer: LayerSpec, step: Any, change: Any, source: Source) -> LayerSpec:
+    if isinstance(change, Mapping):
+        for name, value in change.items():
+            layer = with_argument(layer, name, value, source)
+        return layer
+    whole = change.value if isinstance(change, Whole) else change
+    if _is_number(step):
+        return LayerSpec.parse(whole, source)
+    args, kwargs = read_arguments(whole, f'{source} "{layer.name}"')
+    replaced = Source(steps=layer.source.steps, otherwise=source.place)  # its old places no longer apply
+    return dataclasses.replace(layer, args=args, kwargs=kwargs, source=replaced)
+
+
+def with_argument(layer: LayerSpec, name: Any, change: Any, source: Source) -> LayerSpec:
+    """Return a layer with another argument.
+
+    Args:
+        layer: the layer, which may have been given the argument without its name.
+        name: the argument's name, or ``"*"`` for all those without a name.
+        change: its value; a mapping is merged into an existing one.
+        source: where that was written.
+
+    Raises:
+        SpecError: not a name, or a layer whose signature is needed cannot be found.
+    """
+    if name == POSITIONAL:
+        args, kwargs = read_arguments({POSITIONAL: merged(None, change)}, str(source))
+        layer = _placed(dataclasses.replace(layer, args=args), (POSITIONAL,), source.at(POSITIONAL))
+        names = _names(layer) if args else []
+        for i in range(len(args)):
+            for steps in ((i,), (POSITIONAL, i), *((called,) for called in names[i : i + 1])):
+                layer = _placed(layer, steps, source.at(POSITIONAL, i))
+        return layer
+    if not isinstance(name, str) or not name.isidentifier():
+        fail(source, f"expected the name of an argument, got {shown(name)}")
+    position = _position(layer, name) if layer.args and name not in layer.kwargs else None
+    if position is None or position >= len(layer.args):
+        kwargs = {**layer.kwargs, name: merged(layer.kwargs.get(name), change)}
+        return _placed(dataclasses.replace(layer, kwargs=kwargs), (name,), source.at(name))
+    args = (*layer.args[:position], merged(layer.args[position], change), *layer.args[position + 1 :])
+    layer = _placed(dataclasses.replace(layer, args=args), (name,), source.at(name))
+    return _placed(_placed(layer, (position,), source.at(name)), (POSITIONAL, position), source.at(name))
+
+
+def _position(layer: LayerSpec, name: str) -> int | None:
+    """The position of the argument of this name in the layer's signature."""
+    names = _names(layer)
+    return names.index(name) if name in names else None
+
+
+def _names(layer: LayerSpec) -> list[str]:
+    """The parameters that may be given by position, in order."""
+    target = registry.wrappers.find(layer.target, layer.where)
+    parameters = Signature.of(target, skip=0 if isinstance(target, Preset) else 1).parameters
+    return [parameter.name for parameter in parameters if parameter.by_position]
+
+
+def _placed(layer: LayerSpec, steps: tuple[str | int, ...], source: Source) -> LayerSpec:
+    """Note where an argument was written."""
+    within = (*layer.source.steps, layer.name, *steps)
+    return dataclasses.replace(layer, source=layer.source.with_place(within, source.place))
+
+
+# -- a pipeline under construction ------------------------------------------------------------------------------------
+
+
+class Draft:
+    """The settings of a pipeline so far, and where each was written.
+
+    Args:
+        settings: what has been read.
+        places: where it was written.
+    """
+
+    def __init__(self, settings: Mapping[str, Any] | None = None, places: Mapping[Steps, Place] | None = None) -> None:
+        self.settings = dict(settings or {})
+        self.places = dict(places or {})
+
+    def write_over(self, data: Mapping[Any, Any], source: Source) -> None:
+        """Apply the contents of a file over the settings so far.
+
+        Mappings are merged key by key; a list replaces the previous one. Layers given as a mapping change the existing
+        ones; a backend given as a mapping without a name changes the options of the existing one.
+
+        Raises:
+            SpecError: an unknown key, or a value of the wrong kind.
+        """
+        for key, value in data.items():
+            refuse_unknown(key, list(KEYS), source)
+            self._take(key, value, source.at(key))
+        if () in source.places:
+            self.places[()] = source.places[()]
+
+    def set(self, key: str, value: Any, place: Place | None = None) -> None:
+        """Replace the value of a key; one with dots (``wrappers.framestack.k``) reaches inside.
+
+        Args:
+            key: a pipeline's key.
+            value: its new value.
+            place: where it was written.
+
+        Raises:
+            SpecError: an unknown key, a layer that does not exist, or a value of the wrong kind.
+        """
+        first, *steps = self._steps_of(key)
+        place = place or Place()
+        source = Source({(first, *steps): place}, (), place)
+        refuse_unknown(first, list(KEYS), source)
+        if steps and KEYS[first].change is None:
+            inside = ", ".join(name for name, known in KEYS.items() if known.change is not None)
+            fail(source.at(first, *steps), f"{first} has no settings of its own; {inside} have")
+        written: Any = Whole(value)
+        for step in reversed(steps):
+            written = {step: written}
+        self._take(first, written, source.at(first))
+
+    def _steps_of(self, key: str) -> list[str]:
+        """Split a key at its dots, except those in a layer's import path."""
+        first, _, rest = key.partition(".")
+        paths = [layer.name for layer in self.settings.get("wrappers") or () if ":" in layer.name]
+        for path in sorted(paths, key=len, reverse=True):
+            if first == "wrappers" and f"{rest}.".startswith(f"{path}."):
+                return [first, path, *filter(None, rest[len(path) + 1 :].split("."))]
+        return key.split(".")
+
+    def _take(self, key: str, written: Any, source: Source) -> None:
+        known = KEYS[key]
+        change = known.change if isinstance(written, Mapping) and key in self.settings else None
+        if change is not None:
+            self.settings[key] = change(self.settings[key], written, source)
+        else:
+            self.settings[key] = known.read(written.value if isinstance(written, Whole) else written, source)
+            self.places = {steps: place for steps, place in self.places.items() if steps[:1] != (key,)}
+            self.places[(key,)] = source.place
+        length = len(source.steps)
+        below = {steps: place for steps, place in source.places.items() if steps[:length] == source.steps}
+        if change is not None and "name" not in written:  # the value itself is still where it was
+            below.pop(source.steps, None)
+        self.places.update({(key, *steps[length:]): place for steps, place in below.items()})

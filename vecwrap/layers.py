@@ -16,11 +16,11 @@ import gymnasium
 from vecwrap import registry
 from vecwrap.environments import WrapSubEnv, refusal
 from vecwrap.errors import BackendError, PlanError, SubEnvError
-from vecwrap.layer_spec import LayerSpec, read_layers
 from vecwrap.preset import Preset
 from vecwrap.signatures import Bound, Signature, hints, section
 from vecwrap.values import Settings, as_data, import_path, shown
 from vecwrap.vec_env import VecEnv
+from vecwrap.words import LayerSpec, read_layers
 from vecwrap.wrapper import VecEnvWrapper
 
 __all__ = ["PlannedLayer", "at_end", "placed", "plan_layers", "refuse_layers_of_sub_envs", "refuse_wrong_order"]

@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vecwrap import registry
+from vecwrap.changes import KEYS, change_layers, find_layer, with_argument
 from vecwrap.errors import SpecError, did_you_mean
-from vecwrap.keys import KEYS
-from vecwrap.layer_changes import change_layers, find_layer, with_argument
-from vecwrap.layer_plan import plan_layers
-from vecwrap.layer_spec import LayerSpec
+from vecwrap.layers import plan_layers
+from vecwrap.places import Place, Source
 from vecwrap.preset import Preset
 from vecwrap.signatures import Signature
-from vecwrap.source import Place, Source
 from vecwrap.spec import PipelineSpec
 from vecwrap.values import Settings, canonical, shown
+from vecwrap.words import LayerSpec
 
 __all__ = ["MODES", "differences", "evaluation", "in_mode"]
 

@@ -11,21 +11,21 @@ from typing import Any, Literal, NoReturn
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.backends.native import NativeBackend, refuse_other_mode
+from vecwrap.changes import KEYS, refuse_unknown
 from vecwrap.checkpoint import refuse_unread
 from vecwrap.contract import Autoreset
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.evaluation_spec import in_mode
+from vecwrap.evaluation import in_mode
 from vecwrap.files import is_file, is_folder, names_file
-from vecwrap.keys import KEYS, refuse_unknown
-from vecwrap.layer_plan import plan_layers, refuse_layers_of_sub_envs
-from vecwrap.layer_spec import read_layers
+from vecwrap.layers import plan_layers, refuse_layers_of_sub_envs
+from vecwrap.places import Place, Source, fail_where
 from vecwrap.plan import Plan, plan
 from vecwrap.run_folder import Run, read_run
-from vecwrap.source import Place, Source, fail_where
 from vecwrap.spec import PipelineSpec
 from vecwrap.values import shown
 from vecwrap.vec_env import VecEnv
 from vecwrap.viewer import Viewer
+from vecwrap.words import read_layers
 from vecwrap.wrapper import VecEnvWrapper
 
 __all__ = ["build", "build_plan", "load", "read", "rebuild", "wrap"]
