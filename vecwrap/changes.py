@@ -44,17 +44,13 @@ EnvTarget: TypeAlias = str | Callable[..., Any] | tuple[Callable[..., Any], ...]
 
 @dataclass(frozen=True)
 class Key:
-    """The operations on the value of one key.
+    """The operations on the value of one key."""
 
-    Attributes:
-        read: makes the value from what was written; accepts a value that has been read, too. None: the default.
-        change: makes the value from the old one and a mapping that is written over it; None if that replaces it.
-        write: makes plain data from the value.
-    """
-
+    # makes the value from what was written; accepts a value that has been read, too. None: the default
     read: Callable[[Any, Source], Any]
+    # makes the value from the old one and a mapping that is written over it; None if that replaces it
     change: Callable[[Any, Mapping[Any, Any], Source], Any] | None = None
-    write: Callable[[Any], Any] = lambda value: value
+    write: Callable[[Any], Any] = lambda value: value  # makes plain data from the value
 
 
 def over(key: Key, old: Any, written: Any, source: Source) -> Any:
@@ -307,14 +303,6 @@ _WORDS_OF_EVAL = dict.fromkeys(
 def change_layers(layers: Sequence[LayerSpec], changes: Mapping[Any, Any], source: Source) -> tuple[LayerSpec, ...]:
     """Return the layers with other arguments; what is not named stays.
 
-    Args:
-        layers: inner first.
-        changes: maps the name or number of a layer to a mapping of arguments, or to a replacement of them all.
-        source: where the changes were written.
-
-    Raises:
-        SpecError: there is no such layer, or more than one.
-
     >>> layers = LayerSpec.parse("atari"), LayerSpec.parse("framestack:4,padding=first")
     >>> print(*change_layers(layers, {"framestack": {"k": 2}}, Source()))
     atari framestack:2,padding=first
@@ -327,16 +315,7 @@ def change_layers(layers: Sequence[LayerSpec], changes: Mapping[Any, Any], sourc
 
 
 def find_layer(layers: Sequence[LayerSpec], step: Any, source: Source) -> int:
-    """Return the number of the layer that a name or number refers to.
-
-    Args:
-        layers: inner first.
-        step: a layer's name, the part of its import path after the colon, or its number, also as text.
-        source: where that was written.
-
-    Raises:
-        SpecError: there is no such layer, or more than one.
-    """
+    """Return the number of the layer that a name or number refers to."""
     names = [layer.name for layer in layers]
     if _is_number(step):
         if int(step) >= len(layers):
@@ -377,17 +356,7 @@ def _changed(layer: LayerSpec, step: Any, change: Any, source: Source) -> LayerS
 
 
 def with_argument(layer: LayerSpec, name: Any, change: Any, source: Source) -> LayerSpec:
-    """Return a layer with another argument.
-
-    Args:
-        layer: the layer, which may have been given the argument without its name.
-        name: the argument's name, or ``"*"`` for all those without a name.
-        change: its value; a mapping is merged into an existing one.
-        source: where that was written.
-
-    Raises:
-        SpecError: not a name, or a layer whose signature is needed cannot be found.
-    """
+    """Return a layer with another argument."""
     if name == POSITIONAL:
         args, kwargs = read_arguments({POSITIONAL: merged(None, change)}, str(source))
         layer = _placed(dataclasses.replace(layer, args=args), (POSITIONAL,), source.at(POSITIONAL))
@@ -430,12 +399,7 @@ def _placed(layer: LayerSpec, steps: tuple[str | int, ...], source: Source) -> L
 
 
 class Draft:
-    """The settings of a pipeline so far, and where each was written.
-
-    Args:
-        settings: what has been read.
-        places: where it was written.
-    """
+    """The settings of a pipeline so far, and where each was written."""
 
     def __init__(self, settings: Mapping[str, Any] | None = None, places: Mapping[Steps, Place] | None = None) -> None:
         self.settings = dict(settings or {})
@@ -446,9 +410,6 @@ class Draft:
 
         Mappings are merged key by key; a list replaces the previous one. Layers given as a mapping change the existing
         ones; a backend given as a mapping without a name changes the options of the existing one.
-
-        Raises:
-            SpecError: an unknown key, or a value of the wrong kind.
         """
         for key, value in data.items():
             refuse_unknown(key, list(KEYS), source)
@@ -457,16 +418,7 @@ class Draft:
             self.places[()] = source.places[()]
 
     def set(self, key: str, value: Any, place: Place | None = None) -> None:
-        """Replace the value of a key; one with dots (``wrappers.framestack.k``) reaches inside.
-
-        Args:
-            key: a pipeline's key.
-            value: its new value.
-            place: where it was written.
-
-        Raises:
-            SpecError: an unknown key, a layer that does not exist, or a value of the wrong kind.
-        """
+        """Replace the value of a key; one with dots (``wrappers.framestack.k``) reaches inside."""
         first, *steps = self._steps_of(key)
         place = place or Place()
         source = Source({(first, *steps): place}, (), place)

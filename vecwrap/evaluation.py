@@ -27,18 +27,7 @@ def in_mode(
     overrides: Mapping[str, Any] | None = None,
     places: Mapping[str, Place] | None = None,
 ) -> PipelineSpec:
-    """Return the pipeline for training or for evaluation, with settings replaced.
-
-    Args:
-        spec: as it was written.
-        mode: ``"train"`` or ``"eval"``.
-        overrides: as ``PipelineSpec.override``; applied last, except those of ``eval``, which are applied first.
-        places: where the overrides were written, by key.
-
-    Raises:
-        SpecError: another mode, an unknown key, or a section ``eval`` that does not fit.
-        PlanError: as ``evaluation``.
-    """
+    """Return the pipeline for training or for evaluation, with settings replaced; those of ``eval`` first."""
     if mode not in MODES:
         raise SpecError(f'mode: expected "train" or "eval", got {shown(mode)}.{did_you_mean(str(mode), MODES)}')
     overrides = overrides or {}
@@ -54,10 +43,6 @@ def evaluation(spec: PipelineSpec) -> PipelineSpec:
 
     Statistics are frozen unless the section sets ``training: true``. Layers that differ in an evaluation define how
     (``in_evaluation``): ``atari`` plays whole games with raw rewards, and layers that write files use their own folder.
-
-    Raises:
-        SpecError: it names a layer that does not exist in the pipeline, or a layer is unknown.
-        PlanError: something that cannot be a layer.
 
     >>> spec = PipelineSpec.from_dict(
     ...     {"env": "CartPole-v1", "n": 8, "wrappers": ["framestack:4", "monitor:runs"],

@@ -46,15 +46,11 @@ _SCHEMA = "$schema"
 
 @dataclass(frozen=True)
 class Document:
-    """The contents of a file, and their lines.
+    """The contents of a file, and their lines."""
 
-    Attributes:
-        value: dicts, lists and scalars.
-        lines: the line of each value, counted from 1, by the steps that lead to it
-            (``("wrappers", 1, "framestack")``); ``()`` is the whole.
-    """
-
-    value: Any
+    value: Any  # dicts, lists and scalars
+    # the line of each value, counted from 1, by the steps that lead to it (``("wrappers", 1, "framestack")``); ``()``
+    # is the whole
     lines: Mapping[Steps, int]
 
     def source(self, file: str, directory: Path | None = None) -> Source:

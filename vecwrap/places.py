@@ -20,17 +20,11 @@ Steps = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Place:
-    """Where something was written.
+    """Where something was written."""
 
-    Attributes:
-        file: a file's name as it was given, an option of a command, or ``""``.
-        line: counted from 1; None if there are no lines.
-        directory: what paths written there are relative to; None: the working directory.
-    """
-
-    file: str = ""
-    line: int | None = None
-    directory: Path | None = None
+    file: str = ""  # a file's name as it was given, an option of a command, or ``""``
+    line: int | None = None  # counted from 1; None if there are no lines
+    directory: Path | None = None  # what paths written there are relative to; None: the working directory
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: " if self.line is not None else f"{self.file}: " if self.file else ""
@@ -38,17 +32,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a part of a spec was written, for errors.
+    """Where a part of a spec was written, for errors."""
 
-    Attributes:
-        places: where its parts were written, by the steps that lead to them; ``()`` is the whole.
-        steps: which part: ``("wrappers", 1)``.
-        otherwise: the place of anything not in ``places``.
-    """
-
+    # where its parts were written, by the steps that lead to them; ``()`` is the whole
     places: Mapping[Steps, Place] = field(default_factory=dict, repr=False)
-    steps: Steps = ()
-    otherwise: Place = field(default_factory=Place, repr=False)
+    steps: Steps = ()  # which part: ``("wrappers", 1)``
+    otherwise: Place = field(default_factory=Place, repr=False)  # the place of anything not in ``places``
 
     def at(self, *steps: str | int) -> Source:
         """Return the source of a part of this part."""

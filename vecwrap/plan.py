@@ -33,7 +33,7 @@ from vecwrap.spec import PipelineSpec
 from vecwrap.sub_env import SubEnvFactory
 from vecwrap.values import Settings, import_path, shown
 from vecwrap.vec_env import VecEnv
-from vecwrap.words import BackendSpec
+from vecwrap.words import PROCESS_OPTIONS, BackendSpec
 from vecwrap.wrapper import VecEnvWrapper
 
 __all__ = ["PIPELINE_KEYS", "Plan", "PlannedLayer", "plan", "plan_around", "plan_backend"]
@@ -43,29 +43,18 @@ MOST = 1_000_000  # sub-environments; more must be a typo
 
 @dataclass(frozen=True)
 class Plan:
-    """How a pipeline is built; ``print`` shows it.
+    """How a pipeline is built; ``print`` shows it."""
 
-    Attributes:
-        pipeline: the spec with names, defaults and n filled in; ``pipeline.hash`` is its identity.
-        environment: what is made, n times.
-        layers: the layers, inner first; a preset's in its place.
-        backend: the backend's class.
-        backend_options: its options.
-        reason: why this backend, if vecwrap chose it.
-        written: the spec as it was written.
-        stages: what comes out of the environment and of each layer; None before ``with_spaces``, and where unknown.
-        outline: what the backend itself says about how it would run this, if anything; likewise.
-    """
-
-    pipeline: PipelineSpec
-    environment: Environment
-    layers: tuple[PlannedLayer, ...]
-    backend: Callable[..., VecEnv]
-    backend_options: Mapping[str, Any]
-    reason: str
-    written: PipelineSpec
+    pipeline: PipelineSpec  # the spec with names, defaults and n filled in; ``pipeline.hash`` is its identity
+    environment: Environment  # what is made, n times
+    layers: tuple[PlannedLayer, ...]  # the layers, inner first; a preset's in its place
+    backend: Callable[..., VecEnv]  # the backend's class
+    backend_options: Mapping[str, Any]  # its options
+    reason: str  # why this backend, if vecwrap chose it
+    written: PipelineSpec  # the spec as it was written
+    # what comes out of the environment and of each layer; None before ``with_spaces``, and where unknown
     stages: tuple[Stage | None, ...] | None = None
-    outline: Outline | None = None
+    outline: Outline | None = None  # what the backend itself says about how it would run this, if anything; likewise
 
     @property
     def n(self) -> int:
@@ -81,20 +70,13 @@ class Plan:
         return made if self.environment.one_each else made * self.n
 
     def start(self) -> VecEnv:
-        """Start the backend, with the layers of the sub-environments but without those of the vector.
-
-        Raises:
-            VecwrapError: an environment that cannot be made, a layer that refuses, a worker that cannot be started.
-        """
+        """Start the backend, with the layers of the sub-environments but without those of the vector."""
         return _started(self.backend, self.factories, {**self._for_every_backend, **self.backend_options}, self)
 
     def with_spaces(self) -> Plan:
         """Determine the spaces, with one sub-environment in one worker (in this process for dummy), closed again.
 
         Nothing is written: layers are made without the arguments that are paths.
-
-        Raises:
-            VecwrapError: as ``build`` would.
         """
         looked = self.with_refusals()
         for stage in looked.stages or ():
@@ -103,11 +85,7 @@ class Plan:
         return looked
 
     def with_refusals(self) -> Plan:
-        """Do the same as ``with_spaces``, but leave out a layer that refuses, and note that in its stage.
-
-        Raises:
-            VecwrapError: there is no sub-environment.
-        """
+        """Do the same as ``with_spaces``, but leave out a layer that refuses, and note that in its stage."""
         settings: dict[str, Any] = {"autoreset": self.pipeline.autoreset}
         if not self.in_this_process:
             asked = {key: self.backend_options.get(key) for key in ("start_method", "start_timeout")}
@@ -188,9 +166,6 @@ class Plan:
         """Return the plan with the spaces of what was made from it.
 
         Those of the sub-environments' own layers are not known here, except for the last one's.
-
-        Args:
-            made: the backend, then what each layer of the vector made.
         """
         known = [Stage(env.single_observation_space, env.single_action_space, env.render_mode) for env in made]
         unknown = [None] * (len(self.layers) + 1 - len(known))
@@ -226,13 +201,9 @@ def _started(backend: Callable[..., VecEnv], factories: list[Any], settings: Map
 
 @dataclass(frozen=True)
 class PlanAround(Plan):
-    """Layers around an existing engine; it cannot be started, only inspected.
+    """Layers around an existing engine; it cannot be started, only inspected."""
 
-    Attributes:
-        engine: a ``gymnasium.vector.VectorEnv``.
-    """
-
-    engine: Any = None
+    engine: Any = None  # a ``gymnasium.vector.VectorEnv``
 
     def with_refusals(self) -> Plan:
         """Try the layers on the engine, which stays open and is not stepped."""
@@ -244,16 +215,7 @@ class PlanAround(Plan):
 
 
 def plan_around(engine: Any, spec: PipelineSpec) -> PlanAround:
-    """Check layers to be put around an engine.
-
-    Args:
-        engine: any ``gymnasium.vector.VectorEnv``.
-        spec: a pipeline of these layers.
-
-    Raises:
-        SpecError: as ``plan``.
-        PlanError: a layer that belongs inside the sub-environments, which exist already.
-    """
+    """Check layers to be put around an engine."""
     words, layers = plan_layers(spec.wrappers)
     refuse_layers_of_sub_envs(layers)
     resolved = dataclasses.replace(spec, wrappers=words)
@@ -265,10 +227,6 @@ def plan_around(engine: Any, spec: PipelineSpec) -> PlanAround:
 
 def plan(spec: PipelineSpec) -> Plan:
     """Check a pipeline, and plan how it is built. No process is started.
-
-    Raises:
-        SpecError: an unknown name, a missing package, an argument that does not fit.
-        PlanError: a wrong order, or a number that does not fit.
 
     >>> print(plan(PipelineSpec.parse("CartPole-v1 n=2 | time_limit:100")))  # doctest: +ELLIPSIS
     CartPole-v1, n=2, same_step, pipeline ...
@@ -370,16 +328,6 @@ def _refuse_unsendable(environment: Environment, layers: tuple[PlannedLayer, ...
 
 # What every backend takes from the pipeline itself.
 PIPELINE_KEYS = ("autoreset", "copy", "batch_size", "start_index", "seed", "debug")
-_PROCESS_OPTIONS = (
-    "workers",
-    "envs_per_worker",
-    "start_method",
-    "daemon",
-    "parent_share",
-    "step_timeout",
-    "reset_timeout",
-    "start_timeout",
-)
 
 
 def plan_backend(
@@ -387,29 +335,15 @@ def plan_backend(
 ) -> tuple[Callable[..., VecEnv], Mapping[str, Any], BackendSpec, str]:
     """Choose and check a backend; nothing is started.
 
-    Args:
-        spec: the pipeline.
-        n: how many sub-environments.
-        known: whether all code that would run in this process is Gymnasium's, ale-py's or ours.
-
     Returns:
         Its class, its options, its resolved spec, and why it was chosen (``""`` if it was requested).
-
-    Raises:
-        SpecError: an unknown backend, or an option of the wrong type.
-        PlanError: an option that it does not have, or a number that does not fit.
     """
     options = dict(spec.backend.options)
     target, reason = spec.backend.target, ""
     if target == "auto":
         target, reason = _choose(options, n)
     where = f'{spec.where("backend")} "{target if isinstance(target, str) else shown(target)}"'
-    if not isinstance(target, str):
-        backend = target
-    elif ":" in target:
-        backend = registry.import_target(target, where)
-    else:
-        backend = registry.backends.load(target, where)
+    backend: Any = registry.backends.find(target, where)
     if not (isinstance(backend, type) and issubclass(backend, VecEnv)) or issubclass(backend, VecEnvWrapper):
         raise PlanError(f"{where}: expected a class derived from vecwrap.backends.base.Backend, got {shown(backend)}.")
     options = _fitting_options(spec, backend, options, where)
@@ -431,7 +365,7 @@ def plan_backend(
 
 
 def _choose(options: Mapping[str, Any], n: int) -> tuple[str, str]:
-    asked = [name for name in _PROCESS_OPTIONS if options.get(name) is not None]
+    asked = [name for name in PROCESS_OPTIONS if options.get(name) is not None]
     if asked:
         return "shmem", f"{' and '.join(asked)} ask{'s' * (len(asked) == 1)} for worker processes"
     if options.get("on_failure") == "restart":
@@ -476,7 +410,7 @@ def _fitting_options(spec: PipelineSpec, backend: Any, options: dict[str, Any], 
         if name in PIPELINE_KEYS:
             raise PlanError(f"{place}: {name} is the pipeline's own; write it one level up.")
         if name not in names and not signature.any_name:
-            if name in _PROCESS_OPTIONS and "workers" not in names:
+            if name in PROCESS_OPTIONS and "workers" not in names:
                 remedy = ' It runs in this process; leave the option out, or take backend="shmem".'
             else:
                 remedy = did_you_mean(name, names) or (f" It has {', '.join(names)}." if names else " It has none.")

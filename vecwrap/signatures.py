@@ -47,19 +47,12 @@ REQUIRED = _Required()
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a layer.
+    """One parameter of a layer."""
 
-    Attributes:
-        name: its name.
-        annotation: its type; ``Any`` if the signature has none.
-        default: its default, or ``REQUIRED``.
-        by_position: whether it may be given without its name.
-    """
-
-    name: str
-    annotation: Any = Any
-    default: Any = REQUIRED
-    by_position: bool = True
+    name: str  # its name
+    annotation: Any = Any  # its type; ``Any`` if the signature has none
+    default: Any = REQUIRED  # its default, or ``REQUIRED``
+    by_position: bool = True  # whether it may be given without its name
 
     @property
     def written_default(self) -> Any:
@@ -85,19 +78,12 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Bound:
-    """Arguments that fit a signature.
+    """Arguments that fit a signature."""
 
-    Attributes:
-        args: those that can only be given by position.
-        kwargs: the rest, by name, converted to the signature's types; without defaults.
-        defaults: the defaults of what was not given.
-        writable: those of ``defaults`` that a file can hold.
-    """
-
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    defaults: Mapping[str, Any]
-    writable: Mapping[str, Any]
+    args: tuple[Any, ...]  # those that can only be given by position
+    kwargs: Mapping[str, Any]  # the rest, by name, converted to the signature's types; without defaults
+    defaults: Mapping[str, Any]  # the defaults of what was not given
+    writable: Mapping[str, Any]  # those of ``defaults`` that a file can hold
 
     @property
     def complete(self) -> dict[str, Any]:
@@ -107,17 +93,11 @@ class Bound:
 
 @dataclass(frozen=True)
 class Signature:
-    """The parameters of a callable, after those that others fill in.
+    """The parameters of a callable, after those that others fill in."""
 
-    Attributes:
-        parameters: its parameters, in order.
-        any_position: whether it takes any number of arguments without a name.
-        any_name: whether it takes arguments of any name.
-    """
-
-    parameters: tuple[Parameter, ...]
-    any_position: bool = False
-    any_name: bool = False
+    parameters: tuple[Parameter, ...]  # its parameters, in order
+    any_position: bool = False  # whether it takes any number of arguments without a name
+    any_name: bool = False  # whether it takes arguments of any name
 
     @classmethod
     def of(cls, target: Callable[..., Any], skip: int = 1) -> Signature:
@@ -155,17 +135,7 @@ class Signature:
         where: str,
         where_argument: Callable[[str | int, str], str],
     ) -> Bound:
-        """Fit arguments to the parameters.
-
-        Args:
-            args: arguments without a name.
-            kwargs: arguments by name.
-            where: the beginning of an error.
-            where_argument: the beginning of an error about one argument, given its name or number there, and its name.
-
-        Raises:
-            SpecError: an argument too many, unknown, missing, given twice, or of another type.
-        """
+        """Fit arguments to the parameters."""
         given = dict(kwargs)
         keys: dict[str, str | int] = {name: name for name in kwargs}
         by_position = [parameter for parameter in self.parameters if parameter.by_position]
@@ -226,9 +196,6 @@ def checked(value: Any, annotation: Any, where: str) -> Any:
     """Convert a value to the type where needed: an int to a float, a list to a tuple, a path to text.
 
     Text stays text.
-
-    Raises:
-        SpecError: the value is of another type.
 
     >>> checked(4, float, "scale, argument factor"), checked([1, 2], tuple[int, int], "size")
     (4.0, (1, 2))
@@ -297,11 +264,7 @@ def details(target: Any) -> str:
 
 
 def section(target: Any, title: str) -> str:
-    """The text of a section of a Google-style docstring, without its indentation, or ``""``.
-
-    >>> section(Signature.bind, "Raises")
-    'SpecError: an argument too many, unknown, missing, given twice, or of another type.'
-    """
+    """The text of a section of a Google-style docstring, without its indentation, or ``""``."""
     text = f"{inspect.cleandoc(target.__doc__ or '')}\n"
     match = re.search(rf"^{re.escape(title)}:\n((?:    .*\n|\n)*)", text, re.MULTILINE)
     return textwrap.dedent(match[1]).strip() if match else ""

@@ -27,7 +27,7 @@ from vecwrap.scalars import quoted, write_scalar
 from vecwrap.values import Settings, callable_name, canonical, identity, is_scalar, scalar, shown, split
 from vecwrap.words import BACKEND_OPTIONS, BackendSpec, LayerSpec
 
-__all__ = ["BACKENDS", "PipelineSpec", "load_without_imports", "read_line", "refuse_imports", "show_line", "write_line"]
+__all__ = ["BACKENDS", "PipelineSpec", "load_without_imports", "read_line", "refuse_imports", "write_line"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,7 +311,7 @@ class PipelineSpec:
     def __str__(self) -> str:
         """The line that ``format`` writes; values that a line cannot express are still shown, objects by name."""
         data = {name: _shown_data(name, value) for name, value in self._said()}
-        return show_line({**data, "env": self.env}, map(str, self.wrappers))
+        return write_line({**data, "env": self.env}, map(str, self.wrappers), shown_anyway=True)
 
 
 def _default(f: dataclasses.Field[Any]) -> Any:
@@ -343,9 +343,6 @@ _WITH_OPTIONS = re.compile(r"=|:[^A-Za-z_]")  # of a backend: an import path has
 def read_line(line: str) -> dict[str, Any]:
     """Return the keys of a pipeline that is written in one line; layers stay as written.
 
-    Raises:
-        SpecError: the line cannot be read.
-
     >>> read_line("CartPole-v1 n=4 backend=shmem backend.workers=2 | framestack:4 | monitor")
     {'env': 'CartPole-v1', 'n': 4, 'backend': {'name': 'shmem', 'workers': 2}, 'wrappers': ['framestack:4', 'monitor']}
     """
@@ -376,25 +373,12 @@ def read_line(line: str) -> dict[str, Any]:
     return data
 
 
-def write_line(data: Mapping[str, Any], layers: Iterable[str]) -> str:
-    """Write a line that ``read_line`` reads back.
-
-    Args:
-        data: a pipeline's keys, as plain data; its layers are left out.
-        layers: its layers, each as text.
-
-    Raises:
-        SpecError: something in it is not a scalar.
-    """
-    words = [_word(steps, value) for steps, value in _settings(data)]
-    return " | ".join([" ".join([_env_word(data["env"]), *words]), *layers])
-
-
-def show_line(data: Mapping[str, Any], layers: Iterable[str]) -> str:
-    """Do as ``write_line`` for a line that need not be read back: what no line can hold is shown anyway."""
-    env = data["env"]
-    words = [_shown_word(steps, value) for steps, value in _settings(data)]
-    return " | ".join([" ".join([_env_word(env) if isinstance(env, str) else shown(env), *words]), *layers])
+def write_line(data: Mapping[str, Any], layers: Iterable[str], *, shown_anyway: bool = False) -> str:
+    """Write a line that ``read_line`` reads back; or one that shows also what no line can hold."""
+    env, word = data["env"], _shown_word if shown_anyway else _word
+    first = shown(env) if not isinstance(env, str) else quoted(env) if re.search(r"[\s\"'=|]", env) else env
+    settings = {name: value for name, value in data.items() if name not in ("env", "wrappers")}
+    return " | ".join([" ".join([first, *(word(steps, value) for steps, value in _leaves(settings))]), *layers])
 
 
 def _parts(key: str, value: Any) -> list[tuple[str, Any]]:
@@ -418,16 +402,6 @@ def _set(data: dict[str, Any], key: str, value: Any) -> None:
     if last in data:
         fail_where(key, "is given twice")
     data[last] = value
-
-
-def _env_word(env: str) -> str:
-    """Write the environment, which a line begins with."""
-    return quoted(env) if re.search(r"[\s\"'=|]", env) else env
-
-
-def _settings(data: Mapping[str, Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """All but the environment and the layers."""
-    return _leaves({name: value for name, value in data.items() if name not in ("env", "wrappers")})
 
 
 def _leaves(data: Mapping[Any, Any], steps: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
@@ -469,9 +443,6 @@ def load_without_imports(path: Path) -> PipelineSpec:
     """Read a pipeline file, and refuse it as ``refuse_imports`` does.
 
     Each file is checked before the one that extends it changes its layers, because that may need their signatures.
-
-    Raises:
-        SpecError: it cannot be read, or names a module.
     """
     data, source = read_file(path)
     draft = Draft()
@@ -486,9 +457,6 @@ def refuse_imports(spec: PipelineSpec) -> None:
 
     Arguments count because layers import some of them (``trigger`` of ``video``), and layers of other packages may do
     anything with theirs. Names alone lead only to what is installed and registered.
-
-    Raises:
-        SpecError: with the place of the first.
 
     >>> refuse_imports(PipelineSpec.parse("CartPole-v1 | framestack:4"))
     >>> refuse_imports(PipelineSpec.parse("CartPole-v1 | my.layers:Scale"))

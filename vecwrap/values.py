@@ -126,11 +126,7 @@ def callable_name(target: Any) -> str:
 
 
 def copied(value: Any, depth: int = 0) -> Any:
-    """Copy lists, sets and dicts; NumPy scalars become Python's; everything else is returned as it is.
-
-    Raises:
-        SpecError: nested deeper than a pipeline file may be, as anything that contains itself is.
-    """
+    """Copy lists, sets and dicts; NumPy scalars become Python's; everything else is returned as it is."""
     if isinstance(value, np.generic):
         return value.item()
     if depth > MAX_DEPTH:
@@ -151,9 +147,6 @@ class Whole:
 
 def merged(old: Any, new: Any, depth: int = 0) -> Any:
     """Return ``new`` written over ``old``: mappings are merged key by key; anything else replaces.
-
-    Raises:
-        SpecError: as ``copied``.
 
     >>> merged({"a": {"b": 1}, "c": 2}, {"a": {"d": 3}})
     {'a': {'b': 1, 'd': 3}, 'c': 2}

@@ -28,6 +28,7 @@ from vecwrap.values import (
 __all__ = [
     "BACKEND_OPTIONS",
     "POSITIONAL",
+    "PROCESS_OPTIONS",
     "BackendSpec",
     "LayerSpec",
     "checked_name",
@@ -45,22 +46,16 @@ POSITIONAL = "*"  # the key for positional arguments in a mapping that has keywo
 
 @dataclass(frozen=True, eq=False)
 class LayerSpec:
-    """One layer as it was written: its target and its arguments.
+    """One layer as it was written: its target and its arguments."""
 
-    Attributes:
-        target: a registered name, an import path ``"module:attr"``, or in Python a class or any callable that wraps.
-        args: positional arguments, after the environment.
-        kwargs: keyword arguments.
-        source: where it was written.
-        not_hashed: the arguments that do not change the stream (paths); None until a plan has resolved the layer.
-        layers: for a preset that a plan has resolved, the layers that it stands for; None for a layer.
-    """
-
+    # a registered name, an import path ``"module:attr"``, or in Python a class or any callable that wraps
     target: str | Callable[..., Any]
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=Settings)
-    source: Source = field(default=_NOWHERE, repr=False)
+    args: tuple[Any, ...] = ()  # positional arguments, after the environment
+    kwargs: Mapping[str, Any] = field(default_factory=Settings)  # keyword arguments
+    source: Source = field(default=_NOWHERE, repr=False)  # where it was written
+    # the arguments that do not change the stream (paths); None until a plan has resolved the layer
     not_hashed: frozenset[str] | None = field(default=None, repr=False)
+    # for a preset that a plan has resolved, the layers that it stands for; None for a layer
     layers: tuple[LayerSpec, ...] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -70,14 +65,6 @@ class LayerSpec:
     @classmethod
     def parse(cls, layer: Any, source: Source = _NOWHERE) -> LayerSpec:
         """Read a layer in any of its forms.
-
-        Args:
-            layer: ``"name"``, ``"name:arg,key=value"``, ``"module:attr"``, ``{name: arguments}``, a class, a partial, a
-                callable, or a LayerSpec.
-            source: where it was written.
-
-        Raises:
-            SpecError: it has none of these forms.
 
         >>> LayerSpec.parse("framestack:4,padding=first")
         LayerSpec(target='framestack', args=(4,), kwargs={'padding': 'first'})
@@ -110,23 +97,14 @@ class LayerSpec:
         return f'{self.source} "{self.name}"'
 
     def where_argument(self, key: str | int, name: str | None = None) -> str:
-        """``'pong.yaml:8: wrappers[1] "framestack", argument k'``.
-
-        Args:
-            key: the name or number that it was given under.
-            name: the name of the parameter.
-        """
+        """``'pong.yaml:8: wrappers[1] "framestack", argument k'``."""
         steps = (key,) if isinstance(key, str) or not self.kwargs else (POSITIONAL, key)
         place = self.source.at(self.name, *steps).prefix()
         which = name or (key if isinstance(key, str) else f"number {key + 1}")
         return f'{place}{self.source.label()} "{self.name}", argument {which}'
 
     def format(self) -> str:
-        """Write the layer as a string.
-
-        Raises:
-            SpecError: an argument is not a scalar, or the layer is an object that no import path finds.
-        """
+        """Write the layer as a string."""
         arguments = [self._in_a_line(value) for value in self.args]
         arguments += [f"{key}={self._in_a_line(value)}" for key, value in self.kwargs.items()]
         target = self._written_target()
@@ -250,13 +228,7 @@ def _read_layer_mapping(layer: Mapping[Any, Any], source: Source) -> _Parts:
 
 
 def checked_name(name: Any, kind: str, source: Source) -> str:
-    """Refuse what is neither a name nor an import path.
-
-    Args:
-        name: the name, without arguments, so that any colon makes it an import path.
-        kind: ``"layer"`` or ``"backend"``.
-        source: where it was written.
-    """
+    """Refuse what is neither a name nor an import path."""
     if not isinstance(name, str) or not (":" in name or _NAME.fullmatch(name)):
         fail(source, f"expected the name of a {kind}, got {shown(name)}")
     return _checked_path(name, source) if ":" in name else name
@@ -309,33 +281,26 @@ def read_layers(layers: Any, source: Source) -> tuple[LayerSpec, ...]:
 
 
 # The options that a pipeline in Python may give besides the backend's name.
-BACKEND_OPTIONS = (
+PROCESS_OPTIONS = (
     "workers",
     "envs_per_worker",
     "start_method",
     "daemon",
     "parent_share",
-    "on_failure",
-    "max_restarts",
-    "restart_window",
-    "restart_backoff",
     "step_timeout",
     "reset_timeout",
     "start_timeout",
 )
+BACKEND_OPTIONS = (*PROCESS_OPTIONS, "on_failure", "max_restarts", "restart_window", "restart_backoff")
 
 
 @dataclass(frozen=True, eq=False)
 class BackendSpec:
-    """Which backend runs the sub-environments, and with which options.
+    """Which backend runs the sub-environments, and with which options."""
 
-    Attributes:
-        target: a registered name, ``"auto"``, an import path, or in Python a backend class.
-        options: those of ``BACKEND_OPTIONS``, and the backend's own.
-    """
-
+    # a registered name, ``"auto"``, an import path, or in Python a backend class
     target: str | Callable[..., Any] = "auto"
-    options: Mapping[str, Any] = field(default_factory=Settings)
+    options: Mapping[str, Any] = field(default_factory=Settings)  # those of ``BACKEND_OPTIONS``, and the backend's own
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", Settings(self.options))
@@ -371,11 +336,7 @@ class BackendSpec:
         return self.target if isinstance(self.target, str) else shown(self.target)
 
     def to_data(self) -> Any:
-        """Return plain data that ``parse`` reads back, in the shortest form.
-
-        Raises:
-            SpecError: something exists only in this process.
-        """
+        """Return plain data that ``parse`` reads back, in the shortest form."""
         options = plain(self.options, "backend")
         if not isinstance(self.target, str):
             fail_where("backend", f"{self.name} lives in this process only; give its import path")
