@@ -151,6 +151,8 @@ def test_other_keys_are_written_over_the_pipelines() -> None:
          'p.yaml:15: eval.wrappers.framestak: there is no such layer. Did you mean "framestack"?'),
         ("eval:\n  wrappers:\n    9: {k: 2}", "p.yaml:14: eval.wrappers[9]: there are 5 layers, numbered from 0."),
         ("eval: {wrappers: [vidoe]}", 'p.yaml:12: eval.wrappers[0] "vidoe": unknown layer. Did you mean "video"?'),
+        ("eval: {wrappers: {1.5: {k: 2}}}",
+         "p.yaml:12: eval.wrappers: expected the name or number of a layer, got 1.5."),
         ("eval: {n: 0, batch_size: null}", "p.yaml:12: n: expected at least 1 sub-environment, got 0."),
         ("eval: {n: 2}", "p.yaml:4: batch_size: expected 1 to n=2, got 4."),
         ("eval:\n  wrappers:\n    framestack: {k: four}",
@@ -180,8 +182,6 @@ def test_a_mistake_in_the_section_is_found_before_the_training_begins(section: s
         ("eval:\n  add: [video]",
          "p.yaml:13: eval.add: unknown key. An evaluation with other layers lists them all in eval.wrappers, or is a "
          "file of its own that extends this one."),
-        ("eval: {wrappers: {1.5: {k: 2}}}",
-         "p.yaml:12: eval.wrappers: expected the name or number of a layer, got 1.5."),
         ("evall: {n: 1}", 'p.yaml:12: evall: unknown key. Did you mean "eval"?'),
     ],
 )  # fmt: skip

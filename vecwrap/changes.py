@@ -208,46 +208,26 @@ def _write_eval(section: Mapping[str, Any]) -> dict[str, Any]:
     return {key: EVAL_KEYS[key].write(value) for key, value in section.items()}
 
 
-def _change_waiting_layers(old: Any, changes: Mapping[Any, Any], source: Source) -> Any:
-    """Keep changes to the pipeline's layers pending; apply changes to the section's own list."""
-    if isinstance(old, tuple):
-        return change_layers(old, changes, source)
-    waiting = dict(old or {})
-    for name, change in changes.items():
-        if not isinstance(name, (str, int)) or isinstance(name, bool):
-            fail(source, f"expected the name or number of a layer, got {shown(name)}")
-        known = next((other for other in waiting if str(other) == str(name)), name)  # 1 and "1" are one number
-        waiting[known] = merged(waiting.get(known), change)
-    return Settings(waiting)
+def _waiting(key: Key, whole: str = "") -> Key:
+    """The same key in the section, where a mapping waits to be written over the pipeline's value.
+
+    With the name ``whole`` in it, a mapping is a value of its own.
+    """
+
+    def change(old: Any, changes: Mapping[Any, Any], source: Source) -> Any:
+        if whole in changes or not (old is None or isinstance(old, Mapping)):
+            return over(key, old, changes, source)
+        return Settings(merged(old, changes))
+
+    def read(value: Any, source: Source) -> Any:
+        return change(None, value, source) if isinstance(value, Mapping) else key.read(value, source)
+
+    return Key(read, change, lambda value: plain(value, "eval") if isinstance(value, Mapping) else key.write(value))
 
 
-def _read_waiting_layers(value: Any, source: Source) -> Any:
+def _read_layers_of_eval(value: Any, source: Source) -> Any:
     """An empty list means no layers at all; null means not given."""
-    if value is None or isinstance(value, Mapping):
-        return _change_waiting_layers(None, value or {}, source)
-    return read_layers(value, source)
-
-
-def _change_waiting_backend(old: Any, changes: Mapping[Any, Any], source: Source) -> Any:
-    if isinstance(old, BackendSpec) or "name" in changes:
-        return _change_backend(old, changes, source)
-    return Settings(BackendSpec.parse(merged(old, changes), source).options)
-
-
-def _read_waiting_backend(value: Any, source: Source) -> Any:
-    if isinstance(value, Mapping):
-        return _change_waiting_backend(None, value, source)
-    return BackendSpec.parse(value, source)
-
-
-def _write_waiting_layers(value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        return _write_layers(value)
-    return {str(name): plain(change, "eval.wrappers") for name, change in value.items()}
-
-
-def _write_waiting_backend(value: Any) -> Any:
-    return plain(value, "eval.backend") if isinstance(value, Mapping) else value.to_data()
+    return Settings() if value is None else read_layers(value, source)
 
 
 _PLAIN_KEYS = {
@@ -272,9 +252,9 @@ KEYS: dict[str, Key] = {
 }
 EVAL_KEYS: dict[str, Key] = {
     **_PLAIN_KEYS,
-    "backend": Key(_read_waiting_backend, _change_waiting_backend, _write_waiting_backend),
+    "backend": _waiting(KEYS["backend"], whole="name"),
     "env_kwargs": Key(_or_none(_read_env_kwargs), _change_env_kwargs, _write_env_kwargs),
-    "wrappers": Key(_read_waiting_layers, _change_waiting_layers, _write_waiting_layers),
+    "wrappers": _waiting(Key(_read_layers_of_eval, _change_layers, _write_layers)),
 }
 _OTHER_WORDS = {
     **dict.fromkeys(("num_envs", "n_envs", "env_num", "nenvs"), "The number of sub-environments is called n"),
@@ -367,19 +347,14 @@ def with_argument(layer: LayerSpec, name: Any, change: Any, source: Source) -> L
         return layer
     if not isinstance(name, str) or not name.isidentifier():
         fail(source, f"expected the name of an argument, got {shown(name)}")
-    position = _position(layer, name) if layer.args and name not in layer.kwargs else None
-    if position is None or position >= len(layer.args):
+    names = _names(layer)[: len(layer.args)] if layer.args and name not in layer.kwargs else []
+    if name not in names:
         kwargs = {**layer.kwargs, name: merged(layer.kwargs.get(name), change)}
         return _placed(dataclasses.replace(layer, kwargs=kwargs), (name,), source.at(name))
+    position = names.index(name)
     args = (*layer.args[:position], merged(layer.args[position], change), *layer.args[position + 1 :])
     layer = _placed(dataclasses.replace(layer, args=args), (name,), source.at(name))
     return _placed(_placed(layer, (position,), source.at(name)), (POSITIONAL, position), source.at(name))
-
-
-def _position(layer: LayerSpec, name: str) -> int | None:
-    """The position of the argument of this name in the layer's signature."""
-    names = _names(layer)
-    return names.index(name) if name in names else None
 
 
 def _names(layer: LayerSpec) -> list[str]:
