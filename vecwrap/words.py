@@ -44,8 +44,24 @@ _NOWHERE = Source(steps=("layer",))
 POSITIONAL = "*"  # the key for positional arguments in a mapping that has keywords too
 
 
+class _Named:
+    """What layers and backends share."""
+
+    target: str | Callable[..., Any]
+
+    @property
+    def name(self) -> str:
+        """The registered name or import path, or the object's own name."""
+        return self.target if isinstance(self.target, str) else shown(self.target)
+
+
+def _is_dotless_path(target: str) -> bool:
+    """Whether it is an import path of a module without a dot, which would be read as a name with an argument."""
+    return ":" in target and "." not in target.partition(":")[0]
+
+
 @dataclass(frozen=True, eq=False)
-class LayerSpec:
+class LayerSpec(_Named):
     """One layer as it was written: its target and its arguments."""
 
     # a registered name, an import path ``"module:attr"``, or in Python a class or any callable that wraps
@@ -82,11 +98,6 @@ class LayerSpec:
         return fail(source, f"expected a layer (a name, a mapping of one key, or a callable), got {shown(layer)}")
 
     @property
-    def name(self) -> str:
-        """The registered name or import path, or the object's own name."""
-        return self.target if isinstance(self.target, str) else shown(self.target)
-
-    @property
     def expanded(self) -> tuple[LayerSpec, ...]:
         """The layers that it stands for: itself, or a preset's."""
         return (self,) if self.layers is None else self.layers
@@ -105,11 +116,11 @@ class LayerSpec:
 
     def format(self) -> str:
         """Write the layer as a string."""
-        arguments = [self._in_a_line(value) for value in self.args]
-        arguments += [f"{key}={self._in_a_line(value)}" for key, value in self.kwargs.items()]
-        target = self._written_target()
-        is_path_without_dot = ":" in target and "." not in target.partition(":")[0]
-        return target + (":" if arguments or is_path_without_dot else "") + ",".join(arguments)
+        return self._line(self._written_target(), self._in_a_line)
+
+    def _line(self, target: str, write: Callable[[Any], str]) -> str:
+        arguments = [*map(write, self.args), *(f"{key}={write(value)}" for key, value in self.kwargs.items())]
+        return target + (":" if arguments or _is_dotless_path(target) else "") + ",".join(arguments)
 
     def _in_a_line(self, value: Any) -> str:
         value = as_data(value)
@@ -149,9 +160,7 @@ class LayerSpec:
         try:
             return self.format()
         except SpecError:
-            arguments = [shown(value) for value in self.args]
-            arguments += [f"{key}={shown(value)}" for key, value in self.kwargs.items()]
-            return self.name + (":" if arguments else "") + ",".join(arguments)
+            return self._line(self.name, shown)
 
 
 _Parts: TypeAlias = tuple[str | Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
@@ -295,7 +304,7 @@ BACKEND_OPTIONS = (*PROCESS_OPTIONS, "on_failure", "max_restarts", "restart_wind
 
 
 @dataclass(frozen=True, eq=False)
-class BackendSpec:
+class BackendSpec(_Named):
     """Which backend runs the sub-environments, and with which options."""
 
     # a registered name, ``"auto"``, an import path, or in Python a backend class
@@ -330,18 +339,12 @@ class BackendSpec:
             return cls(import_path(backend) or backend)
         return fail(source, f"expected the name of a backend, got {shown(backend)}")
 
-    @property
-    def name(self) -> str:
-        """The registered name or import path, or what the object calls itself."""
-        return self.target if isinstance(self.target, str) else shown(self.target)
-
     def to_data(self) -> Any:
         """Return plain data that ``parse`` reads back, in the shortest form."""
         options = plain(self.options, "backend")
         if not isinstance(self.target, str):
             fail_where("backend", f"{self.name} lives in this process only; give its import path")
-        is_path_without_dot = ":" in self.target and "." not in self.target.partition(":")[0]
-        return {"name": self.target, **options} if options or is_path_without_dot else self.target
+        return {"name": self.target, **options} if options or _is_dotless_path(self.target) else self.target
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, BackendSpec) and (self.target, canonical(self.options)) == (
