@@ -289,7 +289,7 @@ def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
     module_name, colon, name = target.rpartition(":")
     if not colon:
         return _lookup(name) or _unknown(target, name, source)
-    module = imported(module_name, str(source))
+    module: Any = imported(module_name, str(source))
     held: Any = functools.reduce(lambda holder, part: getattr(holder, part, _ABSENT), name.split("."), module)
     if callable(held):
         return held  # type: ignore[no-any-return]
