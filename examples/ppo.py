@@ -206,10 +206,10 @@ def play(pipeline, out, seed, episodes):
         "n": 4,
         "seed": seed + 1000,
         "render_mode": "rgb_array",
-        "eval.add": [{"video": {"dir": str(out), "name": "play", "at": [0]}}],
         "wrappers.monitor.dir": str(out / "eval"),
     }
-    with vecwrap.load(pipeline, mode="eval", stats=out / "statistics.npz", **settings) as env:
+    film = {"video": {"dir": str(out), "name": "play", "at": [0]}}
+    with vecwrap.wrap(vecwrap.load(pipeline, mode="eval", stats=out / "statistics.npz", **settings), [film]) as env:
         agent = Agent(env.single_observation_space, int(env.single_action_space.n))
         agent.load_state_dict(torch.load(out / "agent.pt", weights_only=True))
         print(f"evaluation: {vecwrap.evaluate(env, agent.best, episodes)}")

@@ -9,7 +9,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import vecwrap
-from vecwrap.build import build_plan
+from vecwrap.building import build_plan
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec

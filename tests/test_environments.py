@@ -14,8 +14,8 @@ import vecwrap
 from vecwrap import environments
 from vecwrap.environments import MakeEnvironment, WrapSubEnv, find_environment
 from vecwrap.errors import PlanError, SpecError
+from vecwrap.places import Place, Source
 from vecwrap.plan import plan
-from vecwrap.source import Place, Source
 from vecwrap.spec import PipelineSpec
 
 

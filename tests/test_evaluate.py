@@ -13,7 +13,7 @@ import vecwrap
 from tests.streams import Lives, ToyEnv
 from tests.toys import Lottery
 from vecwrap.errors import ArgumentError
-from vecwrap.evaluate import Evaluation, evaluate
+from vecwrap.evaluating import Evaluation, evaluate
 from vecwrap.wrapper import MapObservations
 from vecwrap.wrappers.normalize import Normalize
 

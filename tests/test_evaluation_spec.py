@@ -8,7 +8,7 @@ import pytest
 
 import vecwrap
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.evaluation_spec import evaluation, in_mode
+from vecwrap.evaluation import evaluation, in_mode
 from vecwrap.plan import plan
 from vecwrap.preset import Preset
 from vecwrap.spec import PipelineSpec
@@ -77,47 +77,6 @@ def test_a_list_replaces_the_layers_and_each_is_as_an_evaluation_wants_it() -> N
     ]  # fmt: skip
 
 
-def test_dropped_and_changed_layers_are_counted_in_the_pipelines_own_list() -> None:
-    spec = of(PONG, "eval: {drop: [time_limit, 3], wrappers: {4: {rewards: seen}}}")
-    assert layers(spec)[1:] == ["framestack:4", "monitor:dir=runs/pong/eval,rewards=seen"]
-
-
-def test_layers_are_added_as_far_out_as_they_may_stand() -> None:
-    section = "eval: {add: [video: {dir: v}, sticky_actions, terminal_obs], drop: [monitor, atari]}"
-    assert layers(of(PONG, section)) == [
-        "time_limit:500", "sticky_actions", "framestack:4", "normalize_reward", "video:dir=v", "terminal_obs",
-    ]  # fmt: skip
-    within_a_preset = of("env: Pendulum-v1\nwrappers: [mujoco]\n", "eval: {add: [time_limit: 9, framestack: 2]}")
-    assert layers(within_a_preset) == ["time_limit:9", "mujoco", "framestack:2"]
-    plan(within_a_preset)
-
-
-@Preset
-def watched() -> list[Any]:
-    """Cut short, and record what the agent is paid."""
-    return [{"time_limit": 5}, {"monitor": {"rewards": "seen"}}]
-
-
-def test_a_presets_layers_are_added_each_by_itself() -> None:
-    base = PipelineSpec("CartPole-v1", n=1, backend="dummy", seed=1, wrappers=["scale_reward:0.5", "framestack:2"])
-    hashes = set()
-    for added in ([watched], ["time_limit:5", "monitor:rewards=seen"]):
-        with vecwrap.build(evaluation(base.override(eval={"add": added}))) as env:
-            env.reset()
-            *_, infos = [env.step(np.array([k % 2]))[-1] for k in range(5)]
-            assert infos["episode"]["r"] == 2.5
-            hashes.add(env.pipeline.hash)
-    assert len(hashes) == 1
-
-
-def test_a_layer_is_added_between_those_of_a_preset() -> None:
-    base = PipelineSpec("CartPole-v1", n=1, wrappers=[watched])
-    names = [layer.name for layer in evaluation(base.override(eval={"add": ["frame_skip:2"]})).wrappers]
-    assert names == ["time_limit", "frame_skip", "monitor"]
-    outside = evaluation(base.override(eval={"add": ["framestack:2"]}))
-    assert layers(outside) == [f"{__name__}:watched", "framestack:2"]
-
-
 @Preset
 def recorded(dir: str = "runs") -> list[Any]:
     """Record, and end."""
@@ -143,9 +102,8 @@ def pong() -> list[Any]:
         (outer, {}, ["runs/outer/eval"]),
         ({f"{__name__}:recorded": "train"}, {}, ["train/eval"]),
         (recorded, {"wrappers": {"recorded": {"dir": "other"}}}, ["other/eval"]),
-        (recorded, {"drop": ["recorded"]}, []),
+        (recorded, {"wrappers": []}, []),
         (recorded, {"wrappers": [outer]}, ["runs/outer/eval"]),
-        ("flatten", {"add": [recorded]}, ["runs/eval"]),
     ],
 )
 def test_the_layers_of_presets_are_asked_too(layer: Any, section: dict[str, Any], folders: list[str]) -> None:
@@ -164,7 +122,7 @@ def test_a_preset_of_atari_plays_whole_games_and_pays_raw_rewards() -> None:
 
 def test_null_takes_the_default_back_and_statistics_stand_still_by_default() -> None:
     line = "CartPole-v1 n=4 start_index=9 autoreset=disabled copy=false debug=true training=false backend=ray"
-    section = dict.fromkeys(["start_index", "autoreset", "copy", "debug", "training", "backend", "drop", "add"])
+    section = dict.fromkeys(["start_index", "autoreset", "copy", "debug", "training", "backend"])
     assert str(evaluation(PipelineSpec.parse(line).override(eval=section))) == "CartPole-v1 n=4 training=false"
 
 
@@ -189,14 +147,12 @@ def test_other_keys_are_written_over_the_pipelines() -> None:
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ("eval:\n  drop:\n    - atari\n    - framestak\n",
-         'p.yaml:15: eval.drop.framestak: there is no such layer. Did you mean "framestack"?'),
-        ("eval: {drop: [framestak]}",
-         'p.yaml:12: eval.drop.framestak: there is no such layer. Did you mean "framestack"?'),
+        ("eval:\n  wrappers:\n    atari: {}\n    framestak: {}\n",
+         'p.yaml:15: eval.wrappers.framestak: there is no such layer. Did you mean "framestack"?'),
         ("eval:\n  wrappers:\n    9: {k: 2}", "p.yaml:14: eval.wrappers[9]: there are 5 layers, numbered from 0."),
-        ("eval: {add: [vidoe]}", 'p.yaml:12: eval.add[0] "vidoe": unknown layer. Did you mean "video"?'),
-        ("eval: {wrappers: [monitor], drop: [atari]}",
-         "p.yaml:12: eval.drop: the section has its own list of wrappers;"),
+        ("eval: {wrappers: [vidoe]}", 'p.yaml:12: eval.wrappers[0] "vidoe": unknown layer. Did you mean "video"?'),
+        ("eval: {wrappers: {1.5: {k: 2}}}",
+         "p.yaml:12: eval.wrappers: expected the name or number of a layer, got 1.5."),
         ("eval: {n: 0, batch_size: null}", "p.yaml:12: n: expected at least 1 sub-environment, got 0."),
         ("eval: {n: 2}", "p.yaml:4: batch_size: expected 1 to n=2, got 4."),
         ("eval:\n  wrappers:\n    framestack: {k: four}",
@@ -223,10 +179,9 @@ def test_a_mistake_in_the_section_is_found_before_the_training_begins(section: s
             "p.yaml:13: eval.extends: unknown key. A pipeline file builds upon another one, and says so at its top.",
         ),
         ("eval:\n  num_envs: 2", "p.yaml:13: eval.num_envs: unknown key. The number of sub-environments is called n."),
-        ("eval: {drop: {a: 1}}", "p.yaml:12: eval.drop: expected a list of the names of layers, got {a: 1}."),
-        ("eval: {drop: [1.5]}", "p.yaml:12: eval.drop[0]: expected the name or number of a layer, got 1.5."),
-        ("eval: {wrappers: {1.5: {k: 2}}}",
-         "p.yaml:12: eval.wrappers: expected the name or number of a layer, got 1.5."),
+        ("eval:\n  add: [video]",
+         "p.yaml:13: eval.add: unknown key. An evaluation with other layers lists them all in eval.wrappers, or is a "
+         "file of its own that extends this one."),
         ("evall: {n: 1}", 'p.yaml:12: evall: unknown key. Did you mean "eval"?'),
     ],
 )  # fmt: skip
@@ -238,14 +193,13 @@ def test_a_section_that_cannot_be_read_is_refused_with_its_line(section: str, me
 
 def test_the_resolved_pipeline_holds_the_whole_evaluation_and_is_stable() -> None:
     pytest.importorskip("ale_py")
-    text = PONG + "eval: {n: 4, seed: 7, drop: [normalize_reward], add: [terminal_obs]}"
+    text = PONG + "eval: {n: 4, seed: 7, wrappers: [atari, framestack: 4, terminal_obs]}"
     training = PipelineSpec.from_yaml(text)
     resolved = plan(training).pipeline
     assert resolved.hash == plan(PipelineSpec.from_yaml(PONG)).pipeline.hash  # the training's stream is the same
     again = PipelineSpec.from_yaml(resolved.to_yaml())
     assert again == resolved == plan(again).pipeline
     assert plan(evaluation(again)).pipeline == plan(evaluation(training)).pipeline
-    assert {"add", "drop"}.isdisjoint(resolved.eval)
     for section in ("eval: {training: true}", "eval: {wrappers: {monitor: {dir: runs/pong}}}"):
         spec = PipelineSpec.from_yaml(PONG + section)
         assert plan(evaluation(plan(spec).pipeline)).pipeline == plan(evaluation(spec)).pipeline
@@ -304,18 +258,16 @@ def test_statistics_that_never_saw_anything_are_refused(pendulum: str) -> None:
     with pytest.raises(PlanError) as error:
         vecwrap.load(pendulum, mode="eval", backend="dummy")
     assert str(error.value).startswith("stats: expected statistics for Normalize, which are frozen here")
-    vecwrap.load(pendulum, mode="eval", backend="dummy", **{"eval.drop": ["normalize"]}).close()
+    vecwrap.load(pendulum, mode="eval", backend="dummy", **{"eval.wrappers": []}).close()
     with vecwrap.load(pendulum, mode="eval", backend="dummy", **{"eval.training": True}) as env:
         assert env.training
 
 
 def test_a_built_evaluation_stands_still(pendulum: str) -> None:
-    with vecwrap.load(pendulum, mode="eval", backend="dummy", **{"eval.drop": [0]}) as env:
+    with vecwrap.load(pendulum, mode="eval", backend="dummy", **{"eval.wrappers": ["monitor"]}) as env:
         assert not env.training
-        assert (
-            env.pipeline
-            == plan(evaluation(PipelineSpec.load(pendulum).override(**{"eval.drop": [0]}, backend="dummy"))).pipeline
-        )
+        changed = PipelineSpec.load(pendulum).override(**{"eval.wrappers": ["monitor"]}, backend="dummy")
+        assert env.pipeline == plan(evaluation(changed)).pipeline
 
 
 def test_atari_plays_whole_games_and_pays_raw_rewards() -> None:

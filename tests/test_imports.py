@@ -58,12 +58,12 @@ def test_every_public_name_is_there_and_no_other():
         vecwrap.biuld  # noqa: B018
 
 
-def test_build_stays_the_function_when_its_module_is_imported():
+def test_a_public_name_stays_itself_when_its_module_is_imported():
     import importlib
 
     import vecwrap
 
-    importlib.import_module("vecwrap.build")
+    importlib.import_module("vecwrap.building")
     assert callable(vecwrap.build)
-    program = "import vecwrap.build\nimport vecwrap\nassert callable(vecwrap.build), vecwrap.build"
+    program = "import vecwrap.building\nimport vecwrap\nassert callable(vecwrap.build), vecwrap.build"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

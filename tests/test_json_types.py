@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vecwrap.errors import SpecError
-from vecwrap.json_types import json_type
-from vecwrap.signatures import checked
+from vecwrap.signatures import checked, json_type
 
 
 class Padding(enum.Enum):

@@ -13,7 +13,7 @@ from vecwrap import registry
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.build import wrap
+from vecwrap.building import wrap
 from vecwrap.sub_env import SubEnvFactory
 from vecwrap.testing import BACKEND_LAWS, WRAPPER_LAWS, Subject, check_backend, check_wrapper, toy
 from vecwrap.testing.backends import (

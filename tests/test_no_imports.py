@@ -7,9 +7,8 @@ import pytest
 
 from vecwrap.cli import main
 from vecwrap.errors import SpecError
-from vecwrap.no_imports import refuse_imports
 from vecwrap.registry import import_target
-from vecwrap.spec import PipelineSpec
+from vecwrap.spec import PipelineSpec, refuse_imports
 
 TRAP = "raise SystemExit('the trap was imported')\n"
 
@@ -39,7 +38,7 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("env: CartPole-v1\nbackend: {name: shmem, hook: trap:Hook}\n", "p.yaml:2: backend.hook"),
         ("env: CartPole-v1\nenv_kwargs:\n  a: [1, trap:Reward]\n", "p.yaml:3: env_kwargs.a[1]"),
         ("env: CartPole-v1\neval: {env: trap:Env}\n", "p.yaml:2: eval.env"),
-        ("env: CartPole-v1\neval: {add: [trap.sub:Layer]}\n", "p.yaml:2: eval.add[0]"),
+        ("env: CartPole-v1\neval: {wrappers: [trap.sub:Layer]}\n", "p.yaml:2: eval.wrappers[0]"),
         ("env: CartPole-v1\nwrappers: [flatten]\neval:\n  wrappers: {flatten: {x: trap:now}}\n",
          "p.yaml:4: eval.wrappers.flatten.x"),
         ("env: CartPole-v1\nwrappers: [flatten]\neval:\n  wrappers: {0: 'trap.sub:Layer:3'}\n",

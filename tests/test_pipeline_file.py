@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import vecwrap
 from vecwrap.errors import PlanError, SpecError, VecwrapError
-from vecwrap.evaluation_spec import in_mode
+from vecwrap.evaluation import in_mode
+from vecwrap.files import write_yaml
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec
 from vecwrap.values import canonical
-from vecwrap.yaml_file import write_yaml
 
 BASE = """\
 env: CartPole-v1
@@ -27,7 +27,7 @@ wrappers:
   - time_limit: 200
   - framestack:4,padding=first
   - monitor: {dir: runs/base}
-eval: {n: 1, seed: 5, drop: [framestack]}
+eval: {n: 1, seed: 5, wrappers: {framestack: {k: 2}}}
 """
 
 
@@ -68,7 +68,7 @@ def test_what_a_file_says_is_written_over_what_it_extends() -> None:
         "wrappers": [
             {"time_limit": 200}, {"framestack": {"*": [4], "padding": "first"}}, {"monitor": {"dir": "runs/base"}},
         ],
-        "eval": {"n": 1, "seed": 6, "drop": ["framestack"]},
+        "eval": {"n": 1, "seed": 6, "wrappers": {"framestack": {"k": 2}}},
     }  # fmt: skip
 
 
@@ -298,8 +298,8 @@ def test_a_file_of_ten_megabytes_is_refused_unread(tmp_path: Path, name: str, mo
     file = tmp_path / name
     with file.open("wb") as big:
         big.truncate(10_000_000)
-    monkeypatch.setattr("vecwrap.pipeline_file.read_yaml", None)
-    monkeypatch.setattr("vecwrap.pipeline_file.read_json", None)
+    monkeypatch.setattr("vecwrap.files.read_yaml", None)
+    monkeypatch.setattr("vecwrap.files.read_json", None)
     message = (
         rf"{re.escape(name)}: expected a pipeline file of at most 1 MB, got a larger one\. Is it the right file\?$"
     )

@@ -58,7 +58,7 @@ def test_every_layer_of_this_package_is_found_under_its_name(name: str) -> None:
     entry = registry.wrappers.entry(name)
     assert entry.owner == "vecwrap"
     if name != "time_limit":  # one name finds everything: spec key = module = test file
-        assert str(entry.target).startswith((f"vecwrap.wrappers.{name}:", f"vecwrap.presets.{name}:"))
+        assert str(entry.target).startswith((f"vecwrap.wrappers.{name}:", f"vecwrap.preset:{name}"))
 
 
 def test_an_unknown_name_suggests_a_near_one_or_lists_all() -> None:

@@ -7,9 +7,8 @@ from typing import Any
 import gymnasium
 import pytest
 
-from vecwrap.environments import find_environment
+from vecwrap.environments import find_environment, refuse_unsendable
 from vecwrap.errors import PlanError
-from vecwrap.sendable import refuse_unsendable
 
 
 class Counter(gymnasium.Env[Any, Any]):

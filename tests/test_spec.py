@@ -14,13 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vecwrap.backend_spec import BackendSpec
 from vecwrap.errors import SpecError
-from vecwrap.json_file import read_json
-from vecwrap.layer_spec import LayerSpec
+from vecwrap.files import read_json, read_yaml, write_yaml
 from vecwrap.scalars import read_scalar, read_yaml_scalar, write_scalar, write_yaml_scalar
 from vecwrap.spec import PipelineSpec
-from vecwrap.yaml_file import read_yaml, write_yaml
+from vecwrap.words import BackendSpec, LayerSpec
 
 EXAMPLE = """\
 env: PongNoFrameskip-v4
@@ -84,8 +82,6 @@ def evaluations(arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str
     optional["backend"] = optional["backend"] | options
     if arguments is not scalars:  # what no line can hold
         optional["wrappers"] = changes | st.lists(layers(arguments), max_size=2)
-        optional["add"] = st.lists(layers(arguments), max_size=2)
-        optional["drop"] = st.lists(words | st.integers(0, 9), max_size=2)
     return st.fixed_dictionaries({}, optional=optional)
 
 
@@ -271,15 +267,15 @@ def test_a_backend_of_a_module_without_a_dot_is_read_back() -> None:
 
 
 def test_a_line_that_cannot_be_read_back_shows_the_rest_of_the_pipeline() -> None:
-    text = "env: A-v0\nn: 2\nseed: 3\nbackend: {name: shmem, workers: 2}\neval: {n: 1, drop: [monitor]}\n"
+    text = "env: A-v0\nn: 2\nseed: 3\nbackend: {name: shmem, workers: 2}\neval: {n: 1, wrappers: [monitor]}\n"
     head = "A-v0 n=2 seed=3 backend=shmem backend.workers=2"
     spec = PipelineSpec.from_yaml(f"{text}wrappers: [x: {{keys: [a, b]}}, monitor]\n")
-    assert str(spec) == f'{head} eval.n=1 eval.drop=["monitor"] | x:keys=["a", "b"] | monitor'
+    assert str(spec) == f'{head} eval.n=1 eval.wrappers=["monitor"] | x:keys=["a", "b"] | monitor'
     spec = spec.override(env_kwargs={"size": [3, 4], "make": lambda: None, "mode": 1, "map": {0: 1}})
     assert str(spec).startswith(
         f"{head} env_kwargs.size=[3, 4] env_kwargs.make=lambda env_kwargs.mode=1 env_kwargs.map.0=1 "
     )
-    with pytest.raises(SpecError, match='eval.drop: \\["monitor"\\] cannot be written in a line'):
+    with pytest.raises(SpecError, match='eval.wrappers: \\["monitor"\\] cannot be written in a line'):
         spec.override(env_kwargs={}).format()
 
 

@@ -13,21 +13,18 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from vecwrap.document import MAX_VALUES
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.json_file import read_json
-from vecwrap.layer_spec import LayerSpec
+from vecwrap.files import MAX_VALUES, read_json, read_yaml
 from vecwrap.plan import plan
 from vecwrap.preset import Preset
 from vecwrap.registry import wrappers
 from vecwrap.signatures import Signature
-from vecwrap.source import Source
 from vecwrap.spec import PipelineSpec
-from vecwrap.yaml_file import read_yaml
+from vecwrap.words import LayerSpec
 
 KEYS = [
     "env", "n", "seed", "start_index", "backend", "autoreset", "copy", "batch_size", "render_mode", "env_kwargs",
-    "debug", "wrappers", "training", "stats", "eval", "$schema", "add", "drop", "name", "workers", "*", "k", "dir",
+    "debug", "wrappers", "training", "stats", "eval", "$schema", "name", "workers", "*", "k", "dir",
     "framestack", "atari", "monitor", "3", "wrapers", "num_envs",
 ]  # fmt: skip
 PIECES = [
@@ -46,7 +43,7 @@ wrappers:
   - atari
   - framestack: 4
   - monitor: {dir: runs/pong}
-eval: {n: 2, drop: [monitor], add: [video], wrappers: {framestack: {k: 2}}}
+eval: {n: 2, wrappers: {framestack: {k: 2}}}
 """
 
 scalars = (
@@ -92,7 +89,7 @@ def told_of_file(text: str) -> None:
 
     def from_json() -> PipelineSpec:
         document = read_json(text, "f.json")
-        return PipelineSpec.from_dict(document.value, Source.of_file(document, "f.json"))
+        return PipelineSpec.from_dict(document.value, document.source("f.json"))
 
     told(from_json, r"f\.json(:\d+)?: .")
     told(lambda: PipelineSpec.parse(text), ".+: .")
@@ -180,8 +177,8 @@ numbers = st.integers(1, 9) | arguments
 sections = st.fixed_dictionaries(
     {},
     optional={
-        "n": numbers, "seed": numbers, "add": st.lists(layers(), max_size=2), "stats": arguments,
-        "drop": st.lists(st.sampled_from(wrappers.names()), max_size=1), "training": st.booleans(),
+        "n": numbers, "seed": numbers, "stats": arguments,
+        "training": st.booleans(),
         "wrappers": st.lists(layers(), max_size=2)
         | st.dictionaries(st.sampled_from(wrappers.names()), arguments, max_size=2),
     },
@@ -226,7 +223,7 @@ def bomb(levels: int, width: int) -> str:
     [
         bomb(400, 9),  # whoever expanded it would never come back
         bomb(400, 9).replace("[", "{k: [").replace("]", "]}"),
-        "env_kwargs: &a {b: " + "[" * 30 + "]" * 30 + "}\neval: {env_kwargs: *a, drop: [" + ",*a" * 5_000 + "]}",
+        "env_kwargs: &a {b: " + "[" * 30 + "]" * 30 + "}\neval: {env_kwargs: *a, wrappers: [" + ",*a" * 5_000 + "]}",
         "a: &a [" + "1," * 49_999 + "1]\nb: *a\nc: *a\n",
     ],
 )

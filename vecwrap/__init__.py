@@ -12,18 +12,16 @@ Example:
     >>> env.close()
 """
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vecwrap.adapters.gymnasium import register as register
     from vecwrap.adapters.sb3 import from_sb3 as from_sb3
     from vecwrap.adapters.sb3 import to_sb3 as to_sb3
-    from vecwrap.build import build as build
-    from vecwrap.build import load as load
-    from vecwrap.build import wrap as wrap
+    from vecwrap.building import build as build
+    from vecwrap.building import load as load
+    from vecwrap.building import wrap as wrap
     from vecwrap.clip import Clip as Clip
     from vecwrap.contract import StepResult as StepResult
     from vecwrap.errors import BackendError as BackendError
@@ -31,8 +29,8 @@ if TYPE_CHECKING:
     from vecwrap.errors import SpecError as SpecError
     from vecwrap.errors import SubEnvError as SubEnvError
     from vecwrap.errors import VecwrapError as VecwrapError
-    from vecwrap.evaluate import Evaluation as Evaluation
-    from vecwrap.evaluate import evaluate as evaluate
+    from vecwrap.evaluating import Evaluation as Evaluation
+    from vecwrap.evaluating import evaluate as evaluate
     from vecwrap.registry import register_wrapper as register_wrapper
     from vecwrap.rules.check import check as check
     from vecwrap.rules.finding import Finding as Finding
@@ -44,14 +42,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "build": "vecwrap.build",
-    "load": "vecwrap.build",
-    "wrap": "vecwrap.build",
+    "build": "vecwrap.building",
+    "load": "vecwrap.building",
+    "wrap": "vecwrap.building",
     "register": "vecwrap.adapters.gymnasium",
     "to_sb3": "vecwrap.adapters.sb3",
     "from_sb3": "vecwrap.adapters.sb3",
-    "evaluate": "vecwrap.evaluate",
-    "Evaluation": "vecwrap.evaluate",
+    "evaluate": "vecwrap.evaluating",
+    "Evaluation": "vecwrap.evaluating",
     "check": "vecwrap.rules.check",
     "Finding": "vecwrap.rules.finding",
     "Clip": "vecwrap.clip",
@@ -81,19 +79,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-class _Package(ModuleType):
-    """Keeps `vecwrap.build` and the like functions: importing the module of the same name would replace them."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name in _PUBLIC and isinstance(value, ModuleType):
-            value = getattr(value, name)
-        super().__setattr__(name, value)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Travel by name, as modules do: cloudpickle knows those of exactly that type alone."""
-        return import_module, (self.__name__,)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -7,12 +7,14 @@ registered works in every worker, and no worker reads a registry.
 from __future__ import annotations
 
 import dataclasses
+import dis
 import functools
 import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
+import types
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -23,8 +25,9 @@ from gymnasium.envs.registration import EnvSpec, find_highest_version, load_env_
 from vecwrap.errors import PlanError, SpecError, VecwrapError, did_you_mean
 from vecwrap.infos import own_copy
 from vecwrap.installed import is_installed
+from vecwrap.places import Source
+from vecwrap.registry import imported
 from vecwrap.signatures import Signature
-from vecwrap.source import Source
 from vecwrap.values import Settings, callable_name, copied, shown
 
 __all__ = [
@@ -37,6 +40,7 @@ __all__ = [
     "find_environment",
     "no_frames",
     "refusal",
+    "refuse_unsendable",
 ]
 
 Env = gymnasium.Env[Any, Any]
@@ -61,26 +65,15 @@ _ATARI = re.compile(
 
 @dataclass(frozen=True)
 class MakeEnvironment:
-    """A factory for a registered environment.
+    """A factory for a registered environment."""
 
-    Attributes:
-        env_spec: its registration, by value.
-        kwargs: the arguments to make it with.
-        where: the place of its render mode, for errors; ``""``: any mode may be tried.
-        for_window: whether its frames are for the one window that shows all.
-    """
-
-    env_spec: EnvSpec
-    kwargs: Mapping[str, Any]
-    where: str = ""
-    for_window: bool = False
+    env_spec: EnvSpec  # its registration, by value
+    kwargs: Mapping[str, Any]  # the arguments to make it with
+    where: str = ""  # the place of its render mode, for errors; ``""``: any mode may be tried
+    for_window: bool = False  # whether its frames are for the one window that shows all
 
     def __call__(self) -> Env:
-        """Make one.
-
-        Raises:
-            PlanError: a render mode that it does not have.
-        """
+        """Make one."""
         if str(self.env_spec.entry_point).startswith("ale_py"):
             _silence_ale()
         creator = creator_of(self.env_spec.entry_point)
@@ -152,11 +145,7 @@ class WrapSubEnv:
     where: str = ""
 
     def __call__(self, env: Env) -> Any:
-        """Wrap it.
-
-        Raises:
-            PlanError: the layer refuses its arguments or the environment; with its place.
-        """
+        """Wrap it."""
         try:
             wrapped = self.target(env, *deepcopy(self.args), **deepcopy(dict(self.kwargs)))
         except (Exception, SystemExit) as error:
@@ -190,19 +179,12 @@ def refusal(where: str, error: BaseException) -> PlanError:
 
 @dataclass(frozen=True)
 class Environment:
-    """What a pipeline's ``env`` stands for.
+    """What a pipeline's ``env`` stands for."""
 
-    Attributes:
-        target: the same with an explicit version, as in the resolved spec.
-        factories: one callable for all sub-environments, or one for each.
-        env_spec: the registration, if it is an id.
-        one_each: whether there is a callable for each sub-environment.
-    """
-
-    target: Any
-    factories: tuple[Callable[[], Env], ...]
-    env_spec: EnvSpec | None = None
-    one_each: bool = False
+    target: Any  # the same with an explicit version, as in the resolved spec
+    factories: tuple[Callable[[], Env], ...]  # one callable for all sub-environments, or one for each
+    env_spec: EnvSpec | None = None  # the registration, if it is an id
+    one_each: bool = False  # whether there is a callable for each sub-environment
 
     @property
     def is_shipped(self) -> bool:
@@ -235,14 +217,7 @@ class Environment:
         return [parameter.name for parameter in Signature.of(creator, skip=0).parameters]
 
     def refuse_undrawable(self, where: str) -> None:
-        """Refuse to draw if the package that a registered environment draws with is missing.
-
-        Args:
-            where: what requests its frames.
-
-        Raises:
-            SpecError: with the command that installs the package.
-        """
+        """Refuse to draw if the package that a registered environment draws with is missing."""
         needed = _needed(_NEEDS_TO_DRAW, self.env_spec.entry_point) if self.env_spec is not None else None
         if needed and not is_installed(needed[0]):
             raise SpecError(f"{where}: {self.name} needs {needed[0]} to draw: {needed[1]}")
@@ -261,16 +236,6 @@ def find_environment(
     source: Source | None = None,
 ) -> Environment:
     """Find what to build.
-
-    Args:
-        target: an id, ``"module:Id-v0"``, an import path of a callable, a callable, or a tuple of callables.
-        env_kwargs: arguments for ``gymnasium.make``, or for the callables.
-        render_mode: likewise; for ``human``, whose one window shows the frames of all, they render ``rgb_array``.
-        source: where it was written.
-
-    Raises:
-        SpecError: an unknown id, or a package that is missing.
-        PlanError: a callable that does not take the arguments, or a class that does not have the render mode.
 
     >>> find_environment("CartPole").name
     'CartPole-v1'
@@ -324,7 +289,7 @@ def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
     module_name, colon, name = target.rpartition(":")
     if not colon:
         return _lookup(name) or _unknown(target, name, source)
-    module = _imported(module_name, source)
+    module: Any = imported(module_name, str(source))
     held: Any = functools.reduce(lambda holder, part: getattr(holder, part, _ABSENT), name.split("."), module)
     if callable(held):
         return held  # type: ignore[no-any-return]
@@ -407,20 +372,8 @@ def _registered(target: str, make: MakeEnvironment, source: Source) -> Environme
             raise SpecError(f"{source.prefix()}{target} needs {needed[0].replace('_', '-')}: {needed[1]}")
         module_name, _, attr = entry_point.partition(":")
         if module_name == "__main__":  # another process has a different one
-            found = dataclasses.replace(found, entry_point=getattr(_imported("__main__", source), attr))
+            found = dataclasses.replace(found, entry_point=getattr(sys.modules["__main__"], attr))
     return Environment(target, (dataclasses.replace(make, env_spec=found),), found)
-
-
-def _imported(module_name: str, source: Source) -> Any:
-    try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        missing = error.name or module_name
-        if not module_name.startswith(missing):
-            raise SpecError(f"{source}: {module_name} needs {missing}: install {missing}") from error
-        raise SpecError(f"{source}: there is no module {missing}. Is its folder on sys.path (PYTHONPATH)?") from None
-    except (Exception, SystemExit) as error:
-        raise SpecError(f"{source}: importing {module_name} raised {type(error).__name__}: {error}") from error
 
 
 # -- callables --------------------------------------------------------------------------------------------------------
@@ -452,3 +405,79 @@ def _with_kwargs(make: Callable[..., Any], kwargs: Mapping[str, Any], source: So
                     f"{source}: {called} does not take {name}, so {what} has nowhere to go.{did_you_mean(name, names)}"
                 )
     return MakeByCalling(make, dict(kwargs)) if kwargs else make
+
+
+# -- what cannot be sent to a worker ----------------------------------------------------------------------------------
+
+
+def refuse_unsendable(factory: Any, where: str) -> None:
+    """Refuse what cannot be sent to a worker, and name the part that cannot."""
+    error = _pickling_error(factory)
+    if error is None:
+        return
+    path = list(_culprit(factory, ()))
+    what = " -> ".join(words for words, _ in path) or "it"
+    last = path[-1][1] if path else factory
+    raise PlanError(
+        f"{where}: {callable_name(factory)} cannot be sent to a worker, because {what} is a {type(last).__qualname__}, "
+        f'which cannot be pickled ({error}). Make it inside the factory, or use backend="dummy".'
+    )
+
+
+def _pickling_error(value: Any) -> Exception | None:
+    import cloudpickle
+
+    try:
+        cloudpickle.dumps(value)
+    except Exception as error:
+        return error
+    return None
+
+
+def _culprit(value: Any, outer: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
+    """The path to the innermost part that cannot be pickled."""
+    way = (*outer, value)
+    if len(way) > 8:
+        return
+    for words, part in _parts(value):
+        if not any(part is one for one in way) and _pickling_error(part) is not None:
+            yield words, part
+            yield from _culprit(part, way)
+            return
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """The parts that are pickled with a value, each with its description."""
+    if isinstance(value, (functools.partial, MakeByCalling)):
+        yield from ((f'the argument "{name}"', part) for name, part in value.keywords.items())
+        yield from ((f"the argument number {i + 1}", part) for i, part in enumerate(value.args))
+        yield f"the function {callable_name(value.func)}", value.func
+    elif inspect.ismethod(value):
+        yield f"the object of its method {value.__name__}", value.__self__
+    elif inspect.isfunction(value):
+        captured = inspect.getclosurevars(value)
+        used = set(_names_of_globals(value.__code__))  # inspect mistakes the names of attributes for globals
+        yield from ((f'the captured variable "{name}"', part) for name, part in captured.nonlocals.items())
+        yield from ((f'the global variable "{name}"', part) for name, part in value.__globals__.items() if name in used)
+        signature = inspect.signature(value)
+        yield from (
+            (f'the default of "{p.name}"', p.default) for p in signature.parameters.values() if p.default is not p.empty
+        )
+    elif isinstance(value, Mapping):
+        yield from ((f"its entry {shown(key)}", part) for key, part in value.items())
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        yield from ((f"its entry {i}", part) for i, part in enumerate(value))
+    elif isinstance(value, type):
+        yield from ((f'its "{name}"', getattr(part, "__func__", part)) for name, part in vars(value).items())
+    elif hasattr(value, "__dict__"):
+        yield from ((f'its attribute "{name}"', part) for name, part in vars(value).items())
+
+
+def _names_of_globals(code: types.CodeType) -> Iterator[str]:
+    """The globals that a function uses, and those of the functions within it."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "LOAD_GLOBAL":
+            yield instruction.argval
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names_of_globals(constant)

@@ -15,51 +15,42 @@ from pathlib import Path
 from typing import Any
 
 from vecwrap import registry
-from vecwrap.backend_plan import PIPELINE_KEYS, plan_backend
 from vecwrap.backends.cores import usable_cores
+from vecwrap.backends.launch import check_start_method
 from vecwrap.backends.process import ProcessBackend
 from vecwrap.backends.workers import share_out
-from vecwrap.environments import Environment, find_environment
+from vecwrap.environments import Environment, find_environment, refuse_unsendable
 from vecwrap.errors import PlanError, SpecError, SubEnvError, did_you_mean
-from vecwrap.evaluation_spec import differences, evaluation
-from vecwrap.layer_plan import PlannedLayer, placed, plan_layers, refuse_layers_of_sub_envs, refuse_wrong_order
+from vecwrap.evaluation import differences, evaluation
+from vecwrap.layers import PlannedLayer, placed, plan_layers, refuse_layers_of_sub_envs, refuse_wrong_order
 from vecwrap.plan_html import plan_html
 from vecwrap.plan_text import WIDTH, Line, Row, Shares, plain_text, plan_data, plan_lines
 from vecwrap.probe import LentEngine, OneForAll, Probe, Stage, outer_stages
-from vecwrap.sendable import refuse_unsendable
 from vecwrap.signatures import Signature
 from vecwrap.spec import PipelineSpec
 from vecwrap.sub_env import SubEnvFactory
-from vecwrap.values import shown
+from vecwrap.values import Settings, import_path, shown
 from vecwrap.vec_env import VecEnv
+from vecwrap.words import PROCESS_OPTIONS, BackendSpec
+from vecwrap.wrapper import VecEnvWrapper
 
-__all__ = ["Plan", "PlannedLayer", "plan", "plan_around"]
+__all__ = ["PIPELINE_KEYS", "Plan", "PlannedLayer", "plan", "plan_around", "plan_backend"]
 
 MOST = 1_000_000  # sub-environments; more must be a typo
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a pipeline is built; ``print`` shows it.
+    """How a pipeline is built; ``print`` shows it."""
 
-    Attributes:
-        pipeline: the spec with names, defaults and n filled in; ``pipeline.hash`` is its identity.
-        environment: what is made, n times.
-        layers: the layers, inner first; a preset's in its place.
-        backend: the backend's class.
-        backend_options: its options.
-        reason: why this backend, if vecwrap chose it.
-        written: the spec as it was written.
-        stages: what comes out of the environment and of each layer; None before ``with_spaces``, and where unknown.
-    """
-
-    pipeline: PipelineSpec
-    environment: Environment
-    layers: tuple[PlannedLayer, ...]
-    backend: Callable[..., VecEnv]
-    backend_options: Mapping[str, Any]
-    reason: str
-    written: PipelineSpec
+    pipeline: PipelineSpec  # the spec with names, defaults and n filled in; ``pipeline.hash`` is its identity
+    environment: Environment  # what is made, n times
+    layers: tuple[PlannedLayer, ...]  # the layers, inner first; a preset's in its place
+    backend: Callable[..., VecEnv]  # the backend's class
+    backend_options: Mapping[str, Any]  # its options
+    reason: str  # why this backend, if vecwrap chose it
+    written: PipelineSpec  # the spec as it was written
+    # what comes out of the environment and of each layer; None before ``with_spaces``, and where unknown
     stages: tuple[Stage | None, ...] | None = None
 
     @property
@@ -76,20 +67,13 @@ class Plan:
         return made if self.environment.one_each else made * self.n
 
     def start(self) -> VecEnv:
-        """Start the backend, with the layers of the sub-environments but without those of the vector.
-
-        Raises:
-            VecwrapError: an environment that cannot be made, a layer that refuses, a worker that cannot be started.
-        """
+        """Start the backend, with the layers of the sub-environments but without those of the vector."""
         return _started(self.backend, self.factories, {**self._for_every_backend, **self.backend_options}, self)
 
     def with_spaces(self) -> Plan:
         """Determine the spaces, with one sub-environment in one worker (in this process for dummy), closed again.
 
         Nothing is written: layers are made without the arguments that are paths.
-
-        Raises:
-            VecwrapError: as ``build`` would.
         """
         looked = self.with_refusals()
         for stage in looked.stages or ():
@@ -98,11 +82,7 @@ class Plan:
         return looked
 
     def with_refusals(self) -> Plan:
-        """Do the same as ``with_spaces``, but leave out a layer that refuses, and note that in its stage.
-
-        Raises:
-            VecwrapError: there is no sub-environment.
-        """
+        """Do the same as ``with_spaces``, but leave out a layer that refuses, and note that in its stage."""
         settings: dict[str, Any] = {"autoreset": self.pipeline.autoreset}
         if not self.in_this_process:
             asked = {key: self.backend_options.get(key) for key in ("start_method", "start_timeout")}
@@ -175,9 +155,6 @@ class Plan:
         """Return the plan with the spaces of what was made from it.
 
         Those of the sub-environments' own layers are not known here, except for the last one's.
-
-        Args:
-            made: the backend, then what each layer of the vector made.
         """
         known = [Stage(env.single_observation_space, env.single_action_space, env.render_mode) for env in made]
         unknown = [None] * (len(self.layers) + 1 - len(known))
@@ -213,13 +190,9 @@ def _started(backend: Callable[..., VecEnv], factories: list[Any], settings: Map
 
 @dataclass(frozen=True)
 class PlanAround(Plan):
-    """Layers around an existing engine; it cannot be started, only inspected.
+    """Layers around an existing engine; it cannot be started, only inspected."""
 
-    Attributes:
-        engine: a ``gymnasium.vector.VectorEnv``.
-    """
-
-    engine: Any = None
+    engine: Any = None  # a ``gymnasium.vector.VectorEnv``
 
     def with_refusals(self) -> Plan:
         """Try the layers on the engine, which stays open and is not stepped."""
@@ -231,16 +204,7 @@ class PlanAround(Plan):
 
 
 def plan_around(engine: Any, spec: PipelineSpec) -> PlanAround:
-    """Check layers to be put around an engine.
-
-    Args:
-        engine: any ``gymnasium.vector.VectorEnv``.
-        spec: a pipeline of these layers.
-
-    Raises:
-        SpecError: as ``plan``.
-        PlanError: a layer that belongs inside the sub-environments, which exist already.
-    """
+    """Check layers to be put around an engine."""
     words, layers = plan_layers(spec.wrappers)
     refuse_layers_of_sub_envs(layers)
     resolved = dataclasses.replace(spec, wrappers=words)
@@ -252,10 +216,6 @@ def plan_around(engine: Any, spec: PipelineSpec) -> PlanAround:
 
 def plan(spec: PipelineSpec) -> Plan:
     """Check a pipeline, and plan how it is built. No process is started.
-
-    Raises:
-        SpecError: an unknown name, a missing package, an argument that does not fit.
-        PlanError: a wrong order, or a number that does not fit.
 
     >>> print(plan(PipelineSpec.parse("CartPole-v1 n=2 | time_limit:100")))  # doctest: +ELLIPSIS
     CartPole-v1, n=2, same_step, pipeline ...
@@ -350,3 +310,128 @@ def _refuse_unsendable(environment: Environment, layers: tuple[PlannedLayer, ...
     for layer in layers:
         if layer.runs_in == "worker":
             refuse_unsendable(layer.around_sub_env, layer.where)
+
+
+# -- the backend ------------------------------------------------------------------------------------------------------
+
+
+# What every backend takes from the pipeline itself.
+PIPELINE_KEYS = ("autoreset", "copy", "batch_size", "start_index", "seed", "debug")
+
+
+def plan_backend(
+    spec: PipelineSpec, n: int, *, known: bool = False
+) -> tuple[Callable[..., VecEnv], Mapping[str, Any], BackendSpec, str]:
+    """Choose and check a backend; nothing is started.
+
+    Returns:
+        Its class, its options, its resolved spec, and why it was chosen (``""`` if it was requested).
+    """
+    options = dict(spec.backend.options)
+    target, reason = spec.backend.target, ""
+    if target == "auto":
+        target, reason = _choose(options, n)
+    where = f'{spec.where("backend")} "{target if isinstance(target, str) else shown(target)}"'
+    backend: Any = registry.backends.find(target, where)
+    if not (isinstance(backend, type) and issubclass(backend, VecEnv)) or issubclass(backend, VecEnvWrapper):
+        raise PlanError(f"{where}: expected a class derived from vecwrap.backends.base.Backend, got {shown(backend)}.")
+    options = _fitting_options(spec, backend, options, where)
+    _check_workers(spec, options, n)
+    if hasattr(backend, "check_options"):
+        try:
+            backend.check_options(options)
+        except PlanError as error:
+            option, _, message = str(error).partition(": ")
+            place, message = (_where(spec, option), message) if option in options else (where, str(error))
+            raise PlanError(f"{place}: {message.removesuffix('.')}.") from None
+    if options.get("parent_share"):
+        _refuse_isolation(spec, options)
+    name = registry.backends.name_of(backend) or import_path(backend) or backend
+    written = BackendSpec(name, options)
+    if target == "shmem" and known and "parent_share" not in options and _shares_with_parent(spec, options, n):
+        options["parent_share"] = True  # like the number of workers: choices made for this machine are not written
+    return backend, Settings(options), written, reason
+
+
+def _choose(options: Mapping[str, Any], n: int) -> tuple[str, str]:
+    asked = [name for name in PROCESS_OPTIONS if options.get(name) is not None]
+    if asked:
+        return "shmem", f"{' and '.join(asked)} ask{'s' * (len(asked) == 1)} for worker processes"
+    if options.get("on_failure") == "restart":
+        return (
+            "shmem",
+            "on_failure=restart asks for worker processes, so that a crash takes no more than its own with it",
+        )
+    if n == 1:
+        return "dummy", "one sub-environment is quickest in this process"
+    return "shmem", f"{n} sub-environments share the cores; vecwrap tune measures whether another way is quicker"
+
+
+_ISOLATION = ("workers", "envs_per_worker", "step_timeout", "reset_timeout", "start_timeout")
+
+
+def _asks_for_isolation(spec: PipelineSpec, given: Mapping[str, Any]) -> str:
+    """The given option that requires sub-environments in their own processes, or ``""``."""
+    asked = [name for name in _ISOLATION if given.get(name) is not None]
+    asked += ["on_failure"] * (given.get("on_failure") == "restart")
+    asked += ["batch_size"] * (spec.batch_size is not None)
+    return asked[0] if asked else ""
+
+
+def _shares_with_parent(spec: PipelineSpec, given: Mapping[str, Any], n: int) -> bool:
+    return min(n, usable_cores()) > 1 and not _asks_for_isolation(spec, given)
+
+
+def _refuse_isolation(spec: PipelineSpec, given: Mapping[str, Any]) -> None:
+    asked = _asks_for_isolation(spec, {key: value for key, value in given.items() if key not in _ISOLATION[:2]})
+    if asked:
+        raise PlanError(
+            f"{_where(spec, 'parent_share')}: expected False beside {asked}, got True: what this process steps itself, "
+            f"nothing isolates. Leave out parent_share or {asked}."
+        )
+
+
+def _fitting_options(spec: PipelineSpec, backend: Any, options: dict[str, Any], where: str) -> dict[str, Any]:
+    signature = Signature.of(backend)
+    names = [parameter.name for parameter in signature.parameters if parameter.name not in PIPELINE_KEYS]
+    for name in options:
+        place = _where(spec, name)
+        if name in PIPELINE_KEYS:
+            raise PlanError(f"{place}: {name} is the pipeline's own; write it one level up.")
+        if name not in names and not signature.any_name:
+            if name in PROCESS_OPTIONS and "workers" not in names:
+                remedy = ' It runs in this process; leave the option out, or take backend="shmem".'
+            else:
+                remedy = did_you_mean(name, names) or (f" It has {', '.join(names)}." if names else " It has none.")
+            raise PlanError(f"{place}: {where.rpartition(': ')[2]} has no option {name}.{remedy}")
+    checked = dataclasses.replace(
+        signature, parameters=tuple(p for p in signature.parameters if p.name not in PIPELINE_KEYS)
+    )
+    return dict(checked.bind((), options, where, lambda key, name: _where(spec, name)).kwargs)
+
+
+def _check_workers(spec: PipelineSpec, options: dict[str, Any], n: int) -> None:
+    """Refuse numbers below 1, or both at once; cap the workers at the number of sub-environments."""
+    for name in ("workers", "envs_per_worker"):
+        value = options.get(name)
+        if value is not None and value < 1:
+            raise PlanError(f"{_where(spec, name)}: expected at least 1, got {value}.")
+    if options.get("workers") is not None and options.get("envs_per_worker") is not None:
+        raise PlanError(
+            f"{_where(spec, 'envs_per_worker')}: expected workers or envs_per_worker, got both; each follows "
+            "from the other."
+        )
+    if options.get("start_method") is not None:
+        try:
+            check_start_method(options["start_method"])
+        except PlanError as error:
+            place = _where(spec, "start_method")
+            raise PlanError(f"{place}: {str(error).removeprefix('start_method: ')}") from None
+    if (options.get("workers") or 0) > n:
+        options["workers"] = n
+
+
+def _where(spec: PipelineSpec, option: str) -> str:
+    """``"pong.yaml:4: backend.workers"``; if not in a file, the name in ``build``: ``"workers"``."""
+    source = spec.source.at("backend", option)
+    return str(source) if source.prefix() else option

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["Preset"]
+__all__ = ["Preset", "mujoco"]
 
 
 class Preset:
@@ -34,3 +34,26 @@ class Preset:
     def __call__(self, *args: Any, **kwargs: Any) -> Sequence[Any]:
         """Return the layers."""
         return self._function(*args, **kwargs)
+
+
+# -- the presets ------------------------------------------------------------------------------------------------------
+
+
+@Preset
+def mujoco(*, gamma: float = 0.99, clip: float = 10.0) -> list[Any]:
+    """Clip actions to their bounds; normalise observations and rewards by running statistics.
+
+    As OpenAI Baselines does for MuJoCo environments, and later Stable-Baselines3's zoo. Works for any environment whose
+    actions are a Box and whose observations are numbers.
+
+    Args:
+        gamma: the discount of the running return whose standard deviation rewards are divided by; use the agent's.
+        clip: the largest absolute value of normalised observations and rewards.
+
+    >>> import vecwrap
+    >>> with vecwrap.build("Pendulum-v1", n=2, wrappers=["mujoco:gamma=0.9"], backend="dummy") as env:
+    ...     observations, infos = env.reset(seed=1)
+    >>> observations.shape, observations.dtype
+    ((2, 3), dtype('float32'))
+    """
+    return ["clip_action", {"normalize": {"gamma": gamma, "clip_obs": clip, "clip_reward": clip}}]

@@ -25,7 +25,7 @@ from vecwrap.contract import Frames, IntArray
 from vecwrap.environments import WrapSubEnv
 from vecwrap.errors import PlanError
 from vecwrap.failure import Failure
-from vecwrap.layer_plan import PlannedLayer
+from vecwrap.layers import PlannedLayer
 from vecwrap.sub_env import SubEnvFactory
 from vecwrap.vec_env import VecEnv
 

@@ -11,12 +11,23 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from vecwrap.errors import SpecError, did_you_mean
 from vecwrap.values import import_path, shown
 
-__all__ = ["Entry", "NameTable", "backends", "import_target", "is_import_path", "register_wrapper", "rules", "wrappers"]
+__all__ = [
+    "Entry",
+    "NameTable",
+    "backends",
+    "import_target",
+    "imported",
+    "is_import_path",
+    "register_wrapper",
+    "rules",
+    "wrappers",
+]
 
 _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -25,30 +36,17 @@ _OURS = "vecwrap"
 
 @dataclass(frozen=True)
 class Entry:
-    """What a name stands for.
+    """What a name stands for."""
 
-    Attributes:
-        name: the name in pipelines.
-        target: ``"module:attr"``, or the object itself.
-        owner: who registered it: ``"vecwrap"``, another package, or the module of a target of ``register_wrapper``.
-        extra: the extra of vecwrap that installs its dependencies.
-    """
-
-    name: str
-    target: str | Callable[..., Any]
+    name: str  # the name in pipelines
+    target: str | Callable[..., Any]  # ``"module:attr"``, or the object itself
+    # who registered it: ``"vecwrap"``, another package, or the module of a target of ``register_wrapper``
     owner: str = _OURS
-    extra: str | None = None
+    extra: str | None = None  # the extra of vecwrap that installs its dependencies
 
 
 class NameTable:
-    """Names of one kind.
-
-    Args:
-        kind: ``"layer"``, ``"backend"`` or ``"rule"``, for errors.
-        group: the entry point group of other packages.
-        targets: this package's own names.
-        extras: which extra a name needs.
-    """
+    """Names of one kind."""
 
     def __init__(
         self, kind: str, group: str, targets: Mapping[str, str], extras: Mapping[str, str] | None = None
@@ -65,15 +63,7 @@ class NameTable:
         return sorted(self._entries)
 
     def entry(self, name: str, where: str | None = None) -> Entry:
-        """Look a name up.
-
-        Args:
-            name: the name in pipelines.
-            where: how an error begins.
-
-        Raises:
-            SpecError: the name is unknown, or two packages claim it.
-        """
+        """Look a name up."""
         self._read_entry_points()
         where = where or f'{self._kind} "{name}"'
         if name not in self._entries:
@@ -85,22 +75,14 @@ class NameTable:
         return claims[0]
 
     def load(self, name: str, where: str | None = None) -> Callable[..., Any]:
-        """Return the target of a name.
-
-        Raises:
-            SpecError: the name is unknown or claimed twice, or its target cannot be imported.
-        """
+        """Return the target of a name."""
         entry = self.entry(name, where)
         if not isinstance(entry.target, str):
             return entry.target
         return import_target(entry.target, where or f'{self._kind} "{name}"', entry.extra)
 
     def find(self, target: str | Callable[..., Any], where: str) -> Callable[..., Any]:
-        """Return the target of a pipeline's word: a name, an import path, or the object itself.
-
-        Raises:
-            SpecError: as ``load``.
-        """
+        """Return the target of a pipeline's word: a name, an import path, or the object itself."""
         if not isinstance(target, str):
             return target
         return import_target(target, where) if ":" in target else self.load(target, where)
@@ -114,16 +96,7 @@ class NameTable:
         return None
 
     def register(self, name: str, target: str | Callable[..., Any], owner: str | None = None) -> None:
-        """Add a name.
-
-        Args:
-            name: letters, digits, ``_`` and ``-``.
-            target: the class or callable, or its import path.
-            owner: who registers it, for errors; None: the target's module.
-
-        Raises:
-            SpecError: the name is invalid, or taken by another target.
-        """
+        """Add a name."""
         if not _NAME.fullmatch(str(name)):
             raise SpecError(f"register: expected a name of letters, digits, _ and -, got {shown(name)}.")
         if not isinstance(target, str) and not callable(target):
@@ -164,30 +137,11 @@ def is_import_path(text: str) -> bool:
 
 
 def import_target(path: str, where: str, extra: str | None = None) -> Callable[..., Any]:
-    """Import the object that ``"module:attr"`` names.
-
-    Args:
-        path: the import path.
-        where: the beginning of error messages.
-        extra: the extra of vecwrap that installs the module's dependencies.
-
-    Raises:
-        SpecError: there is no such module or attribute, the module's import fails, or the attribute is not callable.
-    """
+    """Import the object that ``"module:attr"`` names."""
     if not is_import_path(path):
         raise SpecError(f'{where}: expected an import path "module:attr", got {shown(path)}.')
     module_name, _, attr = path.partition(":")
-    try:
-        found: Any = import_module(module_name)
-    except ModuleNotFoundError as error:
-        missing = error.name or str(error)
-        if module_name == missing or module_name.startswith(f"{missing}."):
-            remedy = f"Is its folder on sys.path (PYTHONPATH)? {_dotless(path)}" if "." not in module_name else ""
-            raise SpecError(f"{where}: there is no module {missing}. {remedy}".rstrip()) from None
-        command = f'pip install "vecwrap[{extra}]"' if extra else f"install {missing}"
-        raise SpecError(f"{where} needs {missing}: {command}") from error
-    except (Exception, SystemExit) as error:
-        raise SpecError(f"{where}: importing {module_name} raised {type(error).__name__}: {error}") from error
+    found: Any = imported(module_name, where, extra, _dotless(path))
     for part in attr.split("."):
         if not hasattr(found, part):
             raise SpecError(f"{where}: {module_name} has no {attr}.{did_you_mean(part, dir(found))}")
@@ -195,6 +149,21 @@ def import_target(path: str, where: str, extra: str | None = None) -> Callable[.
     if not callable(found):
         raise SpecError(f"{where}: expected a class or callable, got {shown(found)}.")
     return found  # type: ignore[no-any-return]
+
+
+def imported(module_name: str, where: str, extra: str | None = None, otherwise: str = "") -> ModuleType:
+    """Import a module; ``otherwise`` says what its name may mean if there is none."""
+    try:
+        return import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or module_name
+        if module_name == missing or module_name.startswith(f"{missing}."):
+            remedy = "" if "." in missing else f" Is its folder on sys.path (PYTHONPATH)? {otherwise}"
+            raise SpecError(f"{where}: there is no module {missing}.{remedy.rstrip()}") from None
+        command = f'pip install "vecwrap[{extra}]"' if extra else f"install {missing}"
+        raise SpecError(f"{where} needs {missing}: {command}") from error
+    except (Exception, SystemExit) as error:
+        raise SpecError(f"{where}: importing {module_name} raised {type(error).__name__}: {error}") from error
 
 
 def shown_target(entry: Entry) -> str:
@@ -233,7 +202,7 @@ wrappers = NameTable(
         "framestack": "vecwrap.wrappers.framestack:FrameStack",
         "grayscale": "vecwrap.wrappers.grayscale:Grayscale",
         "monitor": "vecwrap.wrappers.monitor:Monitor",
-        "mujoco": "vecwrap.presets.mujoco:mujoco",
+        "mujoco": "vecwrap.preset:mujoco",
         "noop_reset": "vecwrap.wrappers.noop_reset:NoopReset",
         "normalize": "vecwrap.wrappers.normalize:Normalize",
         "normalize_obs": "vecwrap.wrappers.normalize_obs:NormalizeObs",

@@ -20,16 +20,16 @@ from typing import Any, Literal
 import vecwrap
 from vecwrap import registry
 from vecwrap.checkpoint import read_state
-from vecwrap.document import read_text
 from vecwrap.environments import engine_of
 from vecwrap.errors import SpecError, paths_looked_at
-from vecwrap.evaluation_spec import in_mode
-from vecwrap.layer_plan import path_parameters
-from vecwrap.layer_spec import LayerSpec
+from vecwrap.evaluation import in_mode
+from vecwrap.files import read_text
+from vecwrap.layers import path_parameters
+from vecwrap.places import Place, fail_where
 from vecwrap.plan import Plan, plan
-from vecwrap.source import Place, fail_where
 from vecwrap.spec import PipelineSpec
 from vecwrap.values import Settings
+from vecwrap.words import LayerSpec
 
 __all__ = [
     "FACTS",

@@ -6,6 +6,7 @@ The only validation library is msgspec: imported when something is first checked
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import textwrap
 import types
@@ -30,6 +31,7 @@ __all__ = [
     "details",
     "hints",
     "in_words",
+    "json_type",
     "section",
     "summary",
 ]
@@ -45,19 +47,12 @@ REQUIRED = _Required()
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a layer.
+    """One parameter of a layer."""
 
-    Attributes:
-        name: its name.
-        annotation: its type; ``Any`` if the signature has none.
-        default: its default, or ``REQUIRED``.
-        by_position: whether it may be given without its name.
-    """
-
-    name: str
-    annotation: Any = Any
-    default: Any = REQUIRED
-    by_position: bool = True
+    name: str  # its name
+    annotation: Any = Any  # its type; ``Any`` if the signature has none
+    default: Any = REQUIRED  # its default, or ``REQUIRED``
+    by_position: bool = True  # whether it may be given without its name
 
     @property
     def written_default(self) -> Any:
@@ -83,19 +78,12 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Bound:
-    """Arguments that fit a signature.
+    """Arguments that fit a signature."""
 
-    Attributes:
-        args: those that can only be given by position.
-        kwargs: the rest, by name, converted to the signature's types; without defaults.
-        defaults: the defaults of what was not given.
-        writable: those of ``defaults`` that a file can hold.
-    """
-
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    defaults: Mapping[str, Any]
-    writable: Mapping[str, Any]
+    args: tuple[Any, ...]  # those that can only be given by position
+    kwargs: Mapping[str, Any]  # the rest, by name, converted to the signature's types; without defaults
+    defaults: Mapping[str, Any]  # the defaults of what was not given
+    writable: Mapping[str, Any]  # those of ``defaults`` that a file can hold
 
     @property
     def complete(self) -> dict[str, Any]:
@@ -105,17 +93,11 @@ class Bound:
 
 @dataclass(frozen=True)
 class Signature:
-    """The parameters of a callable, after those that others fill in.
+    """The parameters of a callable, after those that others fill in."""
 
-    Attributes:
-        parameters: its parameters, in order.
-        any_position: whether it takes any number of arguments without a name.
-        any_name: whether it takes arguments of any name.
-    """
-
-    parameters: tuple[Parameter, ...]
-    any_position: bool = False
-    any_name: bool = False
+    parameters: tuple[Parameter, ...]  # its parameters, in order
+    any_position: bool = False  # whether it takes any number of arguments without a name
+    any_name: bool = False  # whether it takes arguments of any name
 
     @classmethod
     def of(cls, target: Callable[..., Any], skip: int = 1) -> Signature:
@@ -153,17 +135,7 @@ class Signature:
         where: str,
         where_argument: Callable[[str | int, str], str],
     ) -> Bound:
-        """Fit arguments to the parameters.
-
-        Args:
-            args: arguments without a name.
-            kwargs: arguments by name.
-            where: the beginning of an error.
-            where_argument: the beginning of an error about one argument, given its name or number there, and its name.
-
-        Raises:
-            SpecError: an argument too many, unknown, missing, given twice, or of another type.
-        """
+        """Fit arguments to the parameters."""
         given = dict(kwargs)
         keys: dict[str, str | int] = {name: name for name in kwargs}
         by_position = [parameter for parameter in self.parameters if parameter.by_position]
@@ -224,9 +196,6 @@ def checked(value: Any, annotation: Any, where: str) -> Any:
     """Convert a value to the type where needed: an int to a float, a list to a tuple, a path to text.
 
     Text stays text.
-
-    Raises:
-        SpecError: the value is of another type.
 
     >>> checked(4, float, "scale, argument factor"), checked([1, 2], tuple[int, int], "size")
     (4.0, (1, 2))
@@ -295,11 +264,7 @@ def details(target: Any) -> str:
 
 
 def section(target: Any, title: str) -> str:
-    """The text of a section of a Google-style docstring, without its indentation, or ``""``.
-
-    >>> section(Signature.bind, "Raises")
-    'SpecError: an argument too many, unknown, missing, given twice, or of another type.'
-    """
+    """The text of a section of a Google-style docstring, without its indentation, or ``""``."""
     text = f"{inspect.cleandoc(target.__doc__ or '')}\n"
     match = re.search(rf"^{re.escape(title)}:\n((?:    .*\n|\n)*)", text, re.MULTILINE)
     return textwrap.dedent(match[1]).strip() if match else ""
@@ -354,3 +319,66 @@ def _same(value: Any, default: Any) -> bool:
 
 def _is_data(value: Any) -> bool:
     return is_scalar(value) or (isinstance(value, (list, tuple)) and all(map(_is_data, value)))
+
+
+# -- types as JSON schemas --------------------------------------------------------------------------------------------
+
+
+def json_type(annotation: Any) -> dict[str, Any]:
+    """Return the JSON schema of what ``checked`` accepts from a file for a type; ``{}`` if that is anything.
+
+    >>> json_type(int | None), json_type(Literal["zero", "first"])
+    ({'anyOf': [{'type': 'integer'}, {'type': 'null'}]}, {'enum': ['zero', 'first']})
+    """
+    import msgspec
+
+    if isinstance(annotation, str) or annotation is Any:
+        return {}
+    origin = get_origin(annotation)
+    if origin in (Union, types.UnionType):
+        return _any_of([json_type(member) for member in get_args(annotation)])
+    if origin is Literal:
+        return {"enum": list(get_args(annotation))}
+    try:
+        schema = msgspec.json.schema(annotation, schema_hook=_json_type_of_class)
+    except TypeError:
+        return dict(_NOTHING) if (origin or annotation) is Callable else {}
+    return _without_references(schema)
+
+
+_NOTHING: dict[str, Any] = {"not": {}}  # matches nothing in a file
+
+
+def _any_of(members: list[dict[str, Any]]) -> dict[str, Any]:
+    if {} in members:
+        return {}
+    told = [member for index, member in enumerate(members) if member != _NOTHING and member not in members[:index]]
+    return told[0] if len(told) == 1 else {"anyOf": told} if told else dict(_NOTHING)
+
+
+def _json_type_of_class(wanted: Any) -> dict[str, Any]:
+    wanted = get_origin(wanted) or wanted
+    if wanted is object:
+        return {}
+    if issubclass(wanted, os.PathLike) or wanted is os.PathLike:
+        return {"type": "string"}
+    if issubclass(wanted, np.number):
+        return {"type": "integer" if issubclass(wanted, np.integer) else "number"}
+    return dict(_NOTHING)
+
+
+def _without_references(schema: dict[str, Any]) -> dict[str, Any]:
+    """Replace references by what they refer to, or by ``{}`` if that contains references itself."""
+    definitions = schema.pop("$defs", {})
+
+    def resolved(part: Any) -> Any:
+        if isinstance(part, list):
+            return [resolved(inner) for inner in part]
+        if not isinstance(part, dict):
+            return part
+        if "$ref" not in part:
+            return {key: resolved(inner) for key, inner in part.items()}
+        found = definitions[part["$ref"].rpartition("/")[2]]
+        return {} if "$ref" in repr(found) else {key: inner for key, inner in found.items() if key != "title"}
+
+    return dict(resolved(schema))

@@ -11,24 +11,23 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vecwrap.backend_spec import BACKEND_OPTIONS, BackendSpec
+from vecwrap.changes import KEYS, Draft, EnvTarget, refuse_unknown
 from vecwrap.contract import Autoreset
-from vecwrap.draft import Draft
 from vecwrap.errors import SpecError
-from vecwrap.keys import KEYS, EnvTarget, refuse_unknown
-from vecwrap.layer_spec import LayerSpec
-from vecwrap.pipeline_file import lineage, read_file
-from vecwrap.pipeline_line import BACKENDS, read_line, show_line, write_line
-from vecwrap.source import Place, Source, fail, fail_where
-from vecwrap.values import Settings, callable_name, canonical, identity, shown
-from vecwrap.yaml_file import read_yaml, write_yaml
+from vecwrap.files import lineage, read_file, read_yaml, write_yaml
+from vecwrap.places import Place, Source, fail, fail_where
+from vecwrap.registry import is_import_path
+from vecwrap.scalars import quoted, write_scalar
+from vecwrap.values import Settings, callable_name, canonical, identity, is_scalar, scalar, shown, split
+from vecwrap.words import BACKEND_OPTIONS, BackendSpec, LayerSpec
 
-__all__ = ["PipelineSpec"]
+__all__ = ["BACKENDS", "PipelineSpec", "load_without_imports", "read_line", "refuse_imports", "write_line"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +50,7 @@ class PipelineSpec:
         training: whether running statistics are updated; False: they are frozen, as for an evaluation; None: updated
             unless they are given by ``stats``.
         stats: a file written by ``save``, whose running statistics are used.
-        eval: changes for an evaluation: the same keys, and ``add`` and ``drop`` for layers.
+        eval: changes for an evaluation: the same keys; a mapping under ``wrappers`` changes arguments of single layers.
         source: where it was written.
 
     Raises:
@@ -146,7 +145,7 @@ class PipelineSpec:
             SpecError: with file and line.
         """
         document = read_yaml(text, file)
-        return cls.from_dict(document.value, Source.of_file(document, file, directory))
+        return cls.from_dict(document.value, document.source(file, directory))
 
     @classmethod
     def load(cls, path: str | Path) -> PipelineSpec:
@@ -249,7 +248,7 @@ class PipelineSpec:
         Raises:
             SpecError: a value exists only in this process.
         """
-        return write_yaml(self.to_dict(), blocks=("wrappers", "eval", "add"))
+        return write_yaml(self.to_dict(), blocks=("wrappers", "eval"))
 
     @property
     def env_name(self) -> str:
@@ -312,7 +311,7 @@ class PipelineSpec:
     def __str__(self) -> str:
         """The line that ``format`` writes; values that a line cannot express are still shown, objects by name."""
         data = {name: _shown_data(name, value) for name, value in self._said()}
-        return show_line({**data, "env": self.env}, map(str, self.wrappers))
+        return write_line({**data, "env": self.env}, map(str, self.wrappers), shown_anyway=True)
 
 
 def _default(f: dataclasses.Field[Any]) -> Any:
@@ -332,3 +331,169 @@ def _shown_data(name: str, value: Any) -> Any:
         return KEYS[name].write(value)
     except SpecError:
         return value
+
+
+# -- a pipeline in one line -------------------------------------------------------------------------------------------
+
+
+BACKENDS = ("backend", "eval.backend")  # in a line, the value of each of these is the backend's name
+_WITH_OPTIONS = re.compile(r"=|:[^A-Za-z_]")  # of a backend: an import path has a name after its colon
+
+
+def read_line(line: str) -> dict[str, Any]:
+    """Return the keys of a pipeline that is written in one line; layers stay as written.
+
+    >>> read_line("CartPole-v1 n=4 backend=shmem backend.workers=2 | framestack:4 | monitor")
+    {'env': 'CartPole-v1', 'n': 4, 'backend': {'name': 'shmem', 'workers': 2}, 'wrappers': ['framestack:4', 'monitor']}
+    """
+    source = Source()
+    head, *layers = split(line, "|", source)
+    words = [word for word in split(head, " \t\r\n", source) if word]
+    if with_comma := [word for word in words if word.endswith(",")]:
+        fail(source, f'expected spaces between the environment and its settings, got the comma of "{with_comma[0]}"')
+    if not words:
+        fail(source, "expected an environment id at the start of the line")
+    if "=" in words[0] and words[0].partition("=")[0] in KEYS:
+        fail(source, f'expected an environment id at the start of the line, got "{words[0]}"')
+    data: dict[str, Any] = {"env": str(scalar(words[0], source)) if words[0][0] in "\"'" else words[0]}
+    for word in words[1:]:
+        key, equals, text = word.partition("=")
+        if not equals:
+            remedy = f'. Did you mean "n={word}"?' if word.isdecimal() else ""
+            fail(source, f'expected key=value or a bar before a layer, got "{word}"{remedy}')
+        if key.partition(".")[0] == "wrappers":
+            fail_where(key, 'layers and their arguments stand after bars: "CartPole-v1 n=4 | framestack:4"')
+        for part, value in _parts(key, scalar(text, source)):
+            _set(data, part, value)
+    for number, layer in enumerate(layers):
+        if not layer.strip():
+            fail_where(f"wrappers[{number}]", "nothing stands behind the bar; leave it out or name a layer")
+    if layers:
+        data["wrappers"] = [layer.strip() for layer in layers]
+    return data
+
+
+def write_line(data: Mapping[str, Any], layers: Iterable[str], *, shown_anyway: bool = False) -> str:
+    """Write a line that ``read_line`` reads back; or one that shows also what no line can hold."""
+    env, word = data["env"], _shown_word if shown_anyway else _word
+    first = shown(env) if not isinstance(env, str) else quoted(env) if re.search(r"[\s\"'=|]", env) else env
+    settings = {name: value for name, value in data.items() if name not in ("env", "wrappers")}
+    return " | ".join([" ".join([first, *(word(steps, value) for steps, value in _leaves(settings))]), *layers])
+
+
+def _parts(key: str, value: Any) -> list[tuple[str, Any]]:
+    """Split a backend that is written with its options (``backend=shmem:workers=2``)."""
+    if key not in BACKENDS or not isinstance(value, str) or not _WITH_OPTIONS.search(value):
+        return [(key, value)]
+    backend = BackendSpec.parse(value, Source(steps=tuple(key.split("."))))
+    return [(key, backend.target), *((f"{key}.{name}", option) for name, option in backend.options.items())]
+
+
+def _set(data: dict[str, Any], key: str, value: Any) -> None:
+    """Put ``backend.workers=2`` and the like into nested dicts."""
+    *steps, last = (f"{key}.name" if key in BACKENDS else key).split(".")
+    if steps and KEYS.get(steps[0], KEYS["n"]).change is None:
+        inside = ", ".join(name for name, known in KEYS.items() if known.change is not None and name != "wrappers")
+        fail_where(key, f"only {inside} have settings of their own")
+    for step in steps:
+        data = data.setdefault(step, {})
+        if not isinstance(data, dict):
+            fail_where(key, f"is given twice: {step} stands there as {shown(data)} too")
+    if last in data:
+        fail_where(key, "is given twice")
+    data[last] = value
+
+
+def _leaves(data: Mapping[Any, Any], steps: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """The leaves of nested data, each with the keys that lead to it."""
+    for name, value in data.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, (*steps, name))
+        else:
+            yield (*steps, name), value
+
+
+def _word(steps: tuple[Any, ...], value: Any) -> str:
+    """Write ``key=value`` or ``key.key=value``."""
+    key = ".".join(map(str, steps))
+    for name in steps:
+        if not isinstance(name, str) or re.search(r"[\s=|\"'.]", name):
+            fail_where(key, f"the name {shown(name)} cannot be written in a line; write the pipeline as YAML")
+    if not is_scalar(value):
+        fail_where(key, f"{shown(value)} cannot be written in a line; write the pipeline as YAML")
+    whole = key.removesuffix(".name")
+    return f"{whole if whole in BACKENDS else key}={write_scalar(value)}"
+
+
+def _shown_word(steps: tuple[Any, ...], value: Any) -> str:
+    """The same, if ``parse`` need not read it back."""
+    try:
+        return _word(steps, value)
+    except SpecError:
+        return f"{'.'.join(map(str, steps))}={shown(value)}"
+
+
+# -- pipelines that may import nothing --------------------------------------------------------------------------------
+
+
+_MAY_IMPORT = ("env", "env_kwargs", "backend", "wrappers", "eval")
+
+
+def load_without_imports(path: Path) -> PipelineSpec:
+    """Read a pipeline file, and refuse it as ``refuse_imports`` does.
+
+    Each file is checked before the one that extends it changes its layers, because that may need their signatures.
+    """
+    data, source = read_file(path)
+    draft = Draft()
+    for said, where in lineage(data, source) if isinstance(data, Mapping) else ():
+        draft.write_over(said, where)
+        _refuse(draft)
+    return PipelineSpec.from_dict(data, source)
+
+
+def refuse_imports(spec: PipelineSpec) -> None:
+    """Refuse a pipeline that names a module: as environment, backend or layer, or in any argument.
+
+    Arguments count because layers import some of them (``trigger`` of ``video``), and layers of other packages may do
+    anything with theirs. Names alone lead only to what is installed and registered.
+
+    >>> refuse_imports(PipelineSpec.parse("CartPole-v1 | framestack:4"))
+    >>> refuse_imports(PipelineSpec.parse("CartPole-v1 | my.layers:Scale"))
+    Traceback (most recent call last):
+    ...
+    vecwrap.errors.SpecError: wrappers[0]: expected nothing to import (--no-imports), got "my.layers:Scale".
+    """
+    _refuse(spec.draft())
+
+
+def _refuse(draft: Draft) -> None:
+    said = {key: value for key, value in draft.settings.items() if key in _MAY_IMPORT}
+    for where, text in _imports(said, Source(draft.places)):
+        fail_where(where, f"expected nothing to import (--no-imports), got {shown(text)}")
+
+
+def _imports(value: Any, source: Source) -> Iterator[tuple[str, str]]:
+    """What would be imported, and where it was written."""
+    if isinstance(value, LayerSpec):
+        if ":" in value.name:
+            yield str(value.source), value.name
+        given: list[tuple[str | int, Any]] = [*enumerate(value.args), *value.kwargs.items()]
+        for key, argument in given:
+            for _, text in _imports(argument, source):
+                yield value.where_argument(key), text
+    elif isinstance(value, BackendSpec):
+        if ":" in value.name:
+            yield str(source), value.name
+        yield from _imports(value.options, source)
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _imports(key, source.at(key))
+            stands_for_a_layer = source.steps == ("eval", "wrappers") and str(key).isdigit() and isinstance(inner, str)
+            read = LayerSpec.parse(inner, source.at(key)) if stands_for_a_layer else inner
+            yield from _imports(read, source.at(key))
+    elif isinstance(value, (list, tuple)):
+        for index, inner in enumerate(value):
+            yield from _imports(inner, source.at(index))
+    elif isinstance(value, str) and (is_import_path(value) or (":" in value and source.steps[-1:] == ("env",))):
+        yield str(source), value

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import hashlib
 import itertools
 import json
 import operator
 import os
 import re
 import sys
-import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
-from vecwrap.document import MAX_DEPTH
-from vecwrap.errors import SpecError
+from vecwrap.places import MAX_DEPTH, Source, fail, fail_where
 from vecwrap.scalars import MAX_BITS, pieces, printable, quoted, read_scalar, write_scalar
-from vecwrap.source import Source, fail, fail_where
 
 __all__ = [
     "MAX_PARTS",
@@ -131,11 +126,7 @@ def callable_name(target: Any) -> str:
 
 
 def copied(value: Any, depth: int = 0) -> Any:
-    """Copy lists, sets and dicts; NumPy scalars become Python's; everything else is returned as it is.
-
-    Raises:
-        SpecError: nested deeper than a pipeline file may be, as anything that contains itself is.
-    """
+    """Copy lists, sets and dicts; NumPy scalars become Python's; everything else is returned as it is."""
     if isinstance(value, np.generic):
         return value.item()
     if depth > MAX_DEPTH:
@@ -156,9 +147,6 @@ class Whole:
 
 def merged(old: Any, new: Any, depth: int = 0) -> Any:
     """Return ``new`` written over ``old``: mappings are merged key by key; anything else replaces.
-
-    Raises:
-        SpecError: as ``copied``.
 
     >>> merged({"a": {"b": 1}, "c": 2}, {"a": {"d": 3}})
     {'a': {'b': 1, 'd': 3}, 'c': 2}
@@ -235,11 +223,7 @@ def plain(value: Any, where: str) -> Any:
 
 
 def identity(value: Any) -> Any:
-    """Return plain data that represents a value in a hash.
-
-    A callable is its import path; one without is its name, its code (for a class that of its methods, for an object
-    that of its class), and the plain data that it holds.
-    """
+    """Return plain data that represents a value in a hash: a callable is its import path, one without its name."""
     value = as_data(value)
     if isinstance(value, functools.partial):
         return [identity(value.func), identity(list(value.args)), identity(value.keywords)]
@@ -253,78 +237,7 @@ def identity(value: Any) -> Any:
         return value
     if not callable(value):
         return shown(value) if isinstance(value, int) else _ADDRESS.sub("", repr(value))
-    return import_path(value) or _identity_of_callable(value)
-
-
-def _identity_of_callable(value: Callable[..., Any]) -> list[Any]:
-    if isinstance(value, type):
-        return _identity_of_class(value)
-    code = getattr(value, "__code__", None)
-    if code is not None:
-        what: Any = _fingerprint(code)
-    else:
-        what = import_path(type(value)) or _identity_of_class(type(value))
-    held = {name: _identity_of_held(part) for name, part in _held(value) if _is_data(part)}
-    return [callable_name(value), what, *([held] if held else [])]
-
-
-def _identity_of_class(kind: type) -> list[Any]:
-    """The identity of a class that exists only in a script: its bases, its methods, and its plain-data attributes."""
-    parts: dict[str, Any] = {}
-    for name, part in sorted(vars(kind).items()):
-        accessors = (part.fget, part.fset, part.fdel) if isinstance(part, property) else ()
-        functions = [f for f in (*accessors, getattr(part, "__func__", part)) if isinstance(f, types.FunctionType)]
-        if functions:
-            parts[name] = [_identity_of_callable(function) for function in functions]
-        elif not name.startswith("__") and _is_data(part):
-            parts[name] = _identity_of_held(part)
-    bases = [import_path(base) or _identity_of_class(base) for base in kind.__bases__]
-    return [callable_name(kind), bases, parts]
-
-
-def _held(value: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """Yield what a callable carries: defaults, captured variables, attributes; for a method those of its object."""
-    function = getattr(value, "__func__", value)
-    if isinstance(function, types.FunctionType):
-        yield from ((f"default {i}", part) for i, part in enumerate(function.__defaults__ or ()))
-        yield from ((f"default {name}", part) for name, part in (function.__kwdefaults__ or {}).items())
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            with contextlib.suppress(ValueError):  # nothing has been assigned to it yet
-                yield f"captured {name}", cell.cell_contents
-    holder = getattr(value, "__self__", value)
-    if not isinstance(holder, (type, types.ModuleType, types.FunctionType)):
-        slots = {name: getattr(holder, name) for name in _slots_of(type(holder)) if hasattr(holder, name)}
-        yield from ((f"attribute {name}", part) for name, part in {**slots, **getattr(holder, "__dict__", {})}.items())
-
-
-def _slots_of(kind: type) -> list[str]:
-    """The names of attributes that a class and its bases store in slots, without a ``__dict__``."""
-    named = [vars(base).get("__slots__", ()) for base in kind.__mro__]
-    names = [name for slots in named for name in ([slots] if isinstance(slots, str) else slots)]
-    return [name for name in names if not name.startswith("__")]
-
-
-def _is_data(value: Any) -> bool:
-    if isinstance(value, np.ndarray):
-        return not value.dtype.hasobject
-    try:
-        plain(copied(value), "")
-    except SpecError:
-        return False
-    return True
-
-
-def _identity_of_held(value: Any) -> Any:
-    """The identity of a held value, with a digest for an array: a callable may hold a whole data set."""
-    if isinstance(value, np.ndarray):
-        content = np.ascontiguousarray(value).view(np.uint8)  # not copied if it is in order
-        return [value.dtype.str, value.shape, hashlib.sha256(content.data).hexdigest()]
-    return identity(copied(value))
-
-
-def _fingerprint(code: types.CodeType) -> str:
-    constants = [_fingerprint(c) if isinstance(c, types.CodeType) else repr(identity(c)) for c in code.co_consts]
-    return hashlib.sha256(repr((code.co_code, constants, code.co_names)).encode()).hexdigest()[:12]
+    return import_path(value) or callable_name(value)
 
 
 def split(text: str, separators: str, source: Source) -> list[str]:

@@ -195,7 +195,7 @@ def chosen(line, **changes):
 
 
 def test_it_is_chosen_where_nothing_asks_for_isolation_and_the_code_is_known(monkeypatch):
-    monkeypatch.setattr("vecwrap.backend_plan.usable_cores", lambda: 2)
+    monkeypatch.setattr("vecwrap.plan.usable_cores", lambda: 2)
     assert chosen("CartPole-v1 n=4")
     assert chosen("CartPole-v1 n=4 backend=shmem | time_limit:9 | monitor")
     assert chosen("PongNoFrameskip-v4 n=4 | atari")
@@ -207,7 +207,7 @@ def test_it_is_chosen_where_nothing_asks_for_isolation_and_the_code_is_known(mon
     assert not chosen("CartPole-v1 n=4", **{"backend.step_timeout": 3.0})
     assert not chosen("CartPole-v1 n=4 | tests.backends.test_parent_share:Layer")
     assert not plan(PipelineSpec(Moody, n=4)).backend_options.get("parent_share", False)
-    monkeypatch.setattr("vecwrap.backend_plan.usable_cores", lambda: 1)
+    monkeypatch.setattr("vecwrap.plan.usable_cores", lambda: 1)
     assert not chosen("CartPole-v1 n=4")
 
 

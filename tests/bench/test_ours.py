@@ -153,7 +153,12 @@ def test_files_of_the_pipeline_go_elsewhere(tmp_path, monkeypatch):
 
 def test_an_evaluation_may_name_a_preset_that_the_measured_pipeline_has_laid_open(tmp_path):
     spec = PipelineSpec.from_dict(
-        {"env": "Pendulum-v1", "n": 2, "wrappers": ["mujoco", "monitor"], "eval": {"drop": ["mujoco"]}}
+        {
+            "env": "Pendulum-v1",
+            "n": 2,
+            "wrappers": ["mujoco", "monitor"],
+            "eval": {"wrappers": {"mujoco": {"clip": 5.0}}},
+        }
     )
     moved = into(spec, tmp_path)
     assert [layer.name for layer in plan(moved).pipeline.wrappers][-1] == "monitor"

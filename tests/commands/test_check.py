@@ -185,14 +185,14 @@ def test_a_module_that_exits_is_a_finding_and_ends_nothing(here, capsys, monkeyp
 
 
 def test_the_evaluation_can_be_checked_too(here, capsys):
-    Path("eval.yaml").write_text(GOOD + "eval: {add: [flatten, flatten]}\n")
+    Path("eval.yaml").write_text(GOOD + "eval: {wrappers: [flatten, flatten]}\n")
     assert main(["check", "eval.yaml", "--strict"]) == 0
     assert main(["check", "eval.yaml", "--strict", "--eval"]) == 1
     assert "changes_nothing" in capsys.readouterr().out
 
 
 def test_what_cannot_be_a_layer_of_the_evaluation_is_a_finding(here, capsys):
-    Path("eval.yaml").write_text(GOOD + "eval: {add: ['gymnasium.wrappers.vector:RecordEpisodeStatistics']}\n")
+    Path("eval.yaml").write_text(GOOD + "eval: {wrappers: ['gymnasium.wrappers.vector:RecordEpisodeStatistics']}\n")
     for arguments in ([], ["--eval"]):
         assert main(["check", "eval.yaml", "--json", *arguments]) == 1
         (finding,) = json.loads(capsys.readouterr().out)

@@ -54,7 +54,9 @@ def test_atari_says_in_words_which_lineage_it_is(capsys):
 
 def test_settings_and_the_evaluation(tmp_path, capsys):
     file = tmp_path / "p.yaml"
-    file.write_text("env: CartPole-v1\nn: 4\nbackend: dummy\nwrappers: [monitor]\neval: {n: 1, add: [flatten]}\n")
+    file.write_text(
+        "env: CartPole-v1\nn: 4\nbackend: dummy\nwrappers: [monitor]\neval: {n: 1, wrappers: [monitor, flatten]}\n"
+    )
     assert main(["explain", str(file), "--eval", "--set", "seed=7", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert (data["n"], data["seed"], [layer["name"] for layer in data["layers"]]) == (1, 7, ["monitor", "flatten"])

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from vecwrap.backend_spec import BackendSpec
-from vecwrap.build import read
+from vecwrap.building import read
 from vecwrap.cli import main
 from vecwrap.commands.pipelines import read_pipeline
 from vecwrap.errors import SpecError
 from vecwrap.spec import PipelineSpec
+from vecwrap.words import BackendSpec
 
 CARTPOLE = """\
 env: CartPole-v1
@@ -24,7 +24,7 @@ backend: dummy
 wrappers:
   - framestack: 4
   - monitor: {dir: runs/cartpole}
-eval: {n: 2, seed: 9, drop: [framestack], add: [terminal_obs]}
+eval: {n: 2, seed: 9, wrappers: [monitor: {dir: runs/cartpole/eval}, terminal_obs]}
 """
 
 

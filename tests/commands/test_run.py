@@ -486,7 +486,7 @@ def test_videos_of_a_preset_go_into_the_runs_folder():
 @pytest.mark.parametrize("layer", ["presets_of_run:recorded", "monitor"])
 def test_an_evaluation_with_a_monitor_of_its_own_gets_no_second_one(layer):
     Path("own.yaml").write_text(
-        "env: toys_of_cli:Toy\nn: 2\nbackend: dummy\nwrappers: [flatten]\neval:\n  add:\n"
+        "env: toys_of_cli:Toy\nn: 2\nbackend: dummy\nwrappers: [flatten]\neval:\n  wrappers:\n"
         f"    - {layer}: {{dir: runs/own}}\n"
     )
     assert run("own.yaml", "--steps", 40) == 0

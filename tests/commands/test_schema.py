@@ -14,19 +14,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vecwrap.changes import EVAL_KEYS, KEYS
 from vecwrap.cli import main
 from vecwrap.commands.schema import pipeline_schema
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.keys import EVAL_KEYS, KEYS
-from vecwrap.layer_plan import plan_layers
-from vecwrap.layer_spec import LayerSpec
-from vecwrap.pipeline_file import read_file
+from vecwrap.files import read_file, read_yaml
+from vecwrap.layers import plan_layers
 from vecwrap.plan import plan
 from vecwrap.preset import Preset
 from vecwrap.registry import backends, register_wrapper, wrappers
 from vecwrap.signatures import REQUIRED, Signature
 from vecwrap.spec import PipelineSpec
-from vecwrap.yaml_file import read_yaml
+from vecwrap.words import LayerSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = pipeline_schema()
@@ -93,12 +92,12 @@ def test_a_layer_may_be_written_in_any_of_its_forms(layer):
         "$schema: pipeline.schema.json\nenv: A\n", "$schema: null\nextends: null\nenv: A\nn: 2\n",
         "env: A\nstart_index: null\nautoreset: null\ncopy: null\ndebug: null\neval: null\n",
         "env: A\ntraining: null\nbackend: null\n",
-        "env: A\neval: {copy: null, training: null, backend: null, drop: null, add: null, stats: null}\n",
+        "env: A\neval: {copy: null, training: null, backend: null, stats: null}\n",
         "env: A\nbackend: shmem\n", "env: A\nbackend: shmem:workers=2,daemon=false\n", "env: A\nbackend: auto\n",
         "env: A\nbackend: {name: shmem, workers: 2, start_method: fork}\n", "env: A\nbackend: {workers: 2}\n",
         "env: A\nbackend: pkg.mod:Backend\n", "env: A\nbackend: {name: mod:Backend, anything: 3}\n",
-        "env: A\neval: {n: 1, seed: 2, stats: s.npz, training: true, drop: [monitor, 1], add: [video]}\n",
-        "env: A\neval: {wrappers: {framestack: {padding: first}}, backend: {workers: 1}, drop: monitor}\n",
+        "env: A\neval: {n: 1, seed: 2, stats: s.npz, training: true, wrappers: [video]}\n",
+        "env: A\neval: {wrappers: {framestack: {padding: first}}, backend: {workers: 1}}\n",
         "env: A\neval: {wrappers: [framestack: 4], backend: dummy, env: B}\n",
     ],
 )  # fmt: skip
@@ -140,13 +139,12 @@ def test_a_file_that_extends_another_changes_its_layers():
         "extends: null\nenv: A\nwrappers: {framestack: {k: 2}}\n",
         "env: null\n", "env: ' '\n",
         "env: A\nstats: ''\n", "env: A\neval: {stats: ''}\n", "env: A\neval: {env: null}\n",
-        "env: A\neval: {drop: ''}\n", "env: A\neval: {drop: [monitor, '']}\n",
+        "env: A\neval: {drop: monitor}\n", "env: A\neval: {add: [monitor]}\n",
         "env: A\nbackend: shmen\n", "env: A\nbackend: {name: shmem, worker: 2}\n",
         "env: A\nbackend: {name: dummy, workers: 2}\n", "env: A\nbackend: {name: shmem, workers: two}\n",
         "env: A\nbackend: 'shmem:worker=2'\n", "env: A\nbackend: shmem:2\n", "env: A\nbackend: {worker: 2}\n",
         "env: A\neval: {num: 3}\n", "env: A\neval: {eval: {n: 1}}\n", "env: A\neval: {extends: a}\n",
-        "env: A\neval: {add: [vidoe]}\n", "env: A\neval: {wrappers: {framestak: 3}}\n",
-        "env: A\neval: {drop: {a: 1}}\n",
+        "env: A\neval: {wrappers: [vidoe]}\n", "env: A\neval: {wrappers: {framestak: 3}}\n",
     ],
 )  # fmt: skip
 def test_a_bad_file_is_not_valid(text):

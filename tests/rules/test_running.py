@@ -52,7 +52,7 @@ def test_a_seed_is_missing_where_strict_asks_for_one(line, strict, found):
         (["normalize_reward"], {"training": True, "n": 1}, True),
         (["normalize"], {"n": 1}, False),
         (["normalize"], {"training": False}, False),
-        (["normalize"], {"training": True, "drop": ["normalize"]}, False),
+        (["normalize"], {"training": True, "wrappers": []}, False),
         (["monitor"], {"training": True}, False),  # no statistics
         (["normalize"], {}, False),
     ],

@@ -4,7 +4,7 @@ import pytest
 
 from vecwrap import registry
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.evaluation_spec import in_mode
+from vecwrap.evaluation import in_mode
 from vecwrap.spec import PipelineSpec
 from vecwrap.tuning.candidates import BackendKind, Situation, backend_kinds, candidates
 from vecwrap.tuning.measurements import Candidate, EnvCost

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import gymnasium
 
-from vecwrap.build import build_plan, read
+from vecwrap.building import build_plan, read
 from vecwrap.contract import Autoreset
 from vecwrap.errors import SpecError
-from vecwrap.evaluation_spec import in_mode
-from vecwrap.pipeline_file import is_file
+from vecwrap.evaluation import in_mode
+from vecwrap.files import is_file
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec
 from vecwrap.vec_env import VecEnv

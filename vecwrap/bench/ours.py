@@ -16,10 +16,10 @@ import gymnasium
 from vecwrap.backends.cores import usable_cores
 from vecwrap.bench.at_once import AtOnce, InStep
 from vecwrap.bench.contender import SEED, CannotRun, Contender, Steps, Throughput, action_batches
-from vecwrap.build import build_plan
+from vecwrap.building import build_plan
 from vecwrap.environments import MakeEnvironment
 from vecwrap.errors import VecwrapError
-from vecwrap.layer_plan import PlannedLayer, path_parameters
+from vecwrap.layers import PlannedLayer, path_parameters
 from vecwrap.plan import Plan, plan
 from vecwrap.signatures import Signature
 from vecwrap.spec import PipelineSpec

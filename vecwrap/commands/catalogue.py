@@ -8,15 +8,15 @@ from typing import Any
 import gymnasium
 
 from vecwrap.errors import SpecError
-from vecwrap.layer_plan import at_end
-from vecwrap.layer_spec import read_layers
+from vecwrap.layers import at_end
+from vecwrap.places import Source
 from vecwrap.preset import Preset
 from vecwrap.registry import NameTable, backends, rules, wrappers
 from vecwrap.rules.check import load_rule
 from vecwrap.rules.finding import reasons
 from vecwrap.rules.refusals import REFUSALS
 from vecwrap.signatures import REQUIRED, Parameter, Signature, details, section, summary
-from vecwrap.source import Source
+from vecwrap.words import read_layers
 from vecwrap.wrapper import VecEnvWrapper
 
 __all__ = ["Row", "RuleRow", "argument_help", "backend_rows", "layer_rows", "rule_rows"]

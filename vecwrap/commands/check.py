@@ -10,7 +10,7 @@ from rich.text import Text
 
 from vecwrap.commands.output import print_json, printable_lines
 from vecwrap.errors import PlanError, SpecError, paths_looked_at
-from vecwrap.pipeline_file import is_file, is_folder, names_file
+from vecwrap.files import is_file, is_folder, names_file
 from vecwrap.rules.check import check, refuse_unknown, rules
 from vecwrap.rules.finding import Finding
 from vecwrap.rules.refusals import not_read

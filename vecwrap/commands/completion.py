@@ -75,8 +75,8 @@ def settings(incomplete: str) -> list[str]:
     >>> settings("wrappers.framestack.p"), settings("back")
     (['wrappers.framestack.padding='], ['backend=', 'backend.'])
     """
-    from vecwrap.backend_spec import BACKEND_OPTIONS
-    from vecwrap.keys import KEYS
+    from vecwrap.changes import KEYS
+    from vecwrap.words import BACKEND_OPTIONS
 
     parts = incomplete.split(".")
     if parts[0] == "wrappers" and len(parts) == 2:
@@ -128,6 +128,6 @@ def _ids() -> list[str]:
 
 
 def _files(incomplete: str) -> list[str]:
-    from vecwrap.pipeline_file import SUFFIXES
+    from vecwrap.files import SUFFIXES
 
     return sorted(str(path) for path in Path().glob(f"{incomplete}*") if path.suffix in SUFFIXES)

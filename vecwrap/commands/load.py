@@ -16,11 +16,11 @@ from vecwrap.commands.output import name_table, print_json
 from vecwrap.commands.pipelines import read_settings
 from vecwrap.commands.run import RunSettings, run_pipeline
 from vecwrap.errors import SpecError
+from vecwrap.places import Place
 from vecwrap.plan import plan
 from vecwrap.rules.check import check
 from vecwrap.rules.finding import Finding
 from vecwrap.run_folder import PIPELINE, PROGRESS, VIDEOS, Run, read_run
-from vecwrap.source import Place
 from vecwrap.spec import PipelineSpec
 
 __all__ = ["load_folder"]

@@ -6,21 +6,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vecwrap.changes import with_argument
 from vecwrap.environments import creator_of, find_environment
 from vecwrap.errors import SpecError
-from vecwrap.evaluation_spec import in_mode
-from vecwrap.layer_changes import with_argument
-from vecwrap.layer_plan import plan_layers
-from vecwrap.layer_spec import LayerSpec
-from vecwrap.no_imports import load_without_imports, refuse_imports
-from vecwrap.pipeline_file import is_file, names_file
+from vecwrap.evaluation import in_mode
+from vecwrap.files import is_file, names_file, read_yaml
+from vecwrap.layers import plan_layers
+from vecwrap.places import Place, Source, fail_where
 from vecwrap.plan import plan
 from vecwrap.registry import wrappers
 from vecwrap.run_folder import PIPELINE, VIDEOS, moved
-from vecwrap.source import Place, Source, fail_where
-from vecwrap.spec import PipelineSpec
-from vecwrap.values import Settings, scalar, shown
-from vecwrap.yaml_file import read_yaml
+from vecwrap.spec import PipelineSpec, load_without_imports, refuse_imports
+from vecwrap.values import scalar, shown
+from vecwrap.words import LayerSpec
 
 __all__ = ["read_pipeline", "read_settings", "with_images", "with_monitor", "with_videos"]
 
@@ -146,9 +144,6 @@ def _with_folder(spec: PipelineSpec, name: str, folder: Path) -> PipelineSpec:
             section = moved(plan(spec).pipeline, old, folder.absolute()).eval
     else:
         layers.append(LayerSpec(name, kwargs={"dir": str(folder)}))
-        evaluated = plan(spec).pipeline.eval.get("wrappers", ())
-        if not has_list and any(layer.name == name for word in evaluated for layer in word.expanded):
-            section = Settings({**section, "drop": (*section.get("drop", ()), str(len(spec.wrappers)))})
     return dataclasses.replace(spec, wrappers=tuple(layers), eval=section)
 
 

@@ -17,14 +17,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from vecwrap.build import build_plan, rebuild
+from vecwrap.building import build_plan, rebuild
 from vecwrap.commands.journal import Journal
 from vecwrap.commands.output import discard_output, name_table
 from vecwrap.commands.pipelines import with_images, with_monitor, with_videos
 from vecwrap.commands.policies import find_policy
 from vecwrap.commands.rollout import Interrupt, StepCounter, Tally, interruptible, rollout
 from vecwrap.errors import PlanError, SpecError, VecwrapError, text_of
-from vecwrap.evaluate import Quota
+from vecwrap.evaluating import Quota
 from vecwrap.parts.run_files import seen_from_here, try_folder
 from vecwrap.plan import plan
 from vecwrap.run_folder import Run, refuse_taken

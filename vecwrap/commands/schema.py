@@ -15,11 +15,10 @@ from vecwrap.commands.catalogue import Row, argument_help, backend_rows, layer_r
 from vecwrap.commands.output import refuse_unwritable, write_out
 from vecwrap.contract import Autoreset
 from vecwrap.errors import SpecError
-from vecwrap.json_types import json_type
-from vecwrap.layer_spec import POSITIONAL
-from vecwrap.signatures import REQUIRED, Parameter, Signature
+from vecwrap.signatures import REQUIRED, Parameter, Signature, json_type
 from vecwrap.spec import PipelineSpec
 from vecwrap.values import plain
+from vecwrap.words import POSITIONAL
 
 __all__ = ["pipeline_schema", "print_schema"]
 
@@ -70,14 +69,7 @@ def pipeline_schema() -> Json:
             "eval": {
                 "type": ["object", "null"],
                 "description": keys["eval"].get("description", ""),  # python -OO has no docstrings
-                "properties": {
-                    **{key: schema for key, schema in keys.items() if key != "eval"},
-                    "add": {"$ref": "#/$defs/layers", "description": "Layers to add, as far out as possible."},
-                    "drop": {
-                        "anyOf": [_NAME_OR_NUMBER, {"type": "array", "items": _NAME_OR_NUMBER}, {"type": "null"}],
-                        "description": "Layers to leave out, by name, or by number if a name occurs twice.",
-                    },
-                },
+                "properties": {key: schema for key, schema in keys.items() if key != "eval"},
                 "additionalProperties": False,
             },
         },
@@ -103,7 +95,6 @@ def pipeline_schema() -> Json:
 
 
 _EXTENDS: Json = {"properties": {"extends": {"type": "string"}}, "required": ["extends"]}
-_NAME_OR_NUMBER: Json = {"type": ["string", "integer"], "minLength": 1, "minimum": 0}
 
 
 # -- the keys of a pipeline -------------------------------------------------------------------------------------------

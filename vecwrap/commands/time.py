@@ -18,7 +18,7 @@ from rich.text import Text
 
 from vecwrap.bench.comparison import refuse_asked_for_resets
 from vecwrap.bench.ours import into
-from vecwrap.build import build
+from vecwrap.building import build
 from vecwrap.commands.output import print_json
 from vecwrap.commands.policies import Policy, find_policy
 from vecwrap.commands.rollout import Interrupt, Tally, interruptible, rollout

@@ -10,17 +10,17 @@ from typing import Any, Literal
 import gymnasium
 
 from vecwrap import registry
-from vecwrap.build import read
+from vecwrap.building import read
 from vecwrap.checkpoint import refuse_unread
 from vecwrap.errors import CheckpointError, PlanError, SpecError, VecwrapError, did_you_mean
-from vecwrap.evaluation_spec import in_mode
-from vecwrap.layer_plan import PlannedLayer, plan_layers
-from vecwrap.layer_spec import LayerSpec
+from vecwrap.evaluation import in_mode
+from vecwrap.layers import PlannedLayer, plan_layers
 from vecwrap.plan import Plan, plan, plan_around
 from vecwrap.rules.finding import DOCS, Fault, Finding, Rule
 from vecwrap.rules.refusals import REFUSALS, not_read, refused, unmakeable, unreadable
 from vecwrap.spec import PipelineSpec
 from vecwrap.vec_env import VecEnv
+from vecwrap.words import LayerSpec
 
 __all__ = ["check", "load_rule", "refuse_unknown", "rules"]
 

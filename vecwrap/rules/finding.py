@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from vecwrap.layer_plan import PlannedLayer
+from vecwrap.layers import PlannedLayer
 from vecwrap.plan import Plan
 from vecwrap.signatures import summary
 

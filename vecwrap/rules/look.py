@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.layer_plan import PlannedLayer
+from vecwrap.layers import PlannedLayer
 from vecwrap.parts.members import Key
 from vecwrap.plan import Plan
 from vecwrap.probe import Stage

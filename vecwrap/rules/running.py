@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vecwrap.evaluation_spec import evaluation
-from vecwrap.layer_plan import plan_layers
+from vecwrap.evaluation import evaluation
+from vecwrap.layers import plan_layers
 from vecwrap.plan import Plan
 from vecwrap.rules.finding import Fault, rule
 from vecwrap.wrapper import VecEnvWrapper

@@ -14,9 +14,8 @@ import numpy as np
 
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.contract import Autoreset, StepResult
-from vecwrap.layer_plan import plan_layers, refuse_wrong_order
-from vecwrap.layer_spec import read_layers
-from vecwrap.source import Source
+from vecwrap.layers import plan_layers, refuse_wrong_order
+from vecwrap.places import Source
 from vecwrap.sub_env import SubEnvFactory
 from vecwrap.testing.backends import MakeBackend
 from vecwrap.testing.compare import assert_same, rows_of
@@ -25,6 +24,7 @@ from vecwrap.testing.episodes import Below, _freeze, episodes
 from vecwrap.testing.side_by_side import SideBySide, drive_parts
 from vecwrap.testing.toys import toy
 from vecwrap.vec_env import VecEnv
+from vecwrap.words import read_layers
 from vecwrap.wrapper import VecEnvWrapper
 
 __all__ = ["WRAPPER_LAWS", "Subject", "check_wrapper"]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vecwrap import registry
-from vecwrap.backend_plan import PIPELINE_KEYS
 from vecwrap.errors import SpecError
+from vecwrap.plan import PIPELINE_KEYS
 from vecwrap.signatures import Signature
 from vecwrap.tuning.measurements import Candidate, EnvCost, Trial
 

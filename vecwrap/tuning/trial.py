@@ -16,7 +16,7 @@ import cloudpickle
 
 from vecwrap.bench.contender import SEED, Throughput, action_batches
 from vecwrap.bench.ours import driver
-from vecwrap.build import build_plan
+from vecwrap.building import build_plan
 from vecwrap.infos import own_copy
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec

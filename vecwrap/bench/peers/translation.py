@@ -16,7 +16,7 @@ import gymnasium
 from vecwrap.bench.contender import CannotRun, Contender, Throughput
 from vecwrap.contract import Autoreset
 from vecwrap.environments import WrapSubEnv
-from vecwrap.layer_plan import PlannedLayer
+from vecwrap.layers import PlannedLayer
 from vecwrap.parts.atari_settings import Settings, settle
 from vecwrap.plan import Plan
 from vecwrap.wrappers.atari import Atari

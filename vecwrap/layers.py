@@ -16,11 +16,11 @@ import gymnasium
 from vecwrap import registry
 from vecwrap.environments import WrapSubEnv, refusal
 from vecwrap.errors import BackendError, PlanError, SubEnvError
-from vecwrap.layer_spec import LayerSpec, read_layers
 from vecwrap.preset import Preset
 from vecwrap.signatures import Bound, Signature, hints, section
 from vecwrap.values import Settings, as_data, import_path, shown
 from vecwrap.vec_env import VecEnv
+from vecwrap.words import LayerSpec, read_layers
 from vecwrap.wrapper import VecEnvWrapper
 
 __all__ = ["PlannedLayer", "at_end", "placed", "plan_layers", "refuse_layers_of_sub_envs", "refuse_wrong_order"]
@@ -28,27 +28,17 @@ __all__ = ["PlannedLayer", "at_end", "placed", "plan_layers", "refuse_layers_of_
 
 @dataclass(frozen=True)
 class PlannedLayer:
-    """One layer, checked.
+    """One layer, checked."""
 
-    Attributes:
-        spec: the layer with all its arguments by name, as in the resolved pipeline.
-        target: its class or callable.
-        bound: its arguments; those that are paths are absolute, and the same as the spec's.
-        arguments: what it was given, as text; paths joined to the folder of the pipeline's file.
-        runs_in: ``"worker"`` for a layer of each sub-environment, ``"parent"`` for one of the whole vector.
-        where: where it was written, and its name there.
-        words: what it does, if it says so (``in_words``).
-        preset: the preset that it was written as, or ``""``.
-    """
-
-    spec: LayerSpec
-    target: Callable[..., Any]
-    bound: Bound
-    arguments: str
+    spec: LayerSpec  # the layer with all its arguments by name, as in the resolved pipeline
+    target: Callable[..., Any]  # its class or callable
+    bound: Bound  # its arguments; those that are paths are absolute, and the same as the spec's
+    arguments: str  # what it was given, as text; paths joined to the folder of the pipeline's file
+    # ``"worker"`` for a layer of each sub-environment, ``"parent"`` for one of the whole vector
     runs_in: Literal["worker", "parent"]
-    where: str
-    words: str = ""
-    preset: str = ""
+    where: str  # where it was written, and its name there
+    words: str = ""  # what it does, if it says so (``in_words``)
+    preset: str = ""  # the preset that it was written as, or ``""``
 
     @property
     def at_end(self) -> str:
@@ -61,15 +51,7 @@ class PlannedLayer:
         return WrapSubEnv(self.target, self.bound.args, self.bound.kwargs, self.where)
 
     def around_vector(self, env: VecEnv, *, without_files: bool = False) -> VecEnv:
-        """Wrap a vector environment.
-
-        Args:
-            env: what to wrap.
-            without_files: leave out the arguments that are paths, so that nothing is written.
-
-        Raises:
-            VecwrapError: the layer refuses; with its place.
-        """
+        """Wrap a vector environment."""
         left_out = path_parameters(self.target) if without_files else frozenset()
         kwargs = {key: value for key, value in self.bound.kwargs.items() if key not in left_out}
         with placed(self.where):
@@ -87,17 +69,10 @@ class PlannedLayer:
 def plan_layers(words: Iterable[LayerSpec]) -> tuple[tuple[LayerSpec, ...], tuple[PlannedLayer, ...]]:
     """Find layers and fit their arguments; nothing is created.
 
-    Args:
-        words: layers and presets as they were written, inner first.
-
     Returns:
         The words with all their arguments by name, and the layers, with a preset's in its place. A preset stays one
         word, unless one of its layers has a path: only the preset knows which of its arguments that came from, and a
         path must be found where it is.
-
-    Raises:
-        SpecError: an unknown name, a missing package, an argument that does not fit.
-        PlanError: something that cannot be a layer, or that refuses its arguments.
     """
     planned = [_plan_word(word, ()) for word in words]
     laid_open = (word.expanded if any(map(_has_path, layers)) else (word,) for word, layers in planned)

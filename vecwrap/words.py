@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from vecwrap.errors import SpecError
+from vecwrap.places import Source, fail, fail_where
 from vecwrap.scalars import write_scalar
-from vecwrap.source import Source, fail, fail_where
 from vecwrap.values import (
     MAX_PARTS,
     Settings,
@@ -25,7 +25,17 @@ from vecwrap.values import (
     split,
 )
 
-__all__ = ["POSITIONAL", "LayerSpec", "checked_name", "read_arguments", "read_layer_text", "read_layers"]
+__all__ = [
+    "BACKEND_OPTIONS",
+    "POSITIONAL",
+    "PROCESS_OPTIONS",
+    "BackendSpec",
+    "LayerSpec",
+    "checked_name",
+    "read_arguments",
+    "read_layer_text",
+    "read_layers",
+]
 
 _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _WITHOUT_COLON = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+|\s*\((?=.*\)$))(?P<arguments>[^()]+)\)?")
@@ -34,24 +44,34 @@ _NOWHERE = Source(steps=("layer",))
 POSITIONAL = "*"  # the key for positional arguments in a mapping that has keywords too
 
 
-@dataclass(frozen=True, eq=False)
-class LayerSpec:
-    """One layer as it was written: its target and its arguments.
-
-    Attributes:
-        target: a registered name, an import path ``"module:attr"``, or in Python a class or any callable that wraps.
-        args: positional arguments, after the environment.
-        kwargs: keyword arguments.
-        source: where it was written.
-        not_hashed: the arguments that do not change the stream (paths); None until a plan has resolved the layer.
-        layers: for a preset that a plan has resolved, the layers that it stands for; None for a layer.
-    """
+class _Named:
+    """What layers and backends share."""
 
     target: str | Callable[..., Any]
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=Settings)
-    source: Source = field(default=_NOWHERE, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The registered name or import path, or the object's own name."""
+        return self.target if isinstance(self.target, str) else shown(self.target)
+
+
+def _is_dotless_path(target: str) -> bool:
+    """Whether it is an import path of a module without a dot, which would be read as a name with an argument."""
+    return ":" in target and "." not in target.partition(":")[0]
+
+
+@dataclass(frozen=True, eq=False)
+class LayerSpec(_Named):
+    """One layer as it was written: its target and its arguments."""
+
+    # a registered name, an import path ``"module:attr"``, or in Python a class or any callable that wraps
+    target: str | Callable[..., Any]
+    args: tuple[Any, ...] = ()  # positional arguments, after the environment
+    kwargs: Mapping[str, Any] = field(default_factory=Settings)  # keyword arguments
+    source: Source = field(default=_NOWHERE, repr=False)  # where it was written
+    # the arguments that do not change the stream (paths); None until a plan has resolved the layer
     not_hashed: frozenset[str] | None = field(default=None, repr=False)
+    # for a preset that a plan has resolved, the layers that it stands for; None for a layer
     layers: tuple[LayerSpec, ...] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -61,14 +81,6 @@ class LayerSpec:
     @classmethod
     def parse(cls, layer: Any, source: Source = _NOWHERE) -> LayerSpec:
         """Read a layer in any of its forms.
-
-        Args:
-            layer: ``"name"``, ``"name:arg,key=value"``, ``"module:attr"``, ``{name: arguments}``, a class, a partial, a
-                callable, or a LayerSpec.
-            source: where it was written.
-
-        Raises:
-            SpecError: it has none of these forms.
 
         >>> LayerSpec.parse("framestack:4,padding=first")
         LayerSpec(target='framestack', args=(4,), kwargs={'padding': 'first'})
@@ -86,11 +98,6 @@ class LayerSpec:
         return fail(source, f"expected a layer (a name, a mapping of one key, or a callable), got {shown(layer)}")
 
     @property
-    def name(self) -> str:
-        """The registered name or import path, or the object's own name."""
-        return self.target if isinstance(self.target, str) else shown(self.target)
-
-    @property
     def expanded(self) -> tuple[LayerSpec, ...]:
         """The layers that it stands for: itself, or a preset's."""
         return (self,) if self.layers is None else self.layers
@@ -101,28 +108,19 @@ class LayerSpec:
         return f'{self.source} "{self.name}"'
 
     def where_argument(self, key: str | int, name: str | None = None) -> str:
-        """``'pong.yaml:8: wrappers[1] "framestack", argument k'``.
-
-        Args:
-            key: the name or number that it was given under.
-            name: the name of the parameter.
-        """
+        """``'pong.yaml:8: wrappers[1] "framestack", argument k'``."""
         steps = (key,) if isinstance(key, str) or not self.kwargs else (POSITIONAL, key)
         place = self.source.at(self.name, *steps).prefix()
         which = name or (key if isinstance(key, str) else f"number {key + 1}")
         return f'{place}{self.source.label()} "{self.name}", argument {which}'
 
     def format(self) -> str:
-        """Write the layer as a string.
+        """Write the layer as a string."""
+        return self._line(self._written_target(), self._in_a_line)
 
-        Raises:
-            SpecError: an argument is not a scalar, or the layer is an object that no import path finds.
-        """
-        arguments = [self._in_a_line(value) for value in self.args]
-        arguments += [f"{key}={self._in_a_line(value)}" for key, value in self.kwargs.items()]
-        target = self._written_target()
-        is_path_without_dot = ":" in target and "." not in target.partition(":")[0]
-        return target + (":" if arguments or is_path_without_dot else "") + ",".join(arguments)
+    def _line(self, target: str, write: Callable[[Any], str]) -> str:
+        arguments = [*map(write, self.args), *(f"{key}={write(value)}" for key, value in self.kwargs.items())]
+        return target + (":" if arguments or _is_dotless_path(target) else "") + ",".join(arguments)
 
     def _in_a_line(self, value: Any) -> str:
         value = as_data(value)
@@ -162,9 +160,7 @@ class LayerSpec:
         try:
             return self.format()
         except SpecError:
-            arguments = [shown(value) for value in self.args]
-            arguments += [f"{key}={shown(value)}" for key, value in self.kwargs.items()]
-            return self.name + (":" if arguments else "") + ",".join(arguments)
+            return self._line(self.name, shown)
 
 
 _Parts: TypeAlias = tuple[str | Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
@@ -241,13 +237,7 @@ def _read_layer_mapping(layer: Mapping[Any, Any], source: Source) -> _Parts:
 
 
 def checked_name(name: Any, kind: str, source: Source) -> str:
-    """Refuse what is neither a name nor an import path.
-
-    Args:
-        name: the name, without arguments, so that any colon makes it an import path.
-        kind: ``"layer"`` or ``"backend"``.
-        source: where it was written.
-    """
+    """Refuse what is neither a name nor an import path."""
     if not isinstance(name, str) or not (":" in name or _NAME.fullmatch(name)):
         fail(source, f"expected the name of a {kind}, got {shown(name)}")
     return _checked_path(name, source) if ":" in name else name
@@ -294,3 +284,73 @@ def read_layers(layers: Any, source: Source) -> tuple[LayerSpec, ...]:
     if len(layers) > MAX_PARTS:
         fail(source, f"expected at most {MAX_PARTS:,} layers, got {len(layers):,}")
     return tuple(LayerSpec.parse(layer, source.at(index)) for index, layer in enumerate(layers))
+
+
+# -- the backend ------------------------------------------------------------------------------------------------------
+
+
+# The options that a pipeline in Python may give besides the backend's name.
+PROCESS_OPTIONS = (
+    "workers",
+    "envs_per_worker",
+    "start_method",
+    "daemon",
+    "parent_share",
+    "step_timeout",
+    "reset_timeout",
+    "start_timeout",
+)
+BACKEND_OPTIONS = (*PROCESS_OPTIONS, "on_failure", "max_restarts", "restart_window", "restart_backoff")
+
+
+@dataclass(frozen=True, eq=False)
+class BackendSpec(_Named):
+    """Which backend runs the sub-environments, and with which options."""
+
+    # a registered name, ``"auto"``, an import path, or in Python a backend class
+    target: str | Callable[..., Any] = "auto"
+    options: Mapping[str, Any] = field(default_factory=Settings)  # those of ``BACKEND_OPTIONS``, and the backend's own
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", Settings(self.options))
+
+    @classmethod
+    def parse(cls, backend: Any, source: Source) -> BackendSpec:
+        """Read ``shmem``, ``"shmem:workers=2"``, ``{name: shmem, workers: 2}``, a class, a BackendSpec; None: auto."""
+        if isinstance(backend, BackendSpec):
+            return backend
+        if backend is None:
+            return cls()
+        if isinstance(backend, Mapping):
+            options = {key: value for key, value in backend.items() if key != "name"}
+            for key in options:
+                if not isinstance(key, str):
+                    fail(source, f"expected a name for each option, got {shown(key)}")
+            name = backend.get("name", "auto")
+            if callable(name):
+                return cls(import_path(name) or name, options)
+            return cls(checked_name(name, "backend", source.at("name")), options)
+        if isinstance(backend, str):
+            target, args, kwargs = read_layer_text(backend, source)
+            if args:
+                fail(source, f'expected options by name, got {shown(args[0])}. Write "{target}:workers=2"')
+            return cls(target, kwargs)
+        if callable(backend):
+            return cls(import_path(backend) or backend)
+        return fail(source, f"expected the name of a backend, got {shown(backend)}")
+
+    def to_data(self) -> Any:
+        """Return plain data that ``parse`` reads back, in the shortest form."""
+        options = plain(self.options, "backend")
+        if not isinstance(self.target, str):
+            fail_where("backend", f"{self.name} lives in this process only; give its import path")
+        return {"name": self.target, **options} if options or _is_dotless_path(self.target) else self.target
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BackendSpec) and (self.target, canonical(self.options)) == (
+            other.target,
+            canonical(other.options),
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.name)

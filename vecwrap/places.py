@@ -9,26 +9,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn, cast
 
-from vecwrap.document import Document, Steps
 from vecwrap.errors import SpecError
 from vecwrap.scalars import printable
 
-__all__ = ["Place", "Source", "fail", "fail_where"]
+__all__ = ["MAX_DEPTH", "Place", "Source", "Steps", "fail", "fail_where"]
+
+MAX_DEPTH = 40  # of nested values
+Steps = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where something was written.
+    """Where something was written."""
 
-    Attributes:
-        file: a file's name as it was given, an option of a command, or ``""``.
-        line: counted from 1; None if there are no lines.
-        directory: what paths written there are relative to; None: the working directory.
-    """
-
-    file: str = ""
-    line: int | None = None
-    directory: Path | None = None
+    file: str = ""  # a file's name as it was given, an option of a command, or ``""``
+    line: int | None = None  # counted from 1; None if there are no lines
+    directory: Path | None = None  # what paths written there are relative to; None: the working directory
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: " if self.line is not None else f"{self.file}: " if self.file else ""
@@ -36,22 +32,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a part of a spec was written, for errors.
+    """Where a part of a spec was written, for errors."""
 
-    Attributes:
-        places: where its parts were written, by the steps that lead to them; ``()`` is the whole.
-        steps: which part: ``("wrappers", 1)``.
-        otherwise: the place of anything not in ``places``.
-    """
-
+    # where its parts were written, by the steps that lead to them; ``()`` is the whole
     places: Mapping[Steps, Place] = field(default_factory=dict, repr=False)
-    steps: Steps = ()
-    otherwise: Place = field(default_factory=Place, repr=False)
-
-    @classmethod
-    def of_file(cls, document: Document, file: str, directory: Path | None = None) -> Source:
-        """Return the places of a document's values."""
-        return cls({steps: Place(file, line, directory) for steps, line in document.lines.items()})
+    steps: Steps = ()  # which part: ``("wrappers", 1)``
+    otherwise: Place = field(default_factory=Place, repr=False)  # the place of anything not in ``places``
 
     def at(self, *steps: str | int) -> Source:
         """Return the source of a part of this part."""

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vecwrap import registry
+from vecwrap.changes import KEYS, change_layers, find_layer, with_argument
 from vecwrap.errors import SpecError, did_you_mean
-from vecwrap.keys import KEYS
-from vecwrap.layer_changes import change_layers, find_layer, with_argument
-from vecwrap.layer_plan import plan_layers
-from vecwrap.layer_spec import LayerSpec
+from vecwrap.layers import plan_layers
+from vecwrap.places import Place, Source
 from vecwrap.preset import Preset
 from vecwrap.signatures import Signature
-from vecwrap.source import Place, Source, fail
 from vecwrap.spec import PipelineSpec
 from vecwrap.values import Settings, canonical, shown
+from vecwrap.words import LayerSpec
 
 __all__ = ["MODES", "differences", "evaluation", "in_mode"]
 
@@ -28,18 +27,7 @@ def in_mode(
     overrides: Mapping[str, Any] | None = None,
     places: Mapping[str, Place] | None = None,
 ) -> PipelineSpec:
-    """Return the pipeline for training or for evaluation, with settings replaced.
-
-    Args:
-        spec: as it was written.
-        mode: ``"train"`` or ``"eval"``.
-        overrides: as ``PipelineSpec.override``; applied last, except those of ``eval``, which are applied first.
-        places: where the overrides were written, by key.
-
-    Raises:
-        SpecError: another mode, an unknown key, or a section ``eval`` that does not fit.
-        PlanError: as ``evaluation``.
-    """
+    """Return the pipeline for training or for evaluation, with settings replaced; those of ``eval`` first."""
     if mode not in MODES:
         raise SpecError(f'mode: expected "train" or "eval", got {shown(mode)}.{did_you_mean(str(mode), MODES)}')
     overrides = overrides or {}
@@ -56,31 +44,16 @@ def evaluation(spec: PipelineSpec) -> PipelineSpec:
     Statistics are frozen unless the section sets ``training: true``. Layers that differ in an evaluation define how
     (``in_evaluation``): ``atari`` plays whole games with raw rewards, and layers that write files use their own folder.
 
-    Raises:
-        SpecError: it names a layer that does not exist in the pipeline, or a layer is unknown.
-        PlanError: something that cannot be a layer.
-
     >>> spec = PipelineSpec.from_dict(
-    ...     {"env": "CartPole-v1", "n": 8, "wrappers": ["framestack:4", "clip_reward"],
-    ...      "eval": {"n": 1, "drop": ["clip_reward"], "add": ["time_limit:100"]}}
+    ...     {"env": "CartPole-v1", "n": 8, "wrappers": ["framestack:4", "monitor:runs"],
+    ...      "eval": {"n": 1, "wrappers": {"framestack": {"k": 2}}}}
     ... )
     >>> print(evaluation(spec))
-    CartPole-v1 n=1 training=false | time_limit:100 | framestack:4
+    CartPole-v1 n=1 training=false | framestack:2 | monitor:runs/eval
     """
     section, source = dict(spec.eval), spec.source.at("eval")
-    written = section.pop("wrappers", {})
-    layers = _layers(spec.wrappers, written, source.at("wrappers"))
-    if drop := section.pop("drop", ()):
-        at = source.at("drop")
-        if not isinstance(written, Mapping):
-            fail(at, "the section has its own list of wrappers; leave the dropped layers out of that")
-        entries = [at.with_place(at.steps, at.at(index).place) for index in range(len(drop))]
-        dropped = [find_layer(spec.wrappers, step, entry) for step, entry in zip(drop, entries, strict=True)]
-        layers = tuple(layer for index, layer in enumerate(layers) if index not in dropped)
-    layers = tuple(part for word in layers for part in _parts_in_evaluation(word))
-    for word in section.pop("add", ()):
-        for layer in _apart(_parts_in_evaluation(_in_evaluation(word, of_training=False))):
-            layers = _with(layers, layer)
+    words = _layers(spec.wrappers, section.pop("wrappers", {}), source.at("wrappers"))
+    layers = tuple(part for word in words for part in _parts_in_evaluation(word))
     if section.get("training") is None:
         section["training"] = False
     draft = spec.draft()
@@ -136,25 +109,6 @@ def _parts_in_evaluation(word: LayerSpec) -> tuple[LayerSpec, ...]:
     return (word,) if asked == parts else asked
 
 
-def _with(layers: tuple[LayerSpec, ...], layer: LayerSpec) -> tuple[LayerSpec, ...]:
-    """Add a layer as far out as possible: layers around sub-environments are inside those around the vector."""
-    if "parent" in _kinds(layer):
-        return (*layers, layer)
-    layers = _apart(layers)
-    place = next((index for index, other in enumerate(layers) if "parent" in _kinds(other)), len(layers))
-    return (*layers[:place], layer, *layers[place:])
-
-
-def _apart(words: Iterable[LayerSpec]) -> tuple[LayerSpec, ...]:
-    """Replace a preset by its layers if they run in two places, so that other layers can come in between."""
-    return tuple(part for word in words for part in (_parts(word) if len(_kinds(word)) > 1 else (word,)))
-
-
 def _parts(word: LayerSpec) -> tuple[LayerSpec, ...]:
     """The layers of one word, with all their arguments by name."""
     return tuple(layer.spec for layer in plan_layers([word])[1])
-
-
-def _kinds(word: LayerSpec) -> set[str]:
-    """Where the layers of one word run."""
-    return {layer.runs_in for layer in plan_layers([word])[1]}

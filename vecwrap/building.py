@@ -11,21 +11,21 @@ from typing import Any, Literal, NoReturn
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.backends.native import NativeBackend, refuse_other_mode
+from vecwrap.changes import KEYS, refuse_unknown
 from vecwrap.checkpoint import refuse_unread
 from vecwrap.contract import Autoreset
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.evaluation_spec import in_mode
-from vecwrap.keys import KEYS, refuse_unknown
-from vecwrap.layer_plan import plan_layers, refuse_layers_of_sub_envs
-from vecwrap.layer_spec import read_layers
-from vecwrap.pipeline_file import is_file, is_folder, names_file
+from vecwrap.evaluation import in_mode
+from vecwrap.files import is_file, is_folder, names_file
+from vecwrap.layers import plan_layers, refuse_layers_of_sub_envs
+from vecwrap.places import Place, Source, fail_where
 from vecwrap.plan import Plan, plan
 from vecwrap.run_folder import Run, read_run
-from vecwrap.source import Place, Source, fail_where
 from vecwrap.spec import PipelineSpec
 from vecwrap.values import shown
 from vecwrap.vec_env import VecEnv
 from vecwrap.viewer import Viewer
+from vecwrap.words import read_layers
 from vecwrap.wrapper import VecEnvWrapper
 
 __all__ = ["build", "build_plan", "load", "read", "rebuild", "wrap"]
@@ -119,31 +119,7 @@ def build(
     'zero'
     >>> env.close()
     """
-    given = {
-        "n": n,
-        "wrappers": wrappers,
-        "backend": backend,
-        "workers": workers,
-        "envs_per_worker": envs_per_worker,
-        "start_method": start_method,
-        "daemon": daemon,
-        "parent_share": parent_share,
-        "on_failure": on_failure,
-        "max_restarts": max_restarts,
-        "restart_window": restart_window,
-        "restart_backoff": restart_backoff,
-        "step_timeout": step_timeout,
-        "reset_timeout": reset_timeout,
-        "start_timeout": start_timeout,
-        "copy": copy,
-        "batch_size": batch_size,
-        "seed": seed,
-        "start_index": start_index,
-        "autoreset": autoreset,
-        "render_mode": render_mode,
-        "env_kwargs": env_kwargs,
-        "debug": debug,
-    }
+    given = {key: value for key, value in locals().items() if key not in ("env", "stats", "unknown")}
     for key in unknown:
         _refuse_unknown_argument(key, ["env", *given, "stats"])
     defaults: dict[str, Any] = {"n": None, "wrappers": (), **(build.__kwdefaults__ or {})}
@@ -217,16 +193,7 @@ def _refuse_what_is_no_path(path: Any) -> None:
 
 
 def rebuild(run: Run, pipeline: PipelineSpec, stats: VecEnv | str | Path | None = None) -> VecEnv:
-    """Build a pipeline of a run folder with the folder's statistics.
-
-    Args:
-        run: the folder.
-        pipeline: the result of ``run.pipeline``.
-        stats: replaces the folder's statistics, as ``build``.
-
-    Raises:
-        VecwrapError: as ``build``.
-    """
+    """Build a pipeline of a run folder with the folder's statistics."""
     if stats is not None or pipeline.stats is not None or run.statistics is None:
         return build_plan(plan(pipeline), stats)
     return build_plan(plan(pipeline), run.statistics).train(pipeline.in_training)
@@ -302,15 +269,7 @@ def _take_settings(
 
 
 def build_plan(checked: Plan, stats: VecEnv | str | Path | None = None) -> VecEnv:
-    """Carry out a plan.
-
-    Args:
-        checked: the plan.
-        stats: as ``build``; None: those that the pipeline names, if any.
-
-    Raises:
-        VecwrapError: as ``build``; everything that was opened is closed.
-    """
+    """Carry out a plan."""
     named = checked.pipeline.stats
     refuse_unread(named if stats is None else stats, checked.pipeline.where("stats") if stats is None else "stats")
     env = checked.start()
@@ -347,17 +306,13 @@ def _refuse_nothing_learnt(env: VecEnv, pipeline: PipelineSpec) -> None:
             raise PlanError(
                 f"{pipeline.where('stats')}: expected statistics for {type(layer).__name__}, which are frozen here: "
                 "pass stats= with the training environment or a file written by its save, or set stats: FILE in the "
-                "pipeline. If there are none, leave the layer out (eval: {drop: [...]}), or let it learn "
+                "pipeline. If there are none, leave the layer out (eval: {wrappers: [...]}), or let it learn "
                 "(training: true)."
             )
 
 
 def read(env: Any) -> PipelineSpec:
-    """Read a pipeline in any form that ``build`` takes.
-
-    Raises:
-        SpecError: it cannot be read.
-    """
+    """Read a pipeline in any form that ``build`` takes."""
     if isinstance(env, PipelineSpec):
         return env
     if isinstance(env, Mapping):

@@ -101,7 +101,7 @@ def evaluate(
         ArgumentError: fewer than one episode, or not a whole number of them.
         VecwrapError: as in ``env.step``.
 
-    >>> from vecwrap.build import build
+    >>> from vecwrap.building import build
     >>> env = build("CartPole-v1", n=4, backend="dummy")
     >>> to_the_falling_side = lambda observations: (observations[:, 2] + observations[:, 3] > 0).astype(int)
     >>> reached = evaluate(env, to_the_falling_side, episodes=6, seed=1)

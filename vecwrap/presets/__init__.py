@@ -1,1 +1,0 @@
-"""The presets, one file each; their names are in vecwrap/registry.py."""
