@@ -15,7 +15,6 @@ import numpy as np
 from vecwrap.contract import BoolArray, FloatArray, Infos, IntArray, StepResult
 from vecwrap.errors import PlanError, VecwrapError
 from vecwrap.infos import row_of
-from vecwrap.parts.above import gymnasium_wrappers_above
 from vecwrap.parts.argument_checks import check_info_key, one_of, refuse_one_text
 from vecwrap.parts.monitor_file import MonitorFile, move_aside, open_in
 from vecwrap.parts.run_files import seen_from_here
@@ -263,20 +262,9 @@ class Monitor(VecEnvWrapper):
                 stacklevel=2,
             )
 
-    def _refuse_one_above(self) -> None:
-        """Refuse Gymnasium's recorder with the same column now, before it refuses ours at the end of an episode."""
-        if any(getattr(wrapper, "_stats_key", None) == self.stats_key for wrapper in gymnasium_wrappers_above()):
-            raise PlanError(
-                f'monitor: infos["{self.stats_key}"] is also reported by Gymnasium\'s RecordEpisodeStatistics around '
-                "this environment; leave one of the two out, or rename one: the layer monitor or "
-                'RecordEpisodeStatistics with stats_key="game"'
-            )
-
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        if len(env_ids) == self.num_envs:
-            self._refuse_one_above()
         self._open()
         super()._send_reset(env_ids, seeds, options)
 
