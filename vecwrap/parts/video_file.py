@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import struct
 import subprocess
 import weakref
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +15,7 @@ from vecwrap.errors import PlanError
 from vecwrap.parts.run_files import seen_from_here
 from vecwrap.parts.tiles import fit
 
-__all__ = ["VideoFile", "check_ffmpeg", "count_frames"]
+__all__ = ["VideoFile", "check_ffmpeg"]
 
 # One self-contained fragment per second: however the writing ends, all but the last of them can be played.
 _FRAGMENTS = ["-movflags", "frag_keyframe+empty_moov+default_base_moof", "-flush_packets", "1"]
@@ -57,7 +54,7 @@ class VideoFile:
     Attributes:
         path: its path.
         size: width and height.
-        frames: how many were written.
+        frames: how many were given to ffmpeg.
 
     Raises:
         FileExistsError: the path exists.
@@ -109,22 +106,20 @@ class VideoFile:
         self.frames += 1
 
     def _refusal(self, reason: str) -> OSError:
-        return OSError(f"{seen_from_here(self.path)}: ffmpeg takes no more frames ({reason}). Is the disk full?")
+        return OSError(f"{seen_from_here(self.path)}: ffmpeg cannot write it ({reason}). Is the disk full?")
 
     def close(self) -> None:
         """Finish the file.
 
         Raises:
-            OSError: not everything written arrived in it.
+            OSError: ffmpeg could not write all of it.
         """
         if self.closed:
             return
         self.closed = True
         self._end()
-        arrived = count_frames(self.path)
-        if arrived != self.frames:
-            expected, self.frames = self.frames, arrived
-            raise OSError(f"{seen_from_here(self.path)}: {arrived} of {expected} frames arrived. Is the disk full?")
+        if self._ffmpeg.returncode:
+            raise self._refusal(f"exit status {self._ffmpeg.returncode}")
 
     def _end(self) -> None:
         """Let ffmpeg write what it has; it exits when its input ends."""
@@ -154,43 +149,6 @@ class VideoFile:
         canvas = np.zeros((height, width, 3), np.uint8)
         canvas[: frame.shape[0], : frame.shape[1]] = frame
         return canvas
-
-
-def count_frames(path: Path) -> int:
-    """Count the frames in the complete fragments of a file; if it was cut off, some more can be played.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    total = announced = 0
-    with path.open("rb") as file:
-        for name, begin, end in _boxes(file, 0, file.seek(0, 2)):
-            if name == b"moof":  # holds the number of frames in the mdat after it
-                announced = sum(_samples(file, *track) for kind, *track in _boxes(file, begin, end) if kind == b"traf")
-            elif name == b"mdat":
-                total, announced = total + announced, 0
-    return total
-
-
-def _samples(file: BinaryIO, begin: int, end: int) -> int:
-    """The number of samples of a track in a fragment: in each trun it follows version and flags."""
-    total = 0
-    for name, run, _ in _boxes(file, begin, end):
-        if name == b"trun":
-            file.seek(run + 4)
-            total += struct.unpack(">I", file.read(4))[0]
-    return total
-
-
-def _boxes(file: BinaryIO, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:
-    """Yield name, begin and end of each complete box between two offsets (ISO/IEC 14496-12, section 4.2)."""
-    while begin + 8 <= end:
-        file.seek(begin)
-        length, name = struct.unpack(">I4s", file.read(8))
-        if length < 8 or begin + length > end:  # cut off; ffmpeg writes a fragment per second, none of 4 GB
-            return
-        yield name, begin + 8, begin + length
-        begin += length
 
 
 def _leave_all() -> None:

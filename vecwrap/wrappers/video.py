@@ -49,8 +49,9 @@ class Video(VecEnvWrapper):
     Files are ``{name}-episode-000008.mp4`` or ``{name}-step-001000.mp4``, with ``-env-3`` if each sub-environment has
     its own; existing files are never overwritten. Each has a ``.json`` next to it with ``env_id``, ``pipeline`` (its
     hash, null if the chain was assembled by hand), ``env_ids``, ``steps`` and ``episodes`` (the first and the last in
-    the video), ``fps``, ``size``, ``frames``, and ``ended``: ``"length"``, ``"episode"``, ``"reset"`` (it interrupted
-    the episode), ``"closed"``, ``"failed"``, or null while it is unfinished.
+    the video), ``fps``, ``size``, ``frames`` (sent to ffmpeg; not all of a failed video's are in it), and ``ended``:
+    ``"length"``, ``"episode"``, ``"reset"`` (it interrupted the episode), ``"closed"``, ``"failed"``, or null while it
+    is unfinished.
 
     A folder that cannot be written is an error at the first reset. Any later failure (a full disk, a deleted folder, a
     frame that cannot be rendered, a trigger that raises) ends the recording with a warning, never the training.
