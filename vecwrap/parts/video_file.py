@@ -24,11 +24,7 @@ _open: weakref.WeakSet[VideoFile] = weakref.WeakSet()
 
 
 def check_ffmpeg() -> None:
-    """Check that videos can be written at all.
-
-    Raises:
-        PlanError: imageio's ffmpeg plug-in is missing, or finds no ffmpeg.
-    """
+    """Refuse if imageio's ffmpeg plug-in is missing, or finds no ffmpeg."""
     try:
         import imageio_ffmpeg
 
@@ -46,19 +42,7 @@ class VideoFile:
     The first frame determines the size. Odd sides are padded with a line of black, as H.264 requires even ones; smaller
     later frames are padded too, and larger ones are scaled down. No frame is ever stretched.
 
-    Args:
-        path: its path, which must not exist yet.
-        fps: frames per second.
-        first: the first frame, (height, width, 3) uint8, which is written.
-
-    Attributes:
-        path: its path.
-        size: width and height.
-        frames: how many were given to ffmpeg.
-
-    Raises:
-        FileExistsError: the path exists.
-        OSError: the file cannot be written.
+    ``size`` is width and height, ``frames`` how many were given to ffmpeg. What cannot be written is an OSError.
     """
 
     def __init__(self, path: Path, fps: float, first: NDArray[np.uint8]) -> None:
@@ -86,11 +70,7 @@ class VideoFile:
         self.append(first)
 
     def append(self, frame: NDArray[np.uint8]) -> None:
-        """Write a frame, (height, width, 3) uint8.
-
-        Raises:
-            OSError: it can no longer be written.
-        """
+        """Write a frame, (height, width, 3) uint8."""
         if self._pipe.closed:
             raise self._refusal("it was interrupted")
         rest = np.ascontiguousarray(self._padded(frame)).data.cast("B")
@@ -109,11 +89,7 @@ class VideoFile:
         return OSError(f"{seen_from_here(self.path)}: ffmpeg cannot write it ({reason}). Is the disk full?")
 
     def close(self) -> None:
-        """Finish the file.
-
-        Raises:
-            OSError: ffmpeg could not write all of it.
-        """
+        """Finish the file; raises if ffmpeg could not write all of it."""
         if self.closed:
             return
         self.closed = True

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -183,7 +184,8 @@ class Video(VecEnvWrapper):
         self._open()
         for recorder, (step, episode) in zip(self._recorders, state["counts"], strict=True):
             recorder.go_on(step, episode)
-        self._try_to_ask(frozenset())
+        with self._surviving():
+            self._ask_for_frames(frozenset())
 
     def _refuse_state(self, state: dict[str, Any]) -> None:
         saved, here = len(state["counts"]), len(self._recorders)
@@ -197,7 +199,8 @@ class Video(VecEnvWrapper):
 
     def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         self._open()
-        self._try_to_ask(self._root._resetting)  # if options differ, these rows are only some of those being reset
+        with self._surviving():
+            self._ask_for_frames(self._root._resetting)  # with options of each row, more than ``env_ids``
         super()._send_reset(env_ids, seeds, options)
 
     def _open(self) -> None:
@@ -206,14 +209,18 @@ class Video(VecEnvWrapper):
             make_folder(self._folder.folder, "video")
             self._opened = True
 
-    def _try_to_ask(self, about_to_reset: frozenset[int]) -> None:
-        if not self._failed:
-            try:
-                self._ask_for_frames(about_to_reset)
-            except Exception as error:
+    @contextlib.contextmanager
+    def _surviving(self) -> Iterator[None]:
+        """End the recording, not the training, if anything in the context fails."""
+        try:
+            yield
+        except Exception as error:
+            if not self._failed:
                 self._give_up(error)
 
     def _ask_for_frames(self, about_to_reset: frozenset[int]) -> None:
+        if self._failed:
+            return
         always: set[int] = set()
         opening: set[int] = set()
         for recorder in self._recorders:
@@ -236,11 +243,8 @@ class Video(VecEnvWrapper):
 
     def _finish(self, reason: str) -> None:
         for recorder in getattr(self, "_recorders", ()):
-            try:
+            with self._surviving():
                 recorder.finish(reason)
-            except Exception as error:
-                if not self._failed:
-                    self._give_up(error)
 
     @staticmethod
     def _trigger(by: str, every: int | None, at: Sequence[int] | None, trigger: Any) -> Callable[[int], bool]:
