@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from vecwrap.contract import StepResult
 from vecwrap.environments import no_frames
 from vecwrap.errors import ArgumentError, PlanError, text_of
-from vecwrap.parts.labels import READABLE, Labels
-from vecwrap.parts.opencv import load_cv2
-from vecwrap.parts.tiles import grid
+from vecwrap.parts.tiles import Labels, load_cv2
 from vecwrap.parts.window import Window, refuse_without_display
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
@@ -161,8 +159,7 @@ class Viewer(VecEnvWrapper):
                 self._frames[i] = np.asarray(frame)
 
     def _labelled(self, frames: Sequence[NDArray[np.uint8] | None]) -> NDArray[np.uint8]:
-        _, columns = grid(self.num_envs)
-        return self._labels.picture(frames, self._size, max(READABLE, WIDTH // columns))
+        return self._labels.picture(frames, self._size, WIDTH)
 
     def _pace(self, rows: int) -> None:
         """Wait until this many more rows may be shown."""

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from vecwrap.contract import StepResult
 from vecwrap.errors import PlanError
 from vecwrap.parts import tiles
-from vecwrap.parts.labels import Labels
-from vecwrap.parts.opencv import load_cv2
+from vecwrap.parts.tiles import Labels, load_cv2
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
