@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from gymnasium import spaces
 
 from vecwrap.backends.native import NativeBackend
 from vecwrap.batch import object_array
 from vecwrap.contract import Autoreset, BoolArray, Infos
 from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.infos import columns, snapshot
+from vecwrap.parts.members import Key, name_of
 from vecwrap.parts.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
@@ -70,10 +72,9 @@ def to_sb3(env: VecEnv) -> Sb3VecEnv:
         )
     observations, rewards = _normalizers(env)
     _refuse_without_sb3("to_sb3")
-    from vecwrap.adapters.sb3_images import misread_images
     from vecwrap.adapters.sb3_vec_env import AdaptedVecEnv, NormalizedVecEnv
 
-    for message in misread_images(env):
+    for message in _misread_images(env):
         warnings.warn(f"to_sb3: {message}", stacklevel=2)
     adapted = AdaptedVecEnv(env)
     if observations is None and rewards is None:
@@ -150,6 +151,47 @@ def _only(what: str, kind: type[Any], found: list[tuple[VecEnv, Any]]) -> Any:
             f"one, got {names}; leave one out (one layer takes several members: keys=[...])"
         )
     return of_kind[0][1] if of_kind else None
+
+
+def _misread_images(env: VecEnv) -> Iterator[str]:
+    """Report, with a remedy, each image that SB3 would not recognise, or whose channels it may take from another axis.
+
+    To SB3, an image is a Box of uint8 from 0 to 255 with three axes. The shortest axis holds the channels: the first,
+    or else the last, which ``VecTransposeImage`` then moves to the front.
+    """
+    space = env.single_observation_space
+    boxes: list[tuple[Key, Any]] = [*space.spaces.items()] if isinstance(space, spaces.Dict) else [(None, space)]
+    for key, box in boxes:
+        if not _holds_pixels(box):
+            continue
+        shape, name = box.shape, f"{name_of(key)} of shape {box.shape}"
+        if len(shape) in (2, 4):
+            remedy = "the layer framestack:1 (or :4) puts an axis in front"
+            if len(shape) == 4:
+                remedy = "stack them along their channels: framestack: {k: ..., axis: channel}"
+            yield (
+                f"{name} are no images for Stable-Baselines3, which wants three axes: its CnnPolicy refuses them, its "
+                f"MlpPolicy does not scale them; {remedy}"
+            )
+        elif len(shape) == 3:
+            first = int(np.argmin(shape)) == 0
+            channels = shape[0 if first else 2]
+            if 2 * channels > min(shape[1], shape[2 if first else 0]):  # otherwise it is clear which axis holds them
+                yield (
+                    f"{name} may be otherwise, but Stable-Baselines3, which goes by the shortest axis, reads them as "
+                    f"channels {'first' if first else 'last'}: {channels} channels. If they are channels first, "
+                    "VecTransposeImage(vecwrap.to_sb3(env), skip=True) says so; if they are channels last, add the "
+                    "layer transpose, and that says what they are then"
+                )
+
+
+def _holds_pixels(space: spaces.Space[Any]) -> bool:
+    return (
+        isinstance(space, spaces.Box)
+        and space.dtype == np.uint8
+        and not np.any(space.low != 0)
+        and not np.any(space.high != 255)
+    )
 
 
 class Sb3Backend(NativeBackend):
