@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -95,13 +96,6 @@ class Recorder:
         if self._recording is not None:
             self._put(_frames(step.frames, [(i, k) for i, k in self._mine(rows) if _opens(step, k)]))
 
-    def count(self, step: StepResult, rows: Mapping[int, int]) -> None:
-        """Count as ``take`` does, but record nothing."""
-        lead = rows.get(self._lead)
-        if lead is not None:
-            self.step += int(step.acted[lead] and (not step.first[lead] or step.dones[lead]))
-            self.episode += int(step.raw_first[lead])
-
     def wishes(self, about_to_reset: frozenset[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return whose frames are needed with every following result, and whose only if it opens an episode."""
         if self._recording is not None:
@@ -123,6 +117,12 @@ class Recorder:
         recording, self._recording = self._recording, None
         if recording is not None:
             recording.end(reason, self.step, self.episode)
+
+    def stop(self) -> None:
+        """Record nothing from now on, but go on counting."""
+        self._trigger, self._said = lambda number: False, None
+        with contextlib.suppress(Exception):
+            self.finish("failed")
 
     def _note_ends(self, step: StepResult, lead: int) -> None:
         """End a recording that ends with the episode, and start one that starts with the next."""

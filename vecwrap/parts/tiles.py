@@ -23,6 +23,7 @@ __all__ = [
     "fit",
     "grid",
     "load_cv2",
+    "refuse_without_frames",
     "tile",
 ]
 
@@ -30,6 +31,15 @@ SIZE = (1920, 1080)  # the default maximum width and height of a picture, in pix
 READABLE = 110  # pixels of width that a label needs
 WHITE, ORANGE, SHADE = (255, 255, 255), (255, 165, 0), 0.35
 LARGEST, SMALLEST = 0.6, 0.28  # font scales; below the smallest, text is unreadable
+
+
+def refuse_without_frames(layer: str, render_mode: str | None) -> None:
+    """Refuse an environment that renders no images."""
+    if render_mode != "rgb_array":
+        raise PlanError(
+            f'{layer}: expected an environment built with render_mode="rgb_array", got {render_mode!r}; for example '
+            'build(..., render_mode="rgb_array")'
+        )
 
 
 def grid(num_tiles: int) -> tuple[int, int]:
