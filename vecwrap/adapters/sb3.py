@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.backends.native import NativeBackend
-from vecwrap.batch import object_array
-from vecwrap.contract import Autoreset, BoolArray, Infos
+from vecwrap.contract import Autoreset
 from vecwrap.errors import ArgumentError, PlanError
-from vecwrap.infos import columns, snapshot
 from vecwrap.parts.members import Key, name_of
 from vecwrap.parts.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.vec_env import VecEnv
@@ -110,6 +107,8 @@ def from_sb3(venv: Sb3VecEnv) -> VecEnv:
     _refuse_without_sb3("from_sb3")
     from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
 
+    from vecwrap.adapters.sb3_vec_env import Sb3Backend
+
     if not isinstance(venv, Sb3VecEnv):
         raise ArgumentError(
             f"from_sb3: expected a stable_baselines3.common.vec_env.VecEnv, got {type(venv).__name__}; vecwrap.wrap "
@@ -176,7 +175,8 @@ def _misread_images(env: VecEnv) -> Iterator[str]:
         elif len(shape) == 3:
             first = int(np.argmin(shape)) == 0
             channels = shape[0 if first else 2]
-            if 2 * channels > min(shape[1], shape[2 if first else 0]):  # otherwise it is clear which axis holds them
+            least, second, _ = sorted(shape)
+            if not (channels == least < second and (least <= 4 or 2 * least <= second)):  # it is not clear
                 yield (
                     f"{name} may be otherwise, but Stable-Baselines3, which goes by the shortest axis, reads them as "
                     f"channels {'first' if first else 'last'}: {channels} channels. If they are channels first, "
@@ -192,100 +192,3 @@ def _holds_pixels(space: spaces.Space[Any]) -> bool:
         and not np.any(space.low != 0)
         and not np.any(space.high != 255)
     )
-
-
-class Sb3Backend(NativeBackend):
-    """An SB3 ``VecEnv``; closing this closes it."""
-
-    name: ClassVar[str] = "sb3"
-    _why_no_masked_resets: ClassVar[str] = (
-        "a Stable-Baselines3 VecEnv resets all its sub-environments together; the backends of vecwrap.build (dummy, "
-        "subprocess, shmem) can reset some"
-    )
-
-    def __init__(self, venv: Any) -> None:
-        self.venv = venv
-        super().__init__(_FiveTuples(venv), autoreset=Autoreset.SAME_STEP, masked_resets=False)
-
-    def _ask_engine(self, method: str, ids: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
-        name = arguments[0][0]
-        values: Sequence[Any]
-        if method == "set_attr":
-            for i, (_, value) in zip(ids, arguments, strict=True):
-                self.venv.set_attr(name, value, i)
-            values = [None] * len(ids)
-        elif method == "get_attr":
-            values = self.venv.get_attr(name, ids)
-        elif method == "has_attr":
-            values = [self.venv.has_attr(name)] * len(ids)
-        elif name == "render" and self.venv.render_mode == "rgb_array":
-            images = self.venv.get_images()
-            values = [images[i] for i in ids]
-        else:
-            _, args, kwargs = arguments[0]
-            values = self.venv.env_method(name, *args, indices=ids, **kwargs)
-        return values
-
-
-class _FiveTuples:
-    """The part of Gymnasium's vector interface that ``NativeBackend`` uses, on top of SB3's."""
-
-    def __init__(self, venv: Any) -> None:
-        self.venv = venv
-        self.unwrapped = venv.unwrapped  # errors use its name
-        self.num_envs: int = venv.num_envs
-        self.single_observation_space = venv.observation_space
-        self.single_action_space = venv.action_space
-        self.metadata = {**(venv.metadata or {}), "autoreset_mode": Autoreset.SAME_STEP.gymnasium}
-        self.render_mode = venv.render_mode
-        self.spec = _spec(venv)
-
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
-        if seed is not None:
-            if not isinstance(seed, int):
-                raise ArgumentError(
-                    f"reset: expected one seed, because sub-environment i of an SB3 VecEnv gets seed + i, got {seed}"
-                )
-            self.venv.seed(seed)
-        if options is not None:
-            self.venv.set_options(options)
-        observations = self.venv.reset()
-        return observations, columns([snapshot(info) for info in self.venv.unwrapped.reset_infos])
-
-    def step(self, actions: Any) -> tuple[Any, Any, BoolArray, BoolArray, Infos]:
-        observations, rewards, dones, infos = self.venv.step(actions)
-        dones = np.array(dones, dtype=np.bool_)
-        truncations = dones & [bool(info.get("TimeLimit.truncated", False)) for info in infos]
-        rows = [_own(info) for info in infos]
-        if not dones.any():
-            return observations, rewards, dones & ~truncations, truncations, columns(rows)
-        final_obs = object_array([None] * self.num_envs)
-        final_infos: list[dict[str, Any]] = [{}] * self.num_envs
-        for i in np.flatnonzero(dones).tolist():
-            if infos[i].get("terminal_observation") is None:
-                raise PlanError(
-                    f"from_sb3: sub-environment {i} is done, but its info has no terminal_observation: the episode's "
-                    "last observation is lost; SB3's own VecEnvs always include it"
-                )
-            final_obs[i] = infos[i]["terminal_observation"]
-            final_infos[i], rows[i] = rows[i], snapshot(self.venv.unwrapped.reset_infos[i])
-        ends = {"final_obs": final_obs, "_final_obs": dones, "final_info": columns(final_infos), "_final_info": dones}
-        return observations, rewards, dones & ~truncations, truncations, {**columns(rows), **ends}
-
-    def close(self) -> None:
-        self.venv.close()
-
-
-def _own(info: dict[str, Any]) -> dict[str, Any]:
-    """An info without the keys for the flags and the terminal observation."""
-    return snapshot(
-        {key: value for key, value in info.items() if key not in ("terminal_observation", "TimeLimit.truncated")}
-    )
-
-
-def _spec(venv: Any) -> Any:
-    try:
-        specs: Sequence[Any] = venv.get_attr("spec", 0)
-    except Exception:  # a VecEnv of somebody's own need not have one, nor sub-environments that can be asked
-        return None
-    return specs[0]

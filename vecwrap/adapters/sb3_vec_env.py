@@ -1,4 +1,4 @@
-"""A vecwrap environment with Stable-Baselines3's vector interface, and with that of its ``VecNormalize``."""
+"""What ``to_sb3`` and ``from_sb3`` return; importing it imports Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import warnings
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from gymnasium import spaces
@@ -16,11 +16,10 @@ from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
 from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
 
 from vecwrap import batch as batches
-from vecwrap.adapters.sb3 import Sb3Backend
 from vecwrap.backends.native import NativeBackend
-from vecwrap.contract import StepResult
+from vecwrap.contract import Autoreset, BoolArray, Infos, StepResult
 from vecwrap.errors import ArgumentError, CheckpointError, PlanError, SubEnvError
-from vecwrap.infos import row_of
+from vecwrap.infos import columns, row_of, snapshot
 from vecwrap.parts import members
 from vecwrap.parts.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.running import RunningStatistics
@@ -28,7 +27,7 @@ from vecwrap.vec_env import VecEnv
 from vecwrap.wrappers.clip_action import ClipAction
 from vecwrap.wrappers.monitor import Monitor
 
-__all__ = ["AdaptedVecEnv", "NormalizedVecEnv"]
+__all__ = ["AdaptedVecEnv", "NormalizedVecEnv", "Sb3Backend"]
 
 Array = np.ndarray[Any, Any]
 Indices = Any  # SB3's: None, an int, or several
@@ -445,3 +444,100 @@ def _load(statistics: RunningStatistics, new: Any, where: str) -> None:
 
 def _names(statistics: dict[Any, Any]) -> str:
     return ", ".join(members.name_of(key) for key in statistics) or "nothing"
+
+
+class Sb3Backend(NativeBackend):
+    """An SB3 ``VecEnv``; closing this closes it."""
+
+    name: ClassVar[str] = "sb3"
+    _why_no_masked_resets: ClassVar[str] = (
+        "a Stable-Baselines3 VecEnv resets all its sub-environments together; the backends of vecwrap.build (dummy, "
+        "subprocess, shmem) can reset some"
+    )
+
+    def __init__(self, venv: Any) -> None:
+        self.venv = venv
+        super().__init__(_FiveTuples(venv), autoreset=Autoreset.SAME_STEP, masked_resets=False)
+
+    def _ask_engine(self, method: str, ids: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
+        name = arguments[0][0]
+        values: Sequence[Any]
+        if method == "set_attr":
+            for i, (_, value) in zip(ids, arguments, strict=True):
+                self.venv.set_attr(name, value, i)
+            values = [None] * len(ids)
+        elif method == "get_attr":
+            values = self.venv.get_attr(name, ids)
+        elif method == "has_attr":
+            values = [self.venv.has_attr(name)] * len(ids)
+        elif name == "render" and self.venv.render_mode == "rgb_array":
+            images = self.venv.get_images()
+            values = [images[i] for i in ids]
+        else:
+            _, args, kwargs = arguments[0]
+            values = self.venv.env_method(name, *args, indices=ids, **kwargs)
+        return values
+
+
+class _FiveTuples:
+    """The part of Gymnasium's vector interface that ``NativeBackend`` uses, on top of SB3's."""
+
+    def __init__(self, venv: Any) -> None:
+        self.venv = venv
+        self.unwrapped = venv.unwrapped  # errors use its name
+        self.num_envs: int = venv.num_envs
+        self.single_observation_space = venv.observation_space
+        self.single_action_space = venv.action_space
+        self.metadata = {**(venv.metadata or {}), "autoreset_mode": Autoreset.SAME_STEP.gymnasium}
+        self.render_mode = venv.render_mode
+        self.spec = _spec(venv)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
+        if seed is not None:
+            if not isinstance(seed, int):
+                raise ArgumentError(
+                    f"reset: expected one seed, because sub-environment i of an SB3 VecEnv gets seed + i, got {seed}"
+                )
+            self.venv.seed(seed)
+        if options is not None:
+            self.venv.set_options(options)
+        observations = self.venv.reset()
+        return observations, columns([snapshot(info) for info in self.venv.unwrapped.reset_infos])
+
+    def step(self, actions: Any) -> tuple[Any, Any, BoolArray, BoolArray, Infos]:
+        observations, rewards, dones, infos = self.venv.step(actions)
+        dones = np.array(dones, dtype=np.bool_)
+        truncations = dones & [bool(info.get("TimeLimit.truncated", False)) for info in infos]
+        rows = [_own_info(info) for info in infos]
+        if not dones.any():
+            return observations, rewards, dones & ~truncations, truncations, columns(rows)
+        final_obs = batches.object_array([None] * self.num_envs)
+        final_infos: list[dict[str, Any]] = [{}] * self.num_envs
+        for i in np.flatnonzero(dones).tolist():
+            if infos[i].get("terminal_observation") is None:
+                raise PlanError(
+                    f"from_sb3: sub-environment {i} is done, but its info has no terminal_observation: the episode's "
+                    "last observation is lost; SB3's own VecEnvs always include it"
+                )
+            final_obs[i] = infos[i]["terminal_observation"]
+            final_infos[i], rows[i] = rows[i], snapshot(self.venv.unwrapped.reset_infos[i])
+        ends = {"final_obs": final_obs, "_final_obs": dones, "final_info": columns(final_infos), "_final_info": dones}
+        return observations, rewards, dones & ~truncations, truncations, {**columns(rows), **ends}
+
+    def close(self) -> None:
+        self.venv.close()
+
+
+def _own_info(info: dict[str, Any]) -> dict[str, Any]:
+    """An info without the keys for the flags and the terminal observation."""
+    return snapshot(
+        {key: value for key, value in info.items() if key not in ("terminal_observation", "TimeLimit.truncated")}
+    )
+
+
+def _spec(venv: Any) -> Any:
+    try:
+        specs: Sequence[Any] = venv.get_attr("spec", 0)
+    except Exception:  # a VecEnv of somebody's own need not have one, nor sub-environments that can be asked
+        return None
+    return specs[0]

@@ -50,42 +50,32 @@ class VideoFolder:
         return VideoFile(path, self.fps, first)
 
 
+@dataclass
 class Recorder:
     """Records one video at a time; the first of its sub-environments decides when it starts and ends.
 
     ``step`` is how many agent steps that one has taken, ``episode`` the number of its episode, -1 before the first.
     """
 
-    def __init__(
-        self,
-        folder: VideoFolder,
-        env_ids: tuple[int, ...],
-        by: Literal["episodes", "steps"],
-        trigger: Callable[[int], bool],
-        length: int | None,
-        size: tuple[int, int],
-        suffix: str = "",
-    ) -> None:
-        self.step = 0
-        self.episode = -1
-        self._folder = folder
-        self._env_ids = env_ids
-        self._lead = env_ids[0]
-        self._by = by
-        self._trigger = trigger
-        self._length = length
-        self._size = size
-        self._suffix = suffix
-        self._said: tuple[int, bool] | None = None  # the trigger's last number and result
-        self._looked_at = -1  # the last number at which a recording might have begun
-        self._recording: _Recording | None = None
+    folder: VideoFolder
+    env_ids: tuple[int, ...]
+    by: Literal["episodes", "steps"]
+    trigger: Callable[[int], bool]
+    length: int | None
+    size: tuple[int, int]
+    suffix: str
+    step: int = 0
+    episode: int = -1
+    _said: tuple[int, bool] | None = None  # the trigger's last number and result
+    _looked_at: int = -1  # the last number at which a recording might have begun
+    _recording: _Recording | None = None
 
     def take(self, step: StepResult, rows: Mapping[int, int]) -> None:
         """Process a result: first the rows of running episodes, then those that open new ones.
 
         ``rows`` is the row of each sub-environment in the result.
         """
-        lead = rows.get(self._lead)
+        lead = rows.get(self.env_ids[0])
         if lead is not None and (not step.first[lead] or step.dones[lead]):
             self.step += int(step.acted[lead])
             self._maybe_begin("steps", self.step)
@@ -99,18 +89,18 @@ class Recorder:
     def wishes(self, about_to_reset: frozenset[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return whose frames are needed with every following result, and whose only if it opens an episode."""
         if self._recording is not None:
-            return self._env_ids, ()
-        if self._by == "steps":
+            return self.env_ids, ()
+        if self.by == "steps":
             next_one = 0 if self._looked_at < 0 else self.step + 1
-            return (self._env_ids, ()) if self._says(next_one) else ((), ())
+            return (self.env_ids, ()) if self._says(next_one) else ((), ())
         if not self._says(self.episode + 1):
             return (), ()
-        return (self._env_ids, ()) if self._lead in about_to_reset else ((), (self._lead,))
+        return (self.env_ids, ()) if self.env_ids[0] in about_to_reset else ((), (self.env_ids[0],))
 
     def go_on(self, step: int, episode: int) -> None:
         """Continue counting from here."""
         self.step, self.episode = step, episode
-        self._looked_at = step if self._by == "steps" and episode >= 0 else -1
+        self._looked_at = step if self.by == "steps" and episode >= 0 else -1
 
     def finish(self, reason: str) -> None:
         """End the recording, if there is one."""
@@ -120,16 +110,16 @@ class Recorder:
 
     def stop(self) -> None:
         """Record nothing from now on, but go on counting."""
-        self._trigger, self._said = lambda number: False, None
+        self.trigger, self._said = lambda number: False, None
         with contextlib.suppress(Exception):
             self.finish("failed")
 
     def _note_ends(self, step: StepResult, lead: int) -> None:
         """End a recording that ends with the episode, and start one that starts with the next."""
-        if self._length is None and (step.raw_dones[lead] or step.lost[lead]):
+        if self.length is None and (step.raw_dones[lead] or step.lost[lead]):
             self.finish("episode")
         if step.raw_first[lead]:
-            if self._length is None:
+            if self.length is None:
                 self.finish("reset")
             self.episode += 1
             self._maybe_begin("episodes", self.episode)
@@ -137,26 +127,26 @@ class Recorder:
             self._maybe_begin("steps", self.step)
 
     def _maybe_begin(self, by: str, number: int) -> None:
-        if by != self._by or number == self._looked_at:
+        if by != self.by or number == self._looked_at:
             return
         self._looked_at = number
         if self._recording is None and self._says(number):
-            label = f"{by[:-1]}-{number:06d}{self._suffix}"
-            self._recording = _Recording(self._folder, label, self._env_ids, self._size, self.step, self.episode)
+            label = f"{by[:-1]}-{number:06d}{self.suffix}"
+            self._recording = _Recording(self.folder, label, self.env_ids, self.size, self.step, self.episode)
 
     def _says(self, number: int) -> bool:
         if self._said is None or self._said[0] != number:
-            self._said = number, self._trigger(number)
+            self._said = number, self.trigger(number)
         return self._said[1]
 
     def _mine(self, rows: Mapping[int, int]) -> list[tuple[int, int]]:
-        return [(i, rows[i]) for i in self._env_ids if i in rows]
+        return [(i, rows[i]) for i in self.env_ids if i in rows]
 
     def _put(self, frames: dict[int, Image]) -> None:
         assert self._recording is not None
         for picture in self._recording.add(frames):
             self._recording.write(picture, self.step, self.episode)
-            if self._recording.frames == self._length:
+            if self._recording.frames == self.length:
                 self.finish("length")
                 return
 
@@ -254,8 +244,8 @@ def _opens(step: StepResult, k: int) -> bool:
 def _frames(frames: Sequence[Any] | None, rows: list[tuple[int, int]]) -> dict[int, Image]:
     """The frames of these rows that have one."""
     found: dict[int, Image] = {}
-    for i, k in rows if frames is not None else ():
-        frame = frames[k]
+    for i, k in rows:
+        frame = None if frames is None else frames[k]
         if isinstance(frame, Exception):
             raise frame
         if frame is not None:
