@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecwrap.errors import ClipError, paths_looked_at
-from vecwrap.parts.opencv import load_cv2
-from vecwrap.parts.tiles import fit
+from vecwrap.parts.tiles import fit, load_cv2
 from vecwrap.whole_file import write_whole
 
 __all__ = ["Clip"]

@@ -28,7 +28,7 @@ from vecwrap.contract import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.errors import ArgumentError, ResetNeededError
 from vecwrap.infos import scatter_columns
 from vecwrap.parts import tiles
-from vecwrap.parts.notebook import display_image
+from vecwrap.parts.tiles import display_image
 
 if TYPE_CHECKING:
     from typing import Self

@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from vecwrap.contract import StepResult
 from vecwrap.environments import no_frames
 from vecwrap.errors import ArgumentError, PlanError, text_of
-from vecwrap.parts.labels import READABLE, Labels
-from vecwrap.parts.opencv import load_cv2
-from vecwrap.parts.tiles import grid
+from vecwrap.parts.tiles import Labels, load_cv2
 from vecwrap.parts.window import Window, refuse_without_display
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
@@ -28,25 +26,17 @@ WIDTH = 480  # pixels; a narrower picture is enlarged
 class Viewer(VecEnvWrapper):
     """Show all sub-environments in one window while they are stepped.
 
-    ``build(..., render_mode="human")`` puts it around everything. It is a window around the chain, not a layer of it:
-    ``env.layers``, saved states and the pipeline's hash are the same with and without it.
-
-    The window opens at the first reset and shows every result: frames labelled like those of ``tile``, the last frame
-    of an ended episode with an orange border. Frames are rendered where the sub-environments live and are sent with the
-    results. A step of all sub-environments takes at least ``1 / render_fps`` seconds, so that it can be watched;
-    ``fps`` changes that.
-
-    Esc or the window's button closes it; the run continues at full speed, without rendering. ``env.viewer_open`` says
-    whether it is open. ``env.render()`` returns None, as Gymnasium specifies for ``human``; ``env.picture()`` and
-    ``env.get_images()`` return arrays as usual.
+    ``build(..., render_mode="human")`` puts it around the chain. It is no layer: ``env.layers``, saved states and the
+    pipeline's hash are the same without it. It opens at the first reset and shows every result, rendered where the
+    sub-environments live: frames with the labels of ``tile``, and the last frame of an episode that ended. A step of
+    all sub-environments takes at least ``1 / fps`` seconds. Esc or the window's button closes it, and the run continues
+    at full speed. ``render()`` returns None, as Gymnasium specifies for ``human``.
 
     Args:
-        env: the environment to wrap; its sub-environments render ``rgb_array``.
+        env: its sub-environments render ``rgb_array``.
         size: the maximum width and height of the picture, in pixels.
-        fps: steps of all sub-environments per second; None means the environment's ``metadata["render_fps"]``, else 30.
-
-    Attributes:
-        fps: the same; may be set at any time, ``float("inf")`` for full speed.
+        fps: steps of all sub-environments per second, may be set at any time; None means the environment's
+            ``metadata["render_fps"]``, else 30.
 
     Raises:
         PlanError: no frames to show, or no display to show them on; says what to use instead.
@@ -116,11 +106,8 @@ class Viewer(VecEnvWrapper):
             picture = self._labelled(self._frames)
         except Exception as error:  # what cannot be rendered or laid out is no reason to end the run
             self._unwatch()
-            warnings.warn(
-                f'render_mode="human": the window is closed, the run goes on without it. {text_of(error)}',
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            message = f'render_mode="human": the window is closed, the run goes on without it. {text_of(error)}'
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
             return
         if self._window is None:
             self._window = Window(f"{self._root.env_id} n={self.num_envs} - vecwrap", picture)
@@ -147,8 +134,6 @@ class Viewer(VecEnvWrapper):
         """Return a (height, width, 3) uint8 image of each sub-environment."""
         return self.env.get_images(indices)
 
-    # -- parts ---------------------------------------------------------------------------------------------------------
-
     def _take_frames(self, step: StepResult) -> None:
         """Keep the frame of each row; if an episode ended, its last one, which is what the label describes."""
         ended = step.first & step.dones
@@ -161,8 +146,7 @@ class Viewer(VecEnvWrapper):
                 self._frames[i] = np.asarray(frame)
 
     def _labelled(self, frames: Sequence[NDArray[np.uint8] | None]) -> NDArray[np.uint8]:
-        _, columns = grid(self.num_envs)
-        return self._labels.picture(frames, self._size, max(READABLE, WIDTH // columns))
+        return self._labels.picture(frames, self._size, WIDTH)
 
     def _pace(self, rows: int) -> None:
         """Wait until this many more rows may be shown."""

@@ -440,22 +440,6 @@ def test_record_episode_statistics_says_what_the_monitor_says(mode):
     assert ended > 10
 
 
-def test_record_episode_statistics_above_a_monitor_is_refused_with_the_remedy():
-    env = vecwrap.build(
-        "CartPole-v1", n=2, wrappers=["monitor", "framestack:2"], backend="dummy", autoreset="next_step"
-    )
-    outermost = wrappers.ClipReward(wrappers.RecordEpisodeStatistics(env), 0, 1)
-    with pytest.raises(PlanError, match="RecordEpisodeStatistics.*stats_key"):
-        outermost.reset(seed=1)
-    env.reset(seed=1)  # by itself it is as good as ever
-    above = wrappers.RecordEpisodeStatistics(env, stats_key="seen")
-    above.reset(seed=1)
-    while "episode" not in (infos := above.step([0, 1])[4]):
-        pass
-    assert (infos["_seen"] == infos["_episode"]).all()
-    above.close()
-
-
 @pytest.mark.skipif(OLD, reason="Gymnasium's own statistics cannot be made a list before 1.4")
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 def test_infos_as_a_list_hold_what_the_dict_holds(mode):

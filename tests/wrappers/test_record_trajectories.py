@@ -18,8 +18,8 @@ import vecwrap
 from tests.streams import Driver, Lives, ToyEnv, assert_same
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
+from vecwrap.batch import leaves
 from vecwrap.errors import CheckpointError, PlanError
-from vecwrap.parts.trajectories import flat
 from vecwrap.sub_env import SubEnvFactory
 from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.monitor import Monitor
@@ -93,7 +93,10 @@ def check(folder, streams, max_steps):
                 for t, event in enumerate([opening, *part]):
                     assert_same(
                         {name: values[t] for name, values in arrays.items() if name.startswith("observations")},
-                        {name: np.asarray(value) for name, value in flat("observations", event.observation).items()},
+                        {
+                            "/".join(map(str, ("observations", *path))): np.asarray(value)
+                            for path, value in leaves(event.observation)
+                        },
                     )
                 assert arrays["actions"].tolist() == [event.action for event in part]
                 assert arrays["rewards"].tolist() == [event.reward for event in part]

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import spaces
 
 from vecwrap.contract import Autoreset
 from vecwrap.errors import ArgumentError, PlanError
+from vecwrap.parts.members import Key, name_of
 from vecwrap.parts.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
@@ -64,11 +69,9 @@ def to_sb3(env: VecEnv) -> Sb3VecEnv:
         )
     observations, rewards = _normalizers(env)
     _refuse_without_sb3("to_sb3")
-    from vecwrap.adapters.sb3_images import misread_images
-    from vecwrap.adapters.sb3_normalize import NormalizedVecEnv
-    from vecwrap.adapters.sb3_vec_env import AdaptedVecEnv
+    from vecwrap.adapters.sb3_vec_env import AdaptedVecEnv, NormalizedVecEnv
 
-    for message in misread_images(env):
+    for message in _misread_images(env):
         warnings.warn(f"to_sb3: {message}", stacklevel=2)
     adapted = AdaptedVecEnv(env)
     if observations is None and rewards is None:
@@ -104,7 +107,7 @@ def from_sb3(venv: Sb3VecEnv) -> VecEnv:
     _refuse_without_sb3("from_sb3")
     from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
 
-    from vecwrap.adapters.sb3_backend import Sb3Backend
+    from vecwrap.adapters.sb3_vec_env import Sb3Backend
 
     if not isinstance(venv, Sb3VecEnv):
         raise ArgumentError(
@@ -147,3 +150,45 @@ def _only(what: str, kind: type[Any], found: list[tuple[VecEnv, Any]]) -> Any:
             f"one, got {names}; leave one out (one layer takes several members: keys=[...])"
         )
     return of_kind[0][1] if of_kind else None
+
+
+def _misread_images(env: VecEnv) -> Iterator[str]:
+    """Report, with a remedy, each image that SB3 would not recognise, or whose channels it may take from another axis.
+
+    To SB3, an image is a Box of uint8 from 0 to 255 with three axes. The shortest axis holds the channels: the first,
+    or else the last, which ``VecTransposeImage`` then moves to the front.
+    """
+    space = env.single_observation_space
+    boxes: list[tuple[Key, Any]] = [*space.spaces.items()] if isinstance(space, spaces.Dict) else [(None, space)]
+    for key, box in boxes:
+        if not _holds_pixels(box):
+            continue
+        shape, name = box.shape, f"{name_of(key)} of shape {box.shape}"
+        if len(shape) in (2, 4):
+            remedy = "the layer framestack:1 (or :4) puts an axis in front"
+            if len(shape) == 4:
+                remedy = "stack them along their channels: framestack: {k: ..., axis: channel}"
+            yield (
+                f"{name} are no images for Stable-Baselines3, which wants three axes: its CnnPolicy refuses them, its "
+                f"MlpPolicy does not scale them; {remedy}"
+            )
+        elif len(shape) == 3:
+            first = int(np.argmin(shape)) == 0
+            channels = shape[0 if first else 2]
+            least, second, _ = sorted(shape)
+            if not (channels == least < second and (least <= 4 or 2 * least <= second)):  # it is not clear
+                yield (
+                    f"{name} may be otherwise, but Stable-Baselines3, which goes by the shortest axis, reads them as "
+                    f"channels {'first' if first else 'last'}: {channels} channels. If they are channels first, "
+                    "VecTransposeImage(vecwrap.to_sb3(env), skip=True) says so; if they are channels last, add the "
+                    "layer transpose, and that says what they are then"
+                )
+
+
+def _holds_pixels(space: spaces.Space[Any]) -> bool:
+    return (
+        isinstance(space, spaces.Box)
+        and space.dtype == np.uint8
+        and not np.any(space.low != 0)
+        and not np.any(space.high != 255)
+    )

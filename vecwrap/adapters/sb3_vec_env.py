@@ -1,29 +1,33 @@
-"""A vecwrap environment with Stable-Baselines3's vector interface."""
+"""What ``to_sb3`` and ``from_sb3`` return; importing it imports Stable-Baselines3."""
 
 from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.monitor import Monitor as Sb3Monitor
+from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
+from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
 
 from vecwrap import batch as batches
-from vecwrap.adapters.sb3_backend import Sb3Backend
 from vecwrap.backends.native import NativeBackend
-from vecwrap.contract import StepResult
-from vecwrap.errors import ArgumentError, SubEnvError
-from vecwrap.infos import row_of
+from vecwrap.contract import Autoreset, BoolArray, Infos, StepResult
+from vecwrap.errors import ArgumentError, CheckpointError, PlanError, SubEnvError
+from vecwrap.infos import columns, row_of, snapshot
+from vecwrap.parts import members
+from vecwrap.parts.normalizers import ObservationNormalizer, RewardNormalizer
+from vecwrap.running import RunningStatistics
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrappers.clip_action import ClipAction
 from vecwrap.wrappers.monitor import Monitor
 
-__all__ = ["AdaptedVecEnv"]
+__all__ = ["AdaptedVecEnv", "NormalizedVecEnv", "Sb3Backend"]
 
 Array = np.ndarray[Any, Any]
 Indices = Any  # SB3's: None, an int, or several
@@ -32,14 +36,7 @@ _OF_ALL = ("render_mode", "spec", "metadata")  # known even if sub-environments 
 
 
 class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy, for it would read torch
-    """The four-tuple interface around an environment in same-step mode; see ``to_sb3``, which makes it.
-
-    Args:
-        env: the environment.
-
-    Attributes:
-        vecwrap_env: the same.
-    """
+    """The four-tuple interface around an environment in same-step mode; see ``to_sb3``, which makes it."""
 
     def __init__(self, env: VecEnv) -> None:
         self.vecwrap_env = env
@@ -81,11 +78,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         return actions.astype(self.action_space.dtype)
 
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
-        """Wait for the result of ``step_async``.
-
-        Returns:
-            ``(observations, rewards, dones, infos)``: n rows, (n,) float32, (n,) bool, n dicts.
-        """
+        """Wait for the result of ``step_async``: observations, rewards (n,) float32, dones (n,) bool, n infos."""
         env = self.vecwrap_env
         step, (observations, rewards, terminations, truncations, _) = env._wait("step", "step_wait", None)
         dones = terminations | truncations
@@ -155,11 +148,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     # -- calls to the sub-environments ---------------------------------------------------------------------------------
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
-        """Return an attribute of each sub-environment.
-
-        Raises:
-            AttributeError: one has no such attribute.
-        """
+        """Return an attribute of each sub-environment."""
         env, ids = self.vecwrap_env, self._ids(indices)
         try:
             return list(env.get_attr(attr_name, ids)) if ids else []
@@ -187,11 +176,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def env_method(
         self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Call a method of each sub-environment.
-
-        Raises:
-            AttributeError: one has no such method.
-        """
+        """Call a method of each sub-environment."""
         ids = self._ids(indices)
         if not ids:
             return []
@@ -243,12 +228,316 @@ def _raise_as_sb3_does(error: SubEnvError) -> NoReturn:
 
 
 def _action_space(env: VecEnv) -> spaces.Space[Any]:
-    """Return the action space that SB3 is shown.
-
-    Its algorithms require bounds, and clip to them. So if ``clip_action`` has removed them, and no layer outside it has
-    its own action space, this one has the bounds that ``clip_action`` clips to.
-    """
+    """Return the action space with the bounds that ``clip_action`` clips to: SB3 requires bounds, and clips to them."""
     for layer in env.layers:
         if isinstance(layer, ClipAction) and layer.single_action_space is env.single_action_space:
             return layer.env.single_action_space
     return env.single_action_space
+
+
+def _as_built(name: str, read: Callable[[Any], Any]) -> property:
+    """Return a ``VecNormalize`` attribute that reads a layer's setting and cannot be changed."""
+
+    def refuse_another(own: Any, value: Any) -> None:
+        if value != read(own):
+            raise ArgumentError(
+                f"{name}: expected {read(own)!r}, as the layers that normalise were built, got {value!r}; build the "
+                "environment with other layers (training and norm_reward can be set here)"
+            )
+
+    return property(read, refuse_another)
+
+
+class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read by mypy, for it would read torch
+    """A ``VecNormalize`` that leaves steps unchanged, because the chain has normalised them, and represents the chain.
+
+    SB3 looks for a ``VecNormalize`` to synchronise an evaluation environment (``EvalCallback``), to store values from
+    before normalisation (off-policy algorithms), to normalise stored values, and to save statistics
+    (``CheckpointCallback``). All of this uses the statistics and arithmetic of the layers here.
+
+    SB3 un-normalises terminal observations, which cannot undo clipping; here the original ones are returned.
+    """
+
+    norm_obs = _as_built("norm_obs", lambda own: own._observations is not None)
+    norm_obs_keys = _as_built("norm_obs_keys", lambda own: own._keys())
+    clip_obs = _as_built("clip_obs", lambda own: own._observations and own._observations._clip)
+    clip_reward = _as_built("clip_reward", lambda own: own._rewards and own._rewards._clip)
+    epsilon = _as_built("epsilon", lambda own: (own._rewards or own._observations)._epsilon)
+    gamma = _as_built("gamma", lambda own: own._rewards and own._rewards._gamma)
+
+    def __init__(
+        self, venv: AdaptedVecEnv, observations: ObservationNormalizer | None, rewards: RewardNormalizer | None
+    ) -> None:
+        VecEnvWrapper.__init__(self, venv)  # not VecNormalize's, which creates its own statistics
+        self._observations = observations
+        self._rewards = rewards
+        self._norm_reward = rewards is not None
+        self._stepped = False
+        self._shown: Any = None
+        self._ends: list[tuple[Any, Any]] = []  # of the last step: terminal observations as shown, and as they came
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def reset(self) -> Any:
+        """Start an episode in every sub-environment."""
+        self._shown = self.venv.reset()
+        self.reset_infos = self.venv.reset_infos  # the same list, because steps write into it
+        self._paid = np.zeros(self.num_envs, np.float32)
+        self._stepped, self._ends = False, []
+        return batches.copy(self._shown)
+
+    def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
+        """Wait for the result of ``step_async``."""
+        self._shown, self._paid, dones, infos = self.venv.step_wait()
+        self._stepped, self._ends = True, []
+        if self._observations is not None:
+            for i in np.flatnonzero(dones).tolist():
+                shown = infos[i]["terminal_observation"]
+                self._ends.append((batches.tree_map(np.copy, shown), batches.row(self._observations.final, i)))
+        rewards = self._paid if self._rewards is None or self._norm_reward else self.get_original_reward()
+        return batches.copy(self._shown), rewards.copy(), dones, infos
+
+    # -- what SB3 asks -------------------------------------------------------------------------------------------------
+
+    def get_original_obs(self) -> Any:
+        """Return the observations last shown, as they were before normalisation."""
+        if self._observations is None:
+            return batches.copy(self._shown)
+        original, shown = self._observations.original(), self._observations.last_shown()
+        if self._stepped and shown is not None and not _same(shown, self._shown):
+            _refuse("observations", "normalize_obs")
+        return original
+
+    def get_original_reward(self) -> Array:
+        """Return the rewards of the last step, as they were before normalisation, (n,) float32."""
+        if self._rewards is None:
+            return self._paid.copy()
+        original, shown = self._rewards.original(), self._rewards.last_shown()
+        if self._stepped and shown is not None and not _same(shown.astype(np.float32), self._paid):
+            _refuse("rewards", "normalize_reward")
+        return original.astype(np.float32)
+
+    def normalize_obs(self, obs: Any) -> Any:
+        """Normalise observations, one or a batch, as the layer does; nothing is counted."""
+        return batches.copy(obs) if self._observations is None else self._observations._normalised(obs)
+
+    def normalize_reward(self, reward: Array) -> Array:
+        """Normalise rewards as the layer does; nothing is counted."""
+        return self._rewards._normalised(reward) if self._rewards is not None and self._norm_reward else reward
+
+    def unnormalize_obs(self, obs: Any) -> Any:
+        """Undo ``normalize_obs``; for a terminal observation of the last step, return the original."""
+        if self._observations is None:
+            return batches.copy(obs)
+        for k, (shown, came) in enumerate(self._ends):
+            if _same(obs, shown):
+                # Two that were clipped to the same values look equal; SB3 requests each once, in row order.
+                self._ends.append(self._ends.pop(k))
+                return batches.tree_map(np.copy, came)
+        new = {}
+        for key, statistics in self._observations.statistics.items():
+            new[key] = members.of(obs, key) * statistics.scale(self._observations._epsilon) + statistics.mean
+        return members.with_new(obs, new)
+
+    def unnormalize_reward(self, reward: Array) -> Array:
+        """Undo ``normalize_reward``, except for clipping."""
+        if self._rewards is None or not self._norm_reward:
+            return reward
+        return np.asarray(reward * self._rewards.statistics.scale(self._rewards._epsilon))
+
+    # -- statistics ----------------------------------------------------------------------------------------------------
+
+    @property
+    def obs_rms(self) -> Any:
+        """A copy of the statistics of the observations, by key for a Dict or None; setting it replaces them."""
+        if self._observations is None:
+            return None
+        copies = {key: _as_sb3(statistics) for key, statistics in self._observations.statistics.items()}
+        return copies.get(None, copies)
+
+    @obs_rms.setter
+    def obs_rms(self, new: Any) -> None:
+        if new is None and self._observations is None:
+            return
+        given = new if isinstance(new, dict) else {None: new}
+        own = {} if self._observations is None else self._observations.statistics
+        if set(given) != set(own) or new is None:
+            raise CheckpointError(
+                f"obs_rms: expected statistics of {_names(own)}, got those of {_names(given if new else {})}; "
+                "the training and the evaluation environment need the same layer that normalises observations"
+            )
+        for key, statistics in own.items():
+            _load(statistics, given[key], members.name_of(key))
+
+    @property
+    def ret_rms(self) -> Any:
+        """A copy of the statistics of the returns; setting it replaces them."""
+        return RunningMeanStd() if self._rewards is None else _as_sb3(self._rewards.statistics)
+
+    @ret_rms.setter
+    def ret_rms(self, new: Any) -> None:
+        if self._rewards is not None:
+            _load(self._rewards.statistics, new, "returns")
+
+    @property
+    def returns(self) -> Array:
+        """(n,) float64: the running return of each sub-environment; zeros if rewards are not normalised."""
+        return np.zeros(self.num_envs) if self._rewards is None else self._rewards.returns.copy()
+
+    @property
+    def training(self) -> bool:
+        """Whether the statistics of the chain are updated."""
+        return bool(self.venv.vecwrap_env.training)
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        self.venv.vecwrap_env.train(bool(mode))
+
+    @property
+    def norm_reward(self) -> bool:
+        """Whether rewards are returned normalised; False returns them as before that layer."""
+        return self._norm_reward
+
+    @norm_reward.setter
+    def norm_reward(self, yes: bool) -> None:
+        if yes and self._rewards is None:
+            raise ArgumentError("norm_reward: no layer normalises rewards here; add normalize_reward to the pipeline")
+        self._norm_reward = bool(yes)
+
+    def _keys(self) -> list[str] | None:
+        if self._observations is None or not isinstance(self.observation_space, spaces.Dict):
+            return None
+        return [str(key) for key in self._observations.statistics]
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def save(self, save_path: str) -> None:
+        """Write the state of the chain as ``vecwrap_env.save`` does, whatever the name of the file."""
+        self.venv.vecwrap_env.save(save_path)
+
+    def __getstate__(self) -> NoReturn:
+        raise TypeError("a vecwrap environment is not pickled: save(path) writes its state, build(stats=path) reads it")
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return isinstance(other, dict) and one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
+    return np.array_equal(one, other, equal_nan=np.asarray(one).dtype.kind == "f")
+
+
+def _refuse(what: str, layer: str) -> NoReturn:
+    raise PlanError(
+        f"to_sb3: Stable-Baselines3 asks for {what} as they were before they were normalised, to normalise them again "
+        f"later, but other layers change them after that; put {layer} (or normalize) outside of those"
+    )
+
+
+def _as_sb3(statistics: RunningStatistics) -> RunningMeanStd:
+    copied = RunningMeanStd(shape=statistics.mean.shape)
+    copied.mean, copied.var, copied.count = statistics.mean.copy(), statistics.var.copy(), statistics.count
+    return copied
+
+
+def _load(statistics: RunningStatistics, new: Any, where: str) -> None:
+    statistics.load({"mean": new.mean, "var": new.var, "count": new.count}, where)
+
+
+def _names(statistics: dict[Any, Any]) -> str:
+    return ", ".join(members.name_of(key) for key in statistics) or "nothing"
+
+
+class Sb3Backend(NativeBackend):
+    """An SB3 ``VecEnv``; closing this closes it."""
+
+    name: ClassVar[str] = "sb3"
+    _why_no_masked_resets: ClassVar[str] = (
+        "a Stable-Baselines3 VecEnv resets all its sub-environments together; the backends of vecwrap.build (dummy, "
+        "subprocess, shmem) can reset some"
+    )
+
+    def __init__(self, venv: Any) -> None:
+        self.venv = venv
+        super().__init__(_FiveTuples(venv), autoreset=Autoreset.SAME_STEP, masked_resets=False)
+
+    def _ask_engine(self, method: str, ids: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
+        name = arguments[0][0]
+        values: Sequence[Any]
+        if method == "set_attr":
+            for i, (_, value) in zip(ids, arguments, strict=True):
+                self.venv.set_attr(name, value, i)
+            values = [None] * len(ids)
+        elif method == "get_attr":
+            values = self.venv.get_attr(name, ids)
+        elif method == "has_attr":
+            values = [self.venv.has_attr(name)] * len(ids)
+        elif name == "render" and self.venv.render_mode == "rgb_array":
+            images = self.venv.get_images()
+            values = [images[i] for i in ids]
+        else:
+            _, args, kwargs = arguments[0]
+            values = self.venv.env_method(name, *args, indices=ids, **kwargs)
+        return values
+
+
+class _FiveTuples:
+    """The part of Gymnasium's vector interface that ``NativeBackend`` uses, on top of SB3's."""
+
+    def __init__(self, venv: Any) -> None:
+        self.venv = venv
+        self.unwrapped = venv.unwrapped  # errors use its name
+        self.num_envs: int = venv.num_envs
+        self.single_observation_space = venv.observation_space
+        self.single_action_space = venv.action_space
+        self.metadata = {**(venv.metadata or {}), "autoreset_mode": Autoreset.SAME_STEP.gymnasium}
+        self.render_mode = venv.render_mode
+        self.spec = _spec(venv)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
+        if seed is not None:
+            if not isinstance(seed, int):
+                raise ArgumentError(
+                    f"reset: expected one seed, because sub-environment i of an SB3 VecEnv gets seed + i, got {seed}"
+                )
+            self.venv.seed(seed)
+        if options is not None:
+            self.venv.set_options(options)
+        observations = self.venv.reset()
+        return observations, columns([snapshot(info) for info in self.venv.unwrapped.reset_infos])
+
+    def step(self, actions: Any) -> tuple[Any, Any, BoolArray, BoolArray, Infos]:
+        observations, rewards, dones, infos = self.venv.step(actions)
+        dones = np.array(dones, dtype=np.bool_)
+        truncations = dones & [bool(info.get("TimeLimit.truncated", False)) for info in infos]
+        rows = [_own_info(info) for info in infos]
+        if not dones.any():
+            return observations, rewards, dones & ~truncations, truncations, columns(rows)
+        final_obs = batches.object_array([None] * self.num_envs)
+        final_infos: list[dict[str, Any]] = [{}] * self.num_envs
+        for i in np.flatnonzero(dones).tolist():
+            if infos[i].get("terminal_observation") is None:
+                raise PlanError(
+                    f"from_sb3: sub-environment {i} is done, but its info has no terminal_observation: the episode's "
+                    "last observation is lost; SB3's own VecEnvs always include it"
+                )
+            final_obs[i] = infos[i]["terminal_observation"]
+            final_infos[i], rows[i] = rows[i], snapshot(self.venv.unwrapped.reset_infos[i])
+        ends = {"final_obs": final_obs, "_final_obs": dones, "final_info": columns(final_infos), "_final_info": dones}
+        return observations, rewards, dones & ~truncations, truncations, {**columns(rows), **ends}
+
+    def close(self) -> None:
+        self.venv.close()
+
+
+def _own_info(info: dict[str, Any]) -> dict[str, Any]:
+    """An info without the keys for the flags and the terminal observation."""
+    return snapshot(
+        {key: value for key, value in info.items() if key not in ("terminal_observation", "TimeLimit.truncated")}
+    )
+
+
+def _spec(venv: Any) -> Any:
+    try:
+        specs: Sequence[Any] = venv.get_attr("spec", 0)
+    except Exception:  # a VecEnv of somebody's own need not have one, nor sub-environments that can be asked
+        return None
+    return specs[0]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from vecwrap.contract import IntArray
 from vecwrap.parts.atari_settings import Pooling
-from vecwrap.parts.opencv import load_cv2
+from vecwrap.parts.tiles import load_cv2
 
 __all__ = ["Image", "PooledImage", "num_bands", "palette", "pooled_greys", "resized"]
 

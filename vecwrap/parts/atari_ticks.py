@@ -19,7 +19,7 @@ from vecwrap.env_chain import wrappers_of
 from vecwrap.errors import PlanError
 from vecwrap.parts.atari_image import Image, PooledImage, palette, resized
 from vecwrap.parts.atari_settings import Pooling
-from vecwrap.parts.opencv import load_cv2
+from vecwrap.parts.tiles import load_cv2
 from vecwrap.tap import Tap
 
 __all__ = ["Direct", "Player", "ThroughStep", "obstacle"]

@@ -36,17 +36,6 @@ class GrowingFile:
     """A file that text is appended to, each piece immediately and as a whole or not at all.
 
     Killing this process loses no appended piece, and a full disk leaves none half written.
-
-    Args:
-        path: the file; its contents are kept.
-        new: whether it is an error if it already exists.
-
-    Attributes:
-        path: the file.
-
-    Raises:
-        FileExistsError: it exists, and was to be new.
-        OSError: it cannot be opened.
     """
 
     def __init__(self, path: Path, *, new: bool = False) -> None:
@@ -55,11 +44,7 @@ class GrowingFile:
         self._size = self._raw.seek(0, os.SEEK_END)
 
     def append(self, text: str) -> None:
-        """Append a piece.
-
-        Raises:
-            OSError: it cannot be written; no part of it is in the file then.
-        """
+        """Append a piece; if it cannot be written, no part of it is in the file."""
         data = as_bytes(text)
         try:
             if self._raw.write(data) != len(data):
@@ -106,15 +91,7 @@ def csv_line(cells: Sequence[Any]) -> str:
 
 
 def make_folder(folder: Path, layer: str) -> None:
-    """Create a folder if it is missing, and check that files can be written to it.
-
-    Args:
-        folder: the folder.
-        layer: the layer whose argument ``dir`` it is, for the error.
-
-    Raises:
-        PlanError: they cannot.
-    """
+    """Create a layer's folder if it is missing, and refuse one that files cannot be written to."""
     try:
         try_folder(folder)
     except OSError as error:
@@ -125,11 +102,7 @@ def make_folder(folder: Path, layer: str) -> None:
 
 
 def try_folder(folder: Path) -> None:
-    """Create a folder if it is missing, and check that files can be written to it.
-
-    Raises:
-        OSError: they cannot.
-    """
+    """Create a folder if it is missing; raises an OSError if files cannot be written to it."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryFile(dir=folder):
@@ -153,14 +126,8 @@ def seen_from_here(path: Path) -> Path:
 def take_unused(path: Path, take: Callable[[Path], _Taken]) -> _Taken:
     """Take the path, or if it exists, the first of ``name-1``, ``name-2``, ... that does not.
 
-    Others may write to the same folder, so checking whether a file exists is not enough: ``take`` creates it.
-
-    Args:
-        path: the path.
-        take: creates the file at a path, and raises FileExistsError if somebody else has created it.
-
-    Returns:
-        The result of ``take``.
+    Others may write to the same folder, so checking whether a file exists is not enough: ``take`` creates it, and
+    raises FileExistsError if somebody else has created it.
     """
     names = itertools.chain([path], (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(1)))
     while True:
@@ -171,28 +138,13 @@ def take_unused(path: Path, take: Callable[[Path], _Taken]) -> _Taken:
 
 
 def write_new(path: Path, write: Callable[[Any], None]) -> Path:
-    """Write a file as a whole or not at all, under the first name that ``take_unused`` finds.
-
-    Args:
-        path: the file; if it exists, another name is taken.
-        write: takes a binary file and writes to it.
-
-    Returns:
-        Its path.
-
-    Raises:
-        OSError: it cannot be written; nothing of it is left.
-    """
+    """Write a file as a whole or not at all, under the first name that ``take_unused`` finds; return its path."""
     with written(path, write) as growing:
         return take_unused(path, partial(_put, growing))
 
 
 def _put(growing: Path, path: Path) -> Path:
-    """Move a file to a path that does not exist yet.
-
-    Raises:
-        FileExistsError: it does.
-    """
+    """Move a file to a path; raises a FileExistsError if that exists."""
     try:
         os.link(growing, path)  # unlike a rename, this replaces nothing
     except FileExistsError:

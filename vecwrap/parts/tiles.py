@@ -1,20 +1,45 @@
-"""Many frames as one image: rows = ⌈√n⌉, columns = ⌈n / rows⌉, black padding; captions on request."""
+"""Many frames as one image: rows = ⌈√n⌉, columns = ⌈n / rows⌉, black padding; captions, notebooks, and OpenCV."""
+
+from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vecwrap.errors import VecwrapError
-from vecwrap.parts.opencv import load_cv2
+from vecwrap.contract import StepResult
+from vecwrap.errors import ArgumentError, PlanError, VecwrapError
 
-__all__ = ["SIZE", "caption", "enlarge", "fit", "grid", "tile"]
+__all__ = [
+    "SIZE",
+    "Labels",
+    "caption",
+    "display_image",
+    "enlarge",
+    "fit",
+    "grid",
+    "load_cv2",
+    "refuse_without_frames",
+    "tile",
+]
 
 SIZE = (1920, 1080)  # the default maximum width and height of a picture, in pixels
+READABLE = 110  # pixels of width that a label needs
 WHITE, ORANGE, SHADE = (255, 255, 255), (255, 165, 0), 0.35
 LARGEST, SMALLEST = 0.6, 0.28  # font scales; below the smallest, text is unreadable
+
+
+def refuse_without_frames(layer: str, render_mode: str | None) -> None:
+    """Refuse an environment that renders no images."""
+    if render_mode != "rgb_array":
+        raise PlanError(
+            f'{layer}: expected an environment built with render_mode="rgb_array", got {render_mode!r}; for example '
+            'build(..., render_mode="rgb_array")'
+        )
 
 
 def grid(num_tiles: int) -> tuple[int, int]:
@@ -28,19 +53,10 @@ def grid(num_tiles: int) -> tuple[int, int]:
 
 
 def tile(frames: Sequence[NDArray[np.uint8] | None]) -> NDArray[np.uint8]:
-    """Lay frames out as one image, row by row, the first at the top left.
+    """Lay frames out as one image (height, width, 3), row by row, the first at the top left.
 
-    Frames of unequal size are padded with black on the right and at the bottom to the largest; grey frames become
-    colour. A place without a frame (None, or past the last) stays black.
-
-    Args:
-        frames: n frames, each (height, width, 3) or (height, width) uint8, or None.
-
-    Returns:
-        (rows * height, columns * width, 3) uint8, a new array.
-
-    Raises:
-        VecwrapError: there is no frame at all, or one is not an image.
+    Frames are (height, width, 3) or (height, width) uint8. Unequal ones are padded with black on the right and at the
+    bottom to the largest; a place without a frame (None, or past the last) stays black.
 
     >>> import numpy as np
     >>> tile([np.zeros((210, 160, 3), np.uint8)] * 8).shape  # three rows, three columns
@@ -61,17 +77,10 @@ def tile(frames: Sequence[NDArray[np.uint8] | None]) -> NDArray[np.uint8]:
 
 
 def fit(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """Scale an image down, no more than needed, to fit into ``size``.
+    """Scale an image down, no more than needed, to fit into a width and height; return it itself if it fits already.
 
     By area averaging to a whole fraction, then by interpolation for the rest, which is less than a half: averaging
     alone would take ten times as long, and interpolation alone would leave some pixels out.
-
-    Args:
-        image: (height, width, 3) uint8.
-        size: the maximum width and height, in pixels.
-
-    Returns:
-        The image itself if it fits already.
     """
     height, width = image.shape[:2]
     scale = min(size[0] / width, size[1] / height)
@@ -99,15 +108,8 @@ def caption(
 ) -> NDArray[np.uint8]:
     """Draw a caption at the top of each tile, a black line between columns, and an orange border around marked tiles.
 
-    All texts have the same font size, at which the longest fits. If that is unreadable, shorter texts are used.
-
-    Args:
-        canvas: a result of ``tile``, scaled or not; (height, width, 3) uint8.
-        texts: for each tile its possible texts, the longest first; the same number for each.
-        marks: which tiles are marked.
-
-    Returns:
-        A new image of the same size.
+    Each tile has the same number of possible texts, the longest first. All have the same font size, at which the
+    longest text fits; if that is unreadable, shorter texts are used.
     """
     cv2 = load_cv2("tile")
     canvas = canvas.copy()
@@ -153,3 +155,79 @@ def _colour(frame: NDArray[np.uint8], i: int) -> NDArray[np.uint8]:
             f"tile: frame {i}: expected (height, width, 3) or (height, width) uint8, got {frame.shape} {frame.dtype}."
         )
     return np.broadcast_to(frame, (*frame.shape[:2], 3))
+
+
+class Labels:
+    """Keeps the score and length of each game, from the environment's own rewards and ends, and labels its picture."""
+
+    def __init__(self, num_envs: int) -> None:
+        self._scores = np.zeros(num_envs)
+        self._lengths = np.zeros(num_envs, dtype=np.int64)
+        self._ended = np.zeros(num_envs, dtype=np.bool_)  # the label is about a game that is over
+
+    def take(self, step: StepResult) -> None:
+        """Keep score."""
+        rows, live = step.rows, step.live
+        begun = self._ended[rows] & live  # the label was about the previous game
+        scores = np.where(begun, 0.0, self._scores[rows]) + step.raw_rewards
+        lengths = np.where(begun, 0, self._lengths[rows]) + step.acted
+        over = step.raw_dones | (step.lost & ~begun)
+        anew = step.raw_first & ~over
+        self._scores[rows] = np.where(anew, 0.0, scores)
+        self._lengths[rows] = np.where(anew, 0, lengths)
+        self._ended[rows] = over | (self._ended[rows] & ~live)
+
+    def picture(
+        self, frames: Sequence[NDArray[np.uint8] | None], size: tuple[int, int], least: int = 0
+    ) -> NDArray[np.uint8]:
+        """Lay frames out as one image of at most ``size``, with a label on each.
+
+        Narrow frames are enlarged by whole pixels, until the labels are readable and the image is ``least`` wide.
+        """
+        _, columns = grid(len(frames))
+        image = fit(enlarge(tile(frames), max(least, READABLE * columns), size), size)
+        texts = [
+            (f"#{i}  score {score:g}  {length} steps", f"#{i}  {score:g}  {length}", f"#{i}")
+            for i, (score, length) in enumerate(
+                zip(np.round(self._scores, 2).tolist(), self._lengths.tolist(), strict=True)
+            )
+        ]
+        return caption(image, texts, self._ended.tolist())
+
+    def state(self) -> dict[str, Any]:
+        """All that is needed to go on, as fresh copies."""
+        return {"scores": self._scores.copy(), "lengths": self._lengths.copy(), "ended": self._ended.copy()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Restore it."""
+        self._scores[:] = state["scores"]
+        self._lengths[:] = state["lengths"]
+        self._ended[:] = state["ended"]
+
+
+def display_image(image: NDArray[np.uint8]) -> None:
+    """Show an image, (height, width, 3) uint8, below the notebook cell that runs."""
+    shell: Any = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if getattr(shell, "kernel", None) is None:
+        raise ArgumentError(
+            "show: expected a Jupyter notebook, whose cell it draws below. Elsewhere: build(..., "
+            'render_mode="human") opens a window, env.picture() gives the image as an array'
+        )
+    _, content = load_cv2("show").imencode(".png", np.ascontiguousarray(image[..., ::-1]))
+    display: Any = import_module("IPython.display")
+    display.display(display.Image(data=bytes(content)))
+
+
+def load_cv2(layer: str) -> Any:
+    """Import OpenCV, which is slow and not always installed, when a layer needs it; refuse with a remedy."""
+    try:
+        return import_module("cv2")
+    except ImportError as error:
+        if any(library in str(error) for library in ("libGL", "libgthread", "libglib")):
+            remedy = (
+                "a system library is missing. On Debian and Ubuntu: apt-get install libgl1 libglib2.0-0. Or take the "
+                "wheel that needs neither: pip uninstall opencv-python && pip install opencv-python-headless"
+            )
+        else:
+            remedy = "pip install opencv-python (on a machine without a display: opencv-python-headless)"
+        raise PlanError(f"{layer} changes images with OpenCV, but `import cv2` failed ({error}): {remedy}") from error

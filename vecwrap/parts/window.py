@@ -32,11 +32,7 @@ _INSTEAD = (
 
 
 def refuse_without_display() -> None:
-    """Refuse if it is known in advance that no window can be opened.
-
-    Raises:
-        PlanError: says what to use instead.
-    """
+    """Refuse if it is known in advance that no window can be opened, and say what to use instead."""
     if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         raise PlanError(
             'render_mode="human": expected a display for the window, got none (DISPLAY is not set). '
@@ -45,15 +41,7 @@ def refuse_without_display() -> None:
 
 
 class Window:
-    """A window with a first picture.
-
-    Args:
-        title: the text in its title bar.
-        picture: (height, width, 3) uint8.
-
-    Raises:
-        PlanError: no window can be opened; says why, and what to use instead.
-    """
+    """A window that shows pictures, (height, width, 3) uint8; a PlanError says why none can be opened."""
 
     def __init__(self, title: str, picture: NDArray[np.uint8]) -> None:
         refuse_without_display()
@@ -89,7 +77,7 @@ class Window:
         return self._open
 
     def show(self, picture: NDArray[np.uint8]) -> None:
-        """Show a picture, (height, width, 3) uint8, once the last one is shown; do nothing if it was closed."""
+        """Show a picture once the last one is shown; do nothing if it was closed."""
         self._listen(wait=self._busy)
         if self._open:
             self._send(picture)
@@ -98,8 +86,6 @@ class Window:
         """Close it, and wait for its process; may be called again."""
         self._end()
         self._said.close()
-
-    # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
         """End the process, which closes the window."""
@@ -124,26 +110,23 @@ class Window:
 
     def _listen(self, *, wait: bool = False) -> None:
         """Read its messages; with ``wait``, at least until the last picture is shown or the window is gone."""
-        while self._open:
-            if not self._poller.poll(PATIENCE * 1000 if wait and self._busy else 0):
-                self._open = not (wait and self._busy)
-                return
-            try:
-                said = self._connection.recv(1)
-            except OSError:
-                said = b""
+        while self._open and self._poller.poll(PATIENCE * 1000 if wait and self._busy else 0):
+            said = self._receive(1)
             if said == b"s":
                 self._busy = False
             else:
-                self._reason = self._rest() if said == b"!" else ""
                 self._open = False
+                while more := self._receive(4096):
+                    said += more
+                self._reason = said.decode(errors="replace").removeprefix("!")
+        if wait and self._busy:  # it does not answer
+            self._open = False
 
-    def _rest(self) -> str:
-        text = b""
-        with contextlib.suppress(OSError):
-            while more := self._connection.recv(4096):
-                text += more
-        return text.decode(errors="replace")
+    def _receive(self, count: int) -> bytes:
+        try:
+            return self._connection.recv(count)
+        except OSError:
+            return b""
 
     def _refusal(self) -> PlanError:
         """Return the reason why there is no window."""

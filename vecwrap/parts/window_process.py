@@ -1,8 +1,8 @@
 """The window's process: shows pictures as they arrive, until Esc, its close button, or the end of the connection.
 
 A standalone script that imports nothing from vecwrap. Per picture it reads height and width (two unsigned 32-bit
-integers) and the pixels, RGB. It answers ``s`` when the picture is shown, ``c`` when the user has closed the window,
-and ``!`` with the reason if there can be none.
+integers) and the pixels, RGB. It answers ``s`` when the picture is shown, and ``!`` with the reason if there can be no
+window. It ends when the user has closed the window.
 """
 
 import select
@@ -17,12 +17,7 @@ POLL_SECONDS = 0.01
 
 
 def serve(connection: socket.socket, title: str) -> None:
-    """Show the pictures that arrive.
-
-    Args:
-        connection: to the process that sends the pictures.
-        title: of the window.
-    """
+    """Show the pictures that arrive."""
     import cv2  # takes seconds on a slow disk; errors from here on are reported
     import numpy as np
 
@@ -48,7 +43,6 @@ def serve(connection: socket.socket, title: str) -> None:
         if news:
             connection.sendall(b"s")
         if closed:
-            connection.sendall(b"c")
             return
 
 

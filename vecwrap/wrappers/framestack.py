@@ -15,7 +15,7 @@ from vecwrap.contract import BoolArray, IntArray, StepResult
 from vecwrap.errors import PlanError
 from vecwrap.parts import members
 from vecwrap.parts.argument_checks import one_of
-from vecwrap.parts.opencv import load_cv2
+from vecwrap.parts.tiles import load_cv2
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 

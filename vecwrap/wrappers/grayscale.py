@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from vecwrap.parts import members
-from vecwrap.parts.opencv import load_cv2
+from vecwrap.parts.tiles import load_cv2
 
 __all__ = ["Grayscale"]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
+import re
 import time
 import warnings
 from collections import deque
@@ -15,10 +18,8 @@ import numpy as np
 from vecwrap.contract import BoolArray, FloatArray, Infos, IntArray, StepResult
 from vecwrap.errors import PlanError, VecwrapError
 from vecwrap.infos import row_of
-from vecwrap.parts.above import gymnasium_wrappers_above
 from vecwrap.parts.argument_checks import check_info_key, one_of, refuse_one_text
-from vecwrap.parts.monitor_file import MonitorFile, move_aside, open_in
-from vecwrap.parts.run_files import seen_from_here
+from vecwrap.parts.run_files import GrowingFile, as_bytes, csv_line, seen_from_here
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
@@ -63,10 +64,9 @@ class Monitor(VecEnvWrapper):
     and the ``info_keys``. Each row is written when its game ends, so a killed run loses at most the row being written.
 
     Files of an earlier run in the folder are moved aside (``monitor.csv.1``, ``.2``, ...), never overwriting anything,
-    so that no reader takes them for part of this run. So are those of another environment in this process that was not
-    closed, as when a notebook cell is run again; if that environment is stepped again, it warns and continues in such a
-    file. A folder that cannot be written is an error at the first reset or load; a later write failure ends the
-    recording with a warning, never the training.
+    so that no reader takes them for part of this run. An environment that was not closed, as when a notebook cell is
+    run again, continues in the file moved aside. A folder that cannot be written is an error at the first reset or
+    load; a later write failure ends the recording with a warning, never the training.
 
     At an episode's end:
         When the environment's own episode ends, its score and length are reported; a lost life is not an end.
@@ -140,7 +140,7 @@ class Monitor(VecEnvWrapper):
         self._started = np.zeros(env.num_envs)
         self._running = np.zeros(env.num_envs, dtype=np.bool_)
         self._pipeline_hash: str | None = None
-        self._files: list[MonitorFile] = []
+        self._files: list[_MonitorFile] = []
         self._opened = False
         self._warned = False
 
@@ -263,29 +263,15 @@ class Monitor(VecEnvWrapper):
                 stacklevel=2,
             )
 
-    def _refuse_one_above(self) -> None:
-        """Refuse Gymnasium's recorder with the same column now, before it refuses ours at the end of an episode."""
-        if any(getattr(wrapper, "_stats_key", None) == self.stats_key for wrapper in gymnasium_wrappers_above()):
-            raise PlanError(
-                f'monitor: infos["{self.stats_key}"] is also reported by Gymnasium\'s RecordEpisodeStatistics around '
-                "this environment; leave one of the two out, or rename one: the layer monitor or "
-                'RecordEpisodeStatistics with stats_key="game"'
-            )
-
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        if len(env_ids) == self.num_envs:
-            self._refuse_one_above()
         self._open()
         super()._send_reset(env_ids, seeds, options)
 
     def _open(self) -> None:
-        if self.dir is not None and not self._opened:
-            self._open_files(self.dir)
-
-    def _open_files(self, folder: Path) -> None:
-        older = open_in(folder)
+        if self.dir is None or self._opened:
+            return
         header = {
             "t_start": time.time(),
             "env_id": self._root.env_id,
@@ -294,23 +280,20 @@ class Monitor(VecEnvWrapper):
             "pipeline": self._pipeline_hash,
         }
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            self.dir.mkdir(parents=True, exist_ok=True)
             if not self.resume:
-                move_aside(folder)
+                _move_aside(self.dir)
             for path in self.paths:
-                self._files.append(MonitorFile(path, header, COLUMNS + self.info_keys))
+                self._files.append(_MonitorFile(path, header, COLUMNS + self.info_keys))
+            self._opened = True
         except OSError as error:
-            self._close_files()
             raise PlanError(
-                f'monitor: dir: expected a folder that files can be written to, got "{seen_from_here(folder)}": '
+                f'monitor: dir: expected a folder that files can be written to, got "{seen_from_here(self.dir)}": '
                 f"{error}; give another, or leave dir out"
             ) from error
-        except PlanError:
-            self._close_files()
-            raise
-        for file in older:
-            file.give_way()
-        self._opened = True
+        finally:
+            if not self._opened:
+                self._close_files()
 
     def _frame_skip(self) -> int | None:
         """How many frames an agent step lasts, as declared by the sub-environment's layers or environment; else 1.
@@ -329,8 +312,6 @@ class Monitor(VecEnvWrapper):
         file = self._files[episode.env if self.per_env else 0]
         elapsed = round(time.time() - file.t_start, 6)
         try:
-            if file.given_way:
-                self._go_on_aside()
             file.write([round(episode.score, 6), episode.length, elapsed, episode.env, int(lost), *cells])
         except OSError as error:
             self._close_files()
@@ -340,19 +321,6 @@ class Monitor(VecEnvWrapper):
                 RuntimeWarning,
                 stacklevel=2,
             )
-
-    def _go_on_aside(self) -> None:
-        """Write beside the newer monitor's files, and warn, because nobody would look for rows there."""
-        for file in self._files:
-            file.go_on_aside()
-        assert self.dir is not None
-        names = [file.path.name for file in self._files[:3]] + ["..."] * (len(self._files) > 3)
-        warnings.warn(
-            f'monitor: dir: a newer environment in this process has taken over "{seen_from_here(self.dir)}", so this '
-            f"one continues there in {', '.join(names)}; give each its own dir",
-            RuntimeWarning,
-            stacklevel=2,
-        )
 
     def _close_files(self) -> None:
         for file in getattr(self, "_files", ()):
@@ -366,3 +334,63 @@ def _cell(step: StepResult, key: str, i: int) -> Any:
     infos = (step.final_infos if of_reset else step.infos) or {}
     value = row_of({name: infos[name] for name in (key, f"_{key}") if name in infos}, i).get(key, "")
     return value.item() if isinstance(value, np.generic) else value
+
+
+class _MonitorFile:
+    """``monitor.csv``: a line of JSON, a line of column names, and a row per game; an existing file is continued."""
+
+    def __init__(self, path: Path, header: dict[str, Any], columns: tuple[str, ...]) -> None:
+        self.path = path
+        self.t_start: float = header["t_start"]
+        self._file = GrowingFile(path)
+        try:
+            if not self._kept(as_bytes(csv_line(columns))):
+                self._file.append(f"#{json.dumps(header)}\n{csv_line(columns)}")
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, row: Sequence[Any]) -> None:
+        self._file.append(csv_line(row))
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _kept(self, columns: bytes) -> int:
+        """Check the existing content, drop the torn row of a killed run; return how many bytes are kept."""
+        content = self._file.read()
+        if content and not content.startswith(b"#"):
+            raise self._no_monitor_file(content)
+        size = 0
+        if content.count(b"\n") >= 2:  # otherwise the run was killed within the first two lines
+            first, second = content.split(b"\n")[:2]
+            self._check_head(first, second + b"\n", columns)
+            size = content.rfind(b"\n") + 1
+        self._file.cut(size)
+        return size
+
+    def _check_head(self, first: bytes, found: bytes, expected: bytes) -> None:
+        try:
+            self.t_start = float(json.loads(first[1:])["t_start"])
+        except (ValueError, KeyError, TypeError):
+            raise self._no_monitor_file(first) from None
+        if found != expected:
+            here, there = (columns.decode(errors="backslashreplace").strip() for columns in (expected, found))
+            raise PlanError(
+                f'monitor: resume: expected {seen_from_here(self.path)} to have the columns "{here}", '
+                f'got "{there}"; give the same info_keys, or another dir'
+            )
+
+    def _no_monitor_file(self, content: bytes) -> PlanError:
+        return PlanError(
+            f'monitor: resume: expected {seen_from_here(self.path)} to begin with "#" and JSON with '
+            f"t_start, got {content[:60]!r}; give another dir"
+        )
+
+
+def _move_aside(folder: Path) -> None:
+    """Rename the files of an earlier run, overwriting nothing."""
+    for path in sorted(folder.iterdir()):
+        if re.fullmatch(r"(\d+\.)?monitor\.csv", path.name):
+            aside = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
+            path.rename(next(target for target in aside if not target.exists()))

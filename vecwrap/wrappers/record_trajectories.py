@@ -9,17 +9,20 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from gymnasium import spaces
 
-from vecwrap.batch import Batch, take
+from vecwrap.batch import Batch, leaves, take
+from vecwrap.columns import ARRAY_SPACES
 from vecwrap.contract import BoolArray, IntArray, StepResult
 from vecwrap.errors import CheckpointError, PlanError
 from vecwrap.parts.argument_checks import chosen_envs
 from vecwrap.parts.run_files import make_folder, write_new
-from vecwrap.parts.trajectories import Array, Trajectories, columns_of, flat
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
 __all__ = ["RecordTrajectories"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class RecordTrajectories(VecEnvWrapper):
@@ -92,18 +95,17 @@ class RecordTrajectories(VecEnvWrapper):
         compress: bool = True,
     ) -> None:
         super().__init__(env)
-        layer = "record_trajectories"
-        observations = columns_of("observations", self.single_observation_space, layer)
-        actions = columns_of("actions", self.single_action_space, layer)
-        ids = chosen_envs(f"{layer}: envs", envs, self.num_envs)
+        observations = _leaves_of("observations", self.single_observation_space)
+        actions = _leaves_of("actions", self.single_action_space)
+        ids = chosen_envs("record_trajectories: envs", envs, self.num_envs)
         if max_steps < 1:
-            raise PlanError(f"{layer}: max_steps: expected at least 1, got {max_steps}")
+            raise PlanError(f"record_trajectories: max_steps: expected at least 1, got {max_steps}")
         self.dir = Path(dir).absolute()
         self.num_files = 0
         self._ids = ids
         self._place = np.full(self.num_envs, -1, dtype=np.int64)  # the index of a sub-environment's arrays
         self._place[list(ids)] = np.arange(len(ids))
-        self._trajectories = Trajectories(observations, actions, len(ids), max_steps)
+        self._trajectories = _Trajectories(observations, actions, len(ids), max_steps)
         self._actions = {name: np.zeros((self.num_envs, *(s.shape or ())), s.dtype) for name, s in actions.items()}
         self._open = np.zeros(len(ids), dtype=np.bool_)  # an episode is running
         self._episodes = np.full(len(ids), -1, dtype=np.int64)
@@ -112,10 +114,7 @@ class RecordTrajectories(VecEnvWrapper):
         self._seeds: list[int | None] = [None] * len(ids)
         self._given: list[int | None] = [None] * self.num_envs  # seeds of resets that are under way
         self._compress = compress
-        self._header: dict[str, Any] = {
-            "env_id": self._root.env_id,
-            "pipeline": None,
-        }
+        self._header: dict[str, Any] = {"env_id": self._root.env_id, "pipeline": None}
         self._made_folder = False
         self._failed = False
 
@@ -125,7 +124,7 @@ class RecordTrajectories(VecEnvWrapper):
 
     def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
         """Keep the actions until their results arrive."""
-        for name, values in flat("actions", actions).items():
+        for name, values in _flat("actions", actions).items():
             self._actions[name][env_ids] = values
         return actions
 
@@ -178,10 +177,10 @@ class RecordTrajectories(VecEnvWrapper):
 
     def _refuse_state(self, state: dict[str, Any]) -> None:
         parts, ids = state["trajectories"], list(self._ids)
-        if len(parts) != len(ids) or state.get("envs", ids) != ids:  # older states do not name them
+        if state["envs"] != ids:
             raise CheckpointError(
-                f"record_trajectories: envs: the state is for {state.get('envs', len(parts))}, but this environment "
-                f"records {ids}; use the same envs"
+                f"record_trajectories: envs: the state is for {state['envs']}, but this environment records {ids}; use "
+                "the same envs"
             )
         longest, most = max(len(part["rewards"]) for part in parts), self._trajectories.capacity
         if longest > most:
@@ -228,11 +227,11 @@ class RecordTrajectories(VecEnvWrapper):
             transitions[name] = getattr(step, name)[which]
         paid, over = step.raw_of_step or (step.raw_rewards, step.raw_dones)
         transitions["raw_rewards"], transitions["raw_dones"] = paid[which], over[which]
-        observations = flat("observations", take(step.terminal_observations, which))
+        observations = _flat("observations", take(step.terminal_observations, which))
         self._trajectories.add(places, transitions, observations)
 
     def _begin(self, step: StepResult, which: BoolArray, places: IntArray) -> None:
-        self._trajectories.begin(places, flat("observations", take(step.observations, which)))
+        self._trajectories.begin(places, _flat("observations", take(step.observations, which)))
         self._open[places] = True
         self._first_steps[places] = self._parts[places] = 0
         told = scheduled = None
@@ -292,3 +291,95 @@ def _reason(step: StepResult, k: int) -> str:
     if step.lost[k] and not step.acted[k]:
         return "lost"
     return "terminated" if step.terminations[k] else "truncated"
+
+
+def _leaves_of(name: str, space: spaces.Space[Any]) -> dict[str, spaces.Space[Any]]:
+    """Name the leaves of a space as ``_flat`` names those of a batch."""
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        members = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        found: dict[str, spaces.Space[Any]] = {}
+        for key, member in members:
+            inner = _leaves_of(f"{name}/{key}", member)
+            if twice := found.keys() & inner.keys():
+                raise PlanError(
+                    f'record_trajectories: two members of {space} are called "{twice.pop()}" in a file; rename one'
+                )
+            found.update(inner)
+        return found
+    if not isinstance(space, ARRAY_SPACES):
+        raise PlanError(
+            f"record_trajectories: {name}: expected Box, Discrete, MultiBinary or MultiDiscrete, or Dict and Tuple of "
+            f"these, got {space}, which would have to be pickled. Leave it out with filter_obs, or change its form "
+            "inside"
+        )
+    return {name: space}
+
+
+def _flat(name: str, batch: Batch) -> dict[str, Array]:
+    """The arrays of a batch by name: ``"observations/camera"`` is the member ``"camera"``."""
+    return {"/".join(map(str, (name, *path))): array for path, array in leaves(batch)}
+
+
+class _Trajectories:
+    """The current part of the episode of each of m sub-environments; ``length`` is its number of transitions, (m,)."""
+
+    def __init__(
+        self,
+        observations: dict[str, spaces.Space[Any]],
+        actions: dict[str, spaces.Space[Any]],
+        num_rows: int,
+        capacity: int,
+    ) -> None:
+        self.capacity = capacity
+        self.length: IntArray = np.zeros(num_rows, dtype=np.int64)
+        # np.empty: pages not yet written take no memory
+        self._observations = {
+            name: np.empty((num_rows, capacity + 1, *(space.shape or ())), space.dtype)
+            for name, space in observations.items()
+        }
+        self._transitions: dict[str, Array] = {
+            name: np.empty((num_rows, capacity, *(space.shape or ())), space.dtype) for name, space in actions.items()
+        }
+        for name in ("rewards", "raw_rewards"):
+            self._transitions[name] = np.empty((num_rows, capacity))
+        for name in ("terminations", "truncations", "raw_dones"):
+            self._transitions[name] = np.empty((num_rows, capacity), dtype=np.bool_)
+
+    def begin(self, rows: IntArray, observations: dict[str, Array]) -> None:
+        self.length[rows] = 0
+        for name, values in observations.items():
+            self._observations[name][rows, 0] = values
+
+    def add(self, rows: IntArray, transitions: dict[str, Array], observations: dict[str, Array]) -> None:
+        at = self.length[rows]
+        for name, values in transitions.items():
+            self._transitions[name][rows, at] = values
+        for name, values in observations.items():
+            self._observations[name][rows, at + 1] = values
+        self.length[rows] += 1
+
+    def full(self, rows: IntArray) -> BoolArray:
+        return np.equal(self.length[rows], self.capacity)
+
+    def part(self, row: int) -> dict[str, Array]:
+        """The arrays of one row, as views: k transitions, k + 1 observations."""
+        k = int(self.length[row])
+        observations = {name: values[row, : k + 1] for name, values in self._observations.items()}
+        return {**observations, **{name: values[row, :k] for name, values in self._transitions.items()}}
+
+    def go_on(self, row: int) -> None:
+        """Begin the next part of the same episode with the last observation of this one."""
+        for values in self._observations.values():
+            values[row, 0] = values[row, self.length[row]]
+        self.length[row] = 0
+
+    def state(self) -> list[dict[str, Array]]:
+        return [{name: values.copy() for name, values in self.part(row).items()} for row in range(len(self.length))]
+
+    def load_state(self, state: list[dict[str, Array]]) -> None:
+        for row, part in enumerate(state):
+            self.length[row] = len(part["rewards"])
+            for name, values in part.items():
+                whole = self._observations.get(name, self._transitions.get(name))
+                assert whole is not None
+                whole[row, : len(values)] = values

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from vecwrap.errors import PlanError
 from vecwrap.parts import members
-from vecwrap.parts.opencv import load_cv2
+from vecwrap.parts.tiles import load_cv2
 
 __all__ = ["Resize"]
 

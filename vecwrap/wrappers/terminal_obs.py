@@ -3,21 +3,47 @@
 from __future__ import annotations
 
 import os
-from typing import Any, ClassVar
+from collections import deque
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecwrap.batch import Batch, row, tree_map
+from vecwrap.columns import ARRAY_SPACES
 from vecwrap.contract import BoolArray, StepResult
-from vecwrap.errors import PlanError
+from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.parts.argument_checks import check_info_key
-from vecwrap.parts.endings import Ending, Endings
+from vecwrap.parts.run_files import write_whole
+from vecwrap.parts.tiles import tile
 from vecwrap.space_text import bytes_of
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
-__all__ = ["TerminalObs"]
+__all__ = ["Ending", "TerminalObs"]
+
+
+class Ending(NamedTuple):
+    """How one episode ended.
+
+    Attributes:
+        observation: its last observation.
+        score: the sum of the environment's own rewards in it.
+        length: in agent steps.
+        terminated: whether it terminated.
+        truncated: whether it was truncated.
+        lost: whether it ended because its sub-environment was lost, so that the score is meaningless.
+    """
+
+    observation: Any
+    score: float
+    length: int
+    terminated: bool
+    truncated: bool
+    lost: bool
 
 
 class TerminalObs(VecEnvWrapper):
@@ -81,12 +107,12 @@ class TerminalObs(VecEnvWrapper):
         self.record = record
         self._scores = np.zeros(env.num_envs)
         self._lengths = np.zeros(env.num_envs, dtype=np.int64)
-        self._endings = Endings(env.single_observation_space, env.num_envs, record)
+        self._endings: list[deque[Ending]] = [deque(maxlen=record) for _ in range(env.num_envs)]
 
     @property
     def endings(self) -> tuple[tuple[Ending, ...], ...]:
         """The last endings of each sub-environment, oldest first; at most ``record`` of each."""
-        return self._endings.all()
+        return tuple(map(tuple, self._endings))
 
     def save_endings(self, path: str | os.PathLike[str]) -> None:
         """Write the endings as an ``.npz`` file, which ``np.load`` reads without pickle.
@@ -99,7 +125,18 @@ class TerminalObs(VecEnvWrapper):
             ArgumentError: observations that have no array form, such as text.
             OSError: the file cannot be written; an existing file is left unchanged.
         """
-        self._endings.save(path)
+        rows = [(env_id, ending) for env_id, kept in enumerate(self._endings) for ending in kept]
+        observations = [ending.observation for _, ending in rows]
+        arrays: dict[str, Any] = {
+            "env_ids": np.array([env_id for env_id, _ in rows], dtype=np.int64),
+            "scores": np.array([ending.score for _, ending in rows], dtype=np.float64),
+            "lengths": np.array([ending.length for _, ending in rows], dtype=np.int64),
+            "terminations": np.array([ending.terminated for _, ending in rows], dtype=np.bool_),
+            "truncations": np.array([ending.truncated for _, ending in rows], dtype=np.bool_),
+            "lost": np.array([ending.lost for _, ending in rows], dtype=np.bool_),
+            **_columns("observations", self.single_observation_space, observations),
+        }
+        write_whole(Path(path), lambda file: np.savez(file, **arrays))
 
     def draw_endings(self, member: str | None = None) -> NDArray[np.uint8]:
         """Draw the last observations of the endings as one image of tiles, by sub-environment, oldest first.
@@ -114,7 +151,22 @@ class TerminalObs(VecEnvWrapper):
         Raises:
             ArgumentError: no episode has ended yet, or the observations are not images.
         """
-        return self._endings.draw(member)
+        observations = [ending.observation for kept in self._endings for ending in kept]
+        if not observations:
+            raise ArgumentError("terminal_obs: draw_endings: expected at least one ending, got none yet; step on")
+        space: Any = self.single_observation_space
+        if member is not None:
+            if not isinstance(space, spaces.Dict) or member not in space.spaces:
+                raise ArgumentError(
+                    f'terminal_obs: draw_endings: expected a member of a Dict, got "{member}" of {space}'
+                )
+            space, observations = space[member], [observation[member] for observation in observations]
+        if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) < 2:
+            raise ArgumentError(
+                f"terminal_obs: draw_endings: expected images, a Box of uint8, got {space}; say with "
+                "member= which member of a Dict is one"
+            )
+        return tile([_image(observation) for observation in observations])
 
     def on_step(self, step: StepResult) -> None:
         """Add the column where an episode ended."""
@@ -139,7 +191,7 @@ class TerminalObs(VecEnvWrapper):
         for i in np.flatnonzero(ended).tolist():
             flags = bool(step.terminations[i]), bool(step.truncations[i]), bool(cut_off[i])
             ending = Ending(row(terminal, i), float(scores[i]), int(lengths[i]), *flags)
-            self._endings.add(int(step.env_ids[i]), ending)
+            self._endings[step.env_ids[i]].append(ending)
         cleared = ended | step.first
         self._scores[step.rows] = np.where(cleared, 0.0, scores)
         self._lengths[step.rows] = np.where(cleared, 0, lengths)
@@ -149,14 +201,16 @@ class TerminalObs(VecEnvWrapper):
         return {
             "scores": self._scores.copy(),
             "lengths": self._lengths.copy(),
-            "endings": self._endings.state(),
+            "endings": [[list(deepcopy(ending)) for ending in kept] for kept in self._endings],
         }
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Take in what ``layer_state`` gave."""
         self._scores[:] = state["scores"]
         self._lengths[:] = state["lengths"]
-        self._endings.load(state["endings"])
+        for kept, endings in zip(self._endings, state["endings"], strict=True):
+            kept.clear()
+            kept.extend(Ending(*deepcopy(values)) for values in endings)
 
 
 def _only(mask: np.ndarray[Any, Any], batch: Batch) -> Batch:
@@ -168,3 +222,47 @@ def _only(mask: np.ndarray[Any, Any], batch: Batch) -> Batch:
         return out
 
     return tree_map(choose, batch)
+
+
+def _image(observation: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The newest image of a stack, or the image itself, (height, width) or (height, width, channels)."""
+    while observation.ndim > 3:
+        observation = observation[-1]
+    if observation.ndim == 2 or observation.shape[2] in (1, 3):
+        return observation
+    height, width, channels = observation.shape
+    if 2 * channels <= min(height, width):  # the channels are the last axis
+        return observation[:, :, -_newest(channels) :]
+    stacked, height, width = observation.shape
+    if stacked <= min(height, width):  # images one after the other, or channels before the image
+        return np.moveaxis(observation[-_newest(stacked) :], 0, 2)
+    raise ArgumentError(
+        "terminal_obs: draw_endings: expected images, or stacks of them along a new axis or their channels, got "
+        f"observations of shape {observation.shape}"
+    )
+
+
+def _newest(channels: int) -> int:
+    """How many channels the newest image of a stack has: three if possible."""
+    return 1 if channels % 3 else 3
+
+
+def _columns(name: str, space: spaces.Space[Any], values: list[Batch]) -> dict[str, NDArray[Any]]:
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        columns: dict[str, NDArray[Any]] = {}
+        for key, part in parts:
+            inner = _columns(f"{name}.{key}", part, [value[key] for value in values])
+            if twice := columns.keys() & inner.keys():
+                raise ArgumentError(
+                    f'terminal_obs: save_endings: two members of {space} are called "{twice.pop()}" in a file; rename '
+                    "one, or save the endings themselves"
+                )
+            columns.update(inner)
+        return columns
+    if not isinstance(space, ARRAY_SPACES):
+        raise ArgumentError(
+            f"terminal_obs: save_endings: {name}: expected observations that have an array form, got {space}; the "
+            "endings themselves hold them"
+        )
+    return {name: np.array(values, dtype=space.dtype).reshape(len(values), *(space.shape or ()))}

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from vecwrap.contract import StepResult
 from vecwrap.errors import PlanError
 from vecwrap.parts import tiles
-from vecwrap.parts.labels import Labels
-from vecwrap.parts.opencv import load_cv2
+from vecwrap.parts.tiles import Labels, load_cv2
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
@@ -55,11 +54,7 @@ class Tile(VecEnvWrapper):
 
     def __init__(self, env: VecEnv, labels: bool = False, *, size: tuple[int, int] = tiles.SIZE) -> None:
         super().__init__(env)
-        if env.render_mode != "rgb_array":
-            raise PlanError(
-                f'tile: expected an environment built with render_mode="rgb_array", got {env.render_mode!r}; '
-                'for example build(..., render_mode="rgb_array")'
-            )
+        tiles.refuse_without_frames("tile", env.render_mode)
         if min(size) < 16:
             raise PlanError(f"tile: size: expected a width and a height of at least 16 pixels, got {tuple(size)}")
         self.labels = labels

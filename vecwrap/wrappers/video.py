@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -12,6 +13,7 @@ from vecwrap.errors import CheckpointError, PlanError, text_of
 from vecwrap.parts.argument_checks import chosen_envs, one_of
 from vecwrap.parts.recorder import Recorder, VideoFolder
 from vecwrap.parts.run_files import make_folder
+from vecwrap.parts.tiles import refuse_without_frames
 from vecwrap.parts.video_file import check_ffmpeg
 from vecwrap.registry import import_target
 from vecwrap.vec_env import VecEnv
@@ -49,8 +51,9 @@ class Video(VecEnvWrapper):
     Files are ``{name}-episode-000008.mp4`` or ``{name}-step-001000.mp4``, with ``-env-3`` if each sub-environment has
     its own; existing files are never overwritten. Each has a ``.json`` next to it with ``env_id``, ``pipeline`` (its
     hash, null if the chain was assembled by hand), ``env_ids``, ``steps`` and ``episodes`` (the first and the last in
-    the video), ``fps``, ``size``, ``frames``, and ``ended``: ``"length"``, ``"episode"``, ``"reset"`` (it interrupted
-    the episode), ``"closed"``, ``"failed"``, or null while it is unfinished.
+    the video), ``fps``, ``size``, ``frames`` (sent to ffmpeg; not all of a failed video's are in it), and ``ended``:
+    ``"length"``, ``"episode"``, ``"reset"`` (it interrupted the episode), ``"closed"``, ``"failed"``, or null while it
+    is unfinished.
 
     A folder that cannot be written is an error at the first reset. Any later failure (a full disk, a deleted folder, a
     frame that cannot be rendered, a trigger that raises) ends the recording with a warning, never the training.
@@ -115,11 +118,7 @@ class Video(VecEnvWrapper):
         name: str = "video",
     ) -> None:
         super().__init__(env)
-        if env.render_mode != "rgb_array":
-            raise PlanError(
-                f'video: expected an environment built with render_mode="rgb_array", got {env.render_mode!r}; '
-                'for example build(..., render_mode="rgb_array")'
-            )
+        refuse_without_frames("video", env.render_mode)
         fps = float(env.metadata.get("render_fps") or 30) if fps is None else float(fps)
         if not 0 < fps < 1000:
             raise PlanError(f"video: fps: expected a number above 0 and below 1000, got {fps:g}")
@@ -131,13 +130,12 @@ class Video(VecEnvWrapper):
         length = None if length is None else _at_least("length", length, 1)
         largest = _at_least("max_size", max_size, 16)
         ids = chosen_envs("video: envs", envs, self.num_envs)
-        if one_of("video: files", files, ("tiled", "each")) == "tiled":
-            self._recorders = [Recorder(self._folder, ids, by, triggered, length, (largest, largest))]
-        else:
-            self._recorders = [Recorder(self._folder, (i,), by, triggered, length, UNLIMITED, f"-env-{i}") for i in ids]
+        tiled = one_of("video: files", files, ("tiled", "each")) == "tiled"
+        size = (largest, largest) if tiled else UNLIMITED
+        groups = [(ids, "")] if tiled else [((i,), f"-env-{i}") for i in ids]
+        self._recorders = [Recorder(self._folder, some, by, triggered, length, size, suffix) for some, suffix in groups]
         self._asked: Any = None
         self._opened = False
-        self._failed = False
         self.request_frames(())  # raises now if an engine cannot provide frames
 
     @property
@@ -153,17 +151,15 @@ class Video(VecEnvWrapper):
         """Record the frames, and request those of the next results."""
         rows = {i: k for k, i in enumerate(step.env_ids.tolist())}
         before = [(recorder.step, recorder.episode) for recorder in self._recorders]
-        if not self._failed:
-            try:
-                for recorder in self._recorders:
-                    recorder.take(step, rows)
-                self._ask_for_frames(frozenset())
-            except Exception as error:  # a failed recording must never end the training
-                self._give_up(error)
-        if self._failed:  # keep counting, for saved states
+        try:
+            for recorder in self._recorders:
+                recorder.take(step, rows)
+            self._ask_for_frames(frozenset())
+        except Exception as error:  # a failed recording must never end the training
+            self._give_up(error)
             for recorder, counts in zip(self._recorders, before, strict=True):
                 recorder.go_on(*counts)
-                recorder.count(step, rows)
+                recorder.take(step, rows)  # which only counts now, for saved states
 
     def on_close(self) -> None:
         """Finish the videos."""
@@ -182,7 +178,8 @@ class Video(VecEnvWrapper):
         self._open()
         for recorder, (step, episode) in zip(self._recorders, state["counts"], strict=True):
             recorder.go_on(step, episode)
-        self._try_to_ask(frozenset())
+        with self._surviving():
+            self._ask_for_frames(frozenset())
 
     def _refuse_state(self, state: dict[str, Any]) -> None:
         saved, here = len(state["counts"]), len(self._recorders)
@@ -196,7 +193,8 @@ class Video(VecEnvWrapper):
 
     def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         self._open()
-        self._try_to_ask(self._root._resetting)  # if options differ, these rows are only some of those being reset
+        with self._surviving():
+            self._ask_for_frames(self._root._resetting)  # with options of each row, more than ``env_ids``
         super()._send_reset(env_ids, seeds, options)
 
     def _open(self) -> None:
@@ -204,13 +202,6 @@ class Video(VecEnvWrapper):
             check_ffmpeg()
             make_folder(self._folder.folder, "video")
             self._opened = True
-
-    def _try_to_ask(self, about_to_reset: frozenset[int]) -> None:
-        if not self._failed:
-            try:
-                self._ask_for_frames(about_to_reset)
-            except Exception as error:
-                self._give_up(error)
 
     def _ask_for_frames(self, about_to_reset: frozenset[int]) -> None:
         always: set[int] = set()
@@ -223,10 +214,18 @@ class Video(VecEnvWrapper):
             self.request_frames(sorted(always), sorted(opening))
             self._asked = always, opening
 
+    @contextlib.contextmanager
+    def _surviving(self) -> Iterator[None]:
+        """End the recording, not the training, if the context fails."""
+        try:
+            yield
+        except Exception as error:
+            self._give_up(error)
+
     def _give_up(self, error: Exception) -> None:
-        self._failed = True
-        self._finish("failed")
-        self.request_frames(())
+        for recorder in self._recorders:
+            recorder.stop()
+        self._ask_for_frames(frozenset())
         warnings.warn(
             f"video: the recording has ended; the run continues, and what was written is kept. {text_of(error)}",
             RuntimeWarning,
@@ -235,11 +234,8 @@ class Video(VecEnvWrapper):
 
     def _finish(self, reason: str) -> None:
         for recorder in getattr(self, "_recorders", ()):
-            try:
+            with self._surviving():
                 recorder.finish(reason)
-            except Exception as error:
-                if not self._failed:
-                    self._give_up(error)
 
     @staticmethod
     def _trigger(by: str, every: int | None, at: Sequence[int] | None, trigger: Any) -> Callable[[int], bool]:
