@@ -12,8 +12,7 @@ from vecwrap.batch import Batch, take
 from vecwrap.contract import BoolArray, FloatArray, StepResult
 from vecwrap.errors import CheckpointError, NotFiniteError, PlanError, ResetNeededError
 from vecwrap.parts import members
-from vecwrap.parts.last_rows import LastRows
-from vecwrap.parts.members import Key
+from vecwrap.parts.members import Key, LastRows
 from vecwrap.running import Moments, RunningStatistics, moments
 
 __all__ = ["ObservationNormalizer", "RewardNormalizer"]

@@ -11,7 +11,7 @@ from vecwrap import batch as batches
 from vecwrap.batch import Batch
 from vecwrap.contract import BoolArray, IntArray, StepResult
 from vecwrap.errors import CheckpointError, NotFiniteError, PlanError, did_you_mean
-from vecwrap.parts.last_rows import LastRows
+from vecwrap.parts.members import LastRows
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
