@@ -82,7 +82,8 @@ class RunningStatistics:
 
     def scale(self, epsilon: float) -> FloatArray:
         """Return what values are divided by: √(var + epsilon)."""
-        return np.asarray(np.sqrt(self.var + epsilon))
+        root: FloatArray = np.sqrt(self.var + epsilon)
+        return root
 
     def state(self) -> dict[str, Any]:
         """Return the state, in fresh arrays."""

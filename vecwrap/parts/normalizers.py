@@ -29,9 +29,10 @@ class Normalizing:
     def on_step(self, step: StepResult) -> None:
         """Count, then normalise; if one half cannot be counted, neither is."""
         halves = self._halves.values()
-        counted = [half.to_count(step, self.training) for half in halves]
-        for half, what in zip(halves, counted, strict=True):
-            half.on_step(step, what)
+        for half in halves:
+            half.sum_up(step, self.training)
+        for half in halves:
+            half.on_step(step)
 
     def layer_statistics(self) -> dict[str, RunningStatistics]:
         """The statistics themselves, by the names that errors use."""
@@ -44,18 +45,19 @@ class Normalizing:
 
     def layer_state(self) -> dict[str, Any]:
         """Return the statistics, the running returns, and the last rows."""
-        states = {name: half.state() for name, half in self._halves.items()}
-        return states.get("", states)
+        states: dict[str, Any] = {name: half.state() for name, half in self._halves.items()}
+        alone: dict[str, Any] | None = states.get("")
+        return states if alone is None else alone
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Restore the state that ``layer_state`` returned."""
         for name, half in self._halves.items():
             half.load(state[name] if name else state)
 
-    def _original_observations(self) -> Batch | None:
+    def _original_observations(self) -> Any:
         return self._original(ObservationNormalizer)
 
-    def _original_rewards(self) -> FloatArray | None:
+    def _original_rewards(self) -> Any:
         return self._original(RewardNormalizer)
 
     def _original(self, kind: type[Any]) -> Any:
@@ -128,27 +130,25 @@ class ObservationNormalizer(_Half):
         self._shown = {key: LastRows(box, num_envs) for key, box in scaled.items()}
         self._original = LastRows(space, num_envs)
         self.final: Batch | None = None
+        self._summed: dict[Key, Moments] = {}
 
-    def to_count(self, step: StepResult, training: bool) -> dict[Key, Moments]:
+    def sum_up(self, step: StepResult, training: bool) -> None:
         """Sum up what counts if ``training``: observations that open an episode, or do not end one."""
+        self._summed = {}
         if not training:
-            return {}
+            return
         counted = step.first | (step.acted & ~step.dones)
         number = np.count_nonzero(counted)
-        if not number:
-            return {}
-        batches = {}
-        for key in self.statistics:
+        for key in self.statistics if number else ():
             values = members.of(step.observations, key)
             try:
-                batches[key] = moments(values if number == len(counted) else values[counted])
+                self._summed[key] = moments(values if number == len(counted) else values[counted])
             except FloatingPointError:
                 raise self._not_finite(members.name_of(key), values, counted, step) from None
-        return batches
 
-    def on_step(self, step: StepResult, counted: dict[Key, Moments]) -> None:
-        """Count the result of ``to_count``; then normalise both observations with the current statistics."""
-        for key, batch in counted.items():
+    def on_step(self, step: StepResult) -> None:
+        """Count what was summed up; then normalise both observations with the current statistics."""
+        for key, batch in self._summed.items():
             self.statistics[key].merge(batch)
         self._original.put(step.rows, step.observations)
         self.final = step.final_obs
@@ -237,24 +237,26 @@ class RewardNormalizer(_Half):
         self.returns = np.zeros(num_envs)
         self._original = np.zeros(num_envs)
         self._shown = np.zeros(num_envs)
+        self._summed: tuple[FloatArray, Moments | None] = (self.returns, None)
 
-    def to_count(self, step: StepResult, training: bool) -> tuple[FloatArray, Moments | None]:
-        """Return the running returns after this step, and those of them to count: where an action was taken."""
-        returns = self.returns[step.rows]
-        if not training:
-            return returns, None
-        acted = step.acted
+    def sum_up(self, step: StepResult, training: bool) -> None:
+        """Compute the running returns, and sum them up if ``training``, where an action was taken."""
+        returns, acted = self.returns[step.rows], step.acted
+        number = np.count_nonzero(acted) if training else 0
+        self._summed = returns, None
+        if not number:
+            return
         discounted = returns * self._gamma + step.rewards
-        if np.count_nonzero(acted) == len(acted):
-            return discounted, self._moments(discounted, step)
-        if not np.count_nonzero(acted):
-            return returns, None
-        returns = np.where(acted, discounted, returns)
-        return returns, self._moments(returns[acted], step)
+        all_acted = number == len(acted)
+        returns = discounted if all_acted else np.where(acted, discounted, returns)
+        try:
+            self._summed = returns, moments(returns if all_acted else returns[acted])
+        except FloatingPointError:
+            raise self._not_finite("rewards", step.rewards, acted, step) from None
 
-    def on_step(self, step: StepResult, counted: tuple[FloatArray, Moments | None]) -> None:
-        """Count the result of ``to_count``, normalise, and restart returns where an episode ended."""
-        returns, batch = counted
+    def on_step(self, step: StepResult) -> None:
+        """Count what was summed up, normalise, and restart returns where an episode ended."""
+        returns, batch = self._summed
         if batch is not None:
             self.statistics.merge(batch)
         over = step.first | step.dones
@@ -304,12 +306,6 @@ class RewardNormalizer(_Half):
         self.returns = np.array(state["returns"], dtype=np.float64)
         self._original = np.array(state["original"], dtype=np.float64)
         self._begun, self._has_shown = bool(state["begun"]), False
-
-    def _moments(self, returns: FloatArray, step: StepResult) -> Moments:
-        try:
-            return moments(returns)
-        except FloatingPointError:
-            raise self._not_finite("rewards", step.rewards, step.acted, step) from None
 
     def _normalised(self, rewards: Array) -> Array:
         scaled = np.asarray(rewards / self.statistics.scale(self._epsilon))
