@@ -104,16 +104,9 @@ class ObservationNormalizer(_Half):
     """
 
     def __init__(
-        self,
-        layer: str,
-        space: spaces.Space[Any],
-        num_envs: int,
-        *,
-        clip: float,
-        epsilon: float,
-        keys: tuple[str, ...] | None,
-        integers: bool,
+        self, layer: str, env: Any, *, clip: float, epsilon: float, keys: tuple[str, ...] | None, integers: bool
     ) -> None:
+        space: spaces.Space[Any] = env.single_observation_space
         boxes = members.choose(
             layer,
             space,
@@ -127,8 +120,8 @@ class ObservationNormalizer(_Half):
         scaled: dict[Key, Any] = {key: spaces.Box(-clip, clip, box.shape, np.float32) for key, box in boxes.items()}
         self.space = members.replaced(space, scaled)
         self.statistics = {key: RunningStatistics(box.shape) for key, box in boxes.items()}
-        self._shown = {key: LastRows(box, num_envs) for key, box in scaled.items()}
-        self._original = LastRows(space, num_envs)
+        self._shown = {key: LastRows(box, env.num_envs) for key, box in scaled.items()}
+        self._original = LastRows(space, env.num_envs)
         self.final: Batch | None = None
         self._summed: dict[Key, Moments] = {}
 

@@ -60,13 +60,7 @@ class Normalize(Normalizing, VecEnvWrapper):
     ) -> None:
         super().__init__(env)
         self.observations = ObservationNormalizer(
-            "normalize",
-            env.single_observation_space,
-            env.num_envs,
-            clip=clip_obs,
-            epsilon=epsilon,
-            keys=keys,
-            integers=integers,
+            "normalize", env, clip=clip_obs, epsilon=epsilon, keys=keys, integers=integers
         )
         self.rewards = RewardNormalizer("normalize", env.num_envs, gamma=gamma, clip=clip_reward, epsilon=epsilon)
         self._halves = {"observations": self.observations, "rewards": self.rewards}

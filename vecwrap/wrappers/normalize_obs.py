@@ -63,13 +63,7 @@ class NormalizeObs(Normalizing, VecEnvWrapper):
     ) -> None:
         super().__init__(env)
         self.normalizer = ObservationNormalizer(
-            "normalize_obs",
-            env.single_observation_space,
-            env.num_envs,
-            clip=clip,
-            epsilon=epsilon,
-            keys=keys,
-            integers=integers,
+            "normalize_obs", env, clip=clip, epsilon=epsilon, keys=keys, integers=integers
         )
         self._halves = {"": self.normalizer}
         self._set_observation_space(self.normalizer.space)
