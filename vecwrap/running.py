@@ -24,14 +24,7 @@ class Moments(NamedTuple):
 
 
 def moments(values: np.ndarray[Any, Any]) -> Moments:
-    """Summarise a batch.
-
-    Args:
-        values: (k, *shape), of any number type; k is 1 or more.
-
-    Raises:
-        FloatingPointError: something in it is not finite, or too large to be squared.
-    """
+    """Summarise a batch (k, *shape), k >= 1; FloatingPointError if a value is not finite or too large to be squared."""
     exact = np.asarray(values, dtype=np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         mean = np.add.reduce(exact) / len(exact)  # as mean() does, without its detours
@@ -89,22 +82,15 @@ class RunningStatistics:
 
     def scale(self, epsilon: float) -> FloatArray:
         """Return what values are divided by: √(var + epsilon)."""
-        return np.asarray(np.sqrt(self.var + epsilon))
+        root: FloatArray = np.sqrt(self.var + epsilon)
+        return root
 
     def state(self) -> dict[str, Any]:
         """Return the state, in fresh arrays."""
         return {"mean": np.array(self.mean), "var": np.array(self.var), "count": float(self.count)}
 
     def load(self, state: dict[str, Any], where: str) -> None:
-        """Restore what ``state`` returned.
-
-        Args:
-            state: of statistics of the same shape.
-            where: how an error begins.
-
-        Raises:
-            CheckpointError: it is of another shape.
-        """
+        """Restore what ``state`` returned; ``where`` starts error messages."""
         mean, var = (np.array(state[name], dtype=np.float64) for name in ("mean", "var"))
         if mean.shape != np.shape(self.mean) or var.shape != mean.shape:
             raise CheckpointError(

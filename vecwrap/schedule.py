@@ -25,13 +25,7 @@ Rule: TypeAlias = Callable[[int], Reset]
 
 
 def as_reset(value: Any) -> Reset:
-    """Read what a list or a function gives for one episode.
-
-    Args:
-        value: a seed or None, or a pair of these and the options.
-
-    Raises:
-        ArgumentError: it is something else.
+    """Read what a list or a function gives for one episode: a seed or None, or a pair of either and the options.
 
     >>> as_reset(3), as_reset((None, {"level": 2}))
     ((3, None), (None, {'level': 2}))
@@ -62,13 +56,9 @@ class Told:
         return as_reset(self.function(episode, self.index))
 
     def state(self) -> dict[str, Any]:
-        """Return the function's state: its ``state_dict``, else its attributes that are plain values.
-
-        Raises:
-            TypeError: an attribute that a file would restore as another type.
-        """
+        """Return the function's state: its ``state_dict``, else its attributes that are plain values."""
         owner = self._owner()
-        if _offers_state(owner):
+        if hasattr(owner, "state_dict") and hasattr(owner, "load_state_dict"):
             return {"own": own_copy(owner.state_dict())}
         attributes = _attributes(owner)
         for name, value in attributes.items():
@@ -110,20 +100,12 @@ class Dealt:
 
 
 class Schedule:
-    """The resets of one sub-environment.
-
-    Args:
-        rule: what the k-th scheduled episode gets.
-        replace: whether it also replaces a seed given to a reset.
-
-    Attributes:
-        episodes: how many have been scheduled since it began.
-    """
+    """The resets of one sub-environment; ``replace`` is whether it also replaces a seed given to a reset."""
 
     def __init__(self, rule: Rule, *, replace: bool = False) -> None:
         self.rule = rule
         self.replace = replace
-        self.episodes = 0
+        self.episodes = 0  # that were scheduled since it began
 
     def next(self, seed: int | None, options: dict[str, Any] | None) -> Reset:
         """Return the seed and options of a reset.
@@ -149,10 +131,6 @@ class Schedule:
         self.episodes = state["episodes"]
         if isinstance(self.rule, Told) and state["remembered"] is not None:
             self.rule.load(state["remembered"])
-
-
-def _offers_state(owner: Any) -> bool:
-    return hasattr(owner, "state_dict") and hasattr(owner, "load_state_dict")
 
 
 def _attributes(owner: Any) -> dict[str, Any]:

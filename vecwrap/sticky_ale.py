@@ -32,12 +32,7 @@ def find_held_action(game: Any) -> int:
     """Find an action equivalent to the one that the emulator of a sticky game holds.
 
     The emulator is left as it was, except that it holds the action found, and ``render`` shows what it showed.
-
-    Args:
-        game: the environment from ale-py; its actions are discrete.
-
-    Raises:
-        LookupError: there is none, or the game is so sticky that it would take minutes to tell.
+    LookupError if there is none, or if the game is so sticky that it would take minutes to tell.
     """
     ale = game.ale
     if _ticks_until_taken(game) > MOST_TICKS:

@@ -82,12 +82,7 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def float_reward(reward: Any) -> float:
-    """Return a reward as a float: from Python and NumPy numbers, integers of any size, and arrays of one element.
-
-    Raises:
-        ValueError: for an array of any other size.
-        TypeError: for what is not a number.
-    """
+    """Return a reward as a float: from Python and NumPy numbers, integers of any size, and arrays of one element."""
     if type(reward) is float:
         return reward
     array = np.asarray(reward)

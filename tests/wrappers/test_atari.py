@@ -763,7 +763,7 @@ def test_the_direct_path_asks_for_colour_frames_at_resets_alone(monkeypatch):
 
 
 def test_the_direct_path_refuses_colours_that_it_does_not_know(monkeypatch):
-    monkeypatch.setattr("vecwrap.parts.atari_ticks.palette", lambda: np.zeros((256, 3), np.uint8))
+    monkeypatch.setattr("vecwrap.parts.atari_emulator.palette", lambda: np.zeros((256, 3), np.uint8))
     env = Atari(make("Pong"), direct=True)
     with pytest.raises(PlanError, match="expected the NTSC palette.*direct=False"):
         env.reset(seed=1)

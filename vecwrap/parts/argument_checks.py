@@ -1,4 +1,4 @@
-"""Argument checks shared by several layers; errors name the layer and the argument."""
+"""Argument checks shared by several layers; errors are PlanErrors that begin with the layer and the argument."""
 
 from __future__ import annotations
 
@@ -14,15 +14,7 @@ _OF_THE_FACE = ("final_obs", "final_info", "env_id")  # infos keys that the oute
 
 
 def one_of(argument: str, value: Any, values: tuple[str, ...]) -> Any:
-    """Return the value, if it is one of these.
-
-    Args:
-        argument: the layer's name and the argument's.
-        value: as it was given.
-        values: the allowed ones.
-
-    Raises:
-        PlanError: it is none of them.
+    """Return the value, if it is one of these; PlanError otherwise.
 
     >>> one_of("framestack: axis", "nwe", ("new", "channel"))
     Traceback (most recent call last):
@@ -35,30 +27,13 @@ def one_of(argument: str, value: Any, values: tuple[str, ...]) -> Any:
 
 
 def refuse_one_text(argument: str, names: Any) -> None:
-    """Refuse a text instead of a list of names; otherwise its letters would count as names.
-
-    Args:
-        argument: the layer's name and the argument's.
-        names: as they were given.
-
-    Raises:
-        PlanError: it is one text.
-    """
+    """Refuse a text instead of a list of names; otherwise its letters would count as names."""
     if isinstance(names, str):
         raise PlanError(f'{argument}: expected a list of names, got the text "{names}"; write ["{names}"]')
 
 
 def chosen_envs(argument: str, envs: Iterable[int] | None, num_envs: int) -> tuple[int, ...]:
-    """Return the chosen sub-environments, in order.
-
-    Args:
-        argument: the layer's name and the argument's.
-        envs: their indices, each once; None means all.
-        num_envs: n.
-
-    Raises:
-        PlanError: there are none, or one is out of range or repeated.
-    """
+    """Return the chosen sub-environments, in order; None means all."""
     ids = tuple(operator.index(i) for i in (range(num_envs) if envs is None else envs))  # for JSON
     if not ids or len(set(ids)) != len(ids) or not all(0 <= i < num_envs for i in ids):
         raise PlanError(f"{argument}: expected indices from 0 to {num_envs - 1}, each once, got {list(ids)}")
@@ -66,16 +41,7 @@ def chosen_envs(argument: str, envs: Iterable[int] | None, num_envs: int) -> tup
 
 
 def check_info_key(argument: str, key: str, default: str) -> None:
-    """Refuse a name for an infos column that has another meaning there.
-
-    Args:
-        argument: the layer's name and the argument's.
-        key: the column's name.
-        default: a valid name.
-
-    Raises:
-        PlanError: it is empty, a mask's, or one that the outermost environment writes.
-    """
+    """Refuse a name for an infos column that is empty, a mask's, or one that the outermost environment writes."""
     if not key or key.startswith("_") or key in _OF_THE_FACE:
         raise PlanError(
             f"{argument}: expected a name without a leading underscore and none of {', '.join(_OF_THE_FACE)}, "

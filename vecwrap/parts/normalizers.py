@@ -1,4 +1,4 @@
-"""Normalising by running statistics: the two halves of normalize, normalize_obs and normalize_reward."""
+"""Normalising by running statistics: the two halves, and the hooks of the three wrappers that hold one or both."""
 
 from __future__ import annotations
 
@@ -12,26 +12,90 @@ from vecwrap.batch import Batch, take
 from vecwrap.contract import BoolArray, FloatArray, StepResult
 from vecwrap.errors import CheckpointError, NotFiniteError, PlanError, ResetNeededError
 from vecwrap.parts import members
-from vecwrap.parts.last_rows import LastRows
-from vecwrap.parts.members import Key
+from vecwrap.parts.members import Key, LastRows
 from vecwrap.running import Moments, RunningStatistics, moments
 
-__all__ = ["ObservationNormalizer", "RewardNormalizer"]
+__all__ = ["Normalizing", "ObservationNormalizer", "RewardNormalizer"]
 
 Array = np.ndarray[Any, Any]
 
 
-class ObservationNormalizer:
-    """Normalises observations by the mean and variance of those counted; see the layers' docstrings.
+class Normalizing:
+    """The hooks of a wrapper that normalises; its class names this one before VecEnvWrapper."""
 
-    Args:
-        layer: the layer's name, for errors.
-        space: of one observation.
-        num_envs: n.
-        clip: the largest absolute value returned.
-        epsilon: added to variances.
-        keys: which members of a Dict space; None means all.
-        integers: whether integer Boxes may be normalised.
+    training: bool
+    _halves: dict[str, Any]  # by the names that a saved state uses; a half that is alone has the name ""
+
+    def on_step(self, step: StepResult) -> None:
+        """Count, then normalise; if one half cannot be counted, neither is."""
+        halves = self._halves.values()
+        for half in halves:
+            half.sum_up(step, self.training)
+        for half in halves:
+            half.on_step(step)
+
+    def layer_statistics(self) -> dict[str, RunningStatistics]:
+        """The statistics themselves, by the names that errors use."""
+        return {name: each for half in self._halves.values() for name, each in half.named().items()}
+
+    def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
+        """Use other statistics."""
+        for half in self._halves.values():
+            half.borrow(statistics)
+
+    def layer_state(self) -> dict[str, Any]:
+        """Return the statistics, the running returns, and the last rows."""
+        states: dict[str, Any] = {name: half.state() for name, half in self._halves.items()}
+        alone: dict[str, Any] | None = states.get("")
+        return states if alone is None else alone
+
+    def load_layer_state(self, state: dict[str, Any]) -> None:
+        """Restore the state that ``layer_state`` returned."""
+        for name, half in self._halves.items():
+            half.load(state[name] if name else state)
+
+    def _original_observations(self) -> Any:
+        return self._original(ObservationNormalizer)
+
+    def _original_rewards(self) -> Any:
+        return self._original(RewardNormalizer)
+
+    def _original(self, kind: type[Any]) -> Any:
+        return next((half.original() for half in self._halves.values() if isinstance(half, kind)), None)
+
+
+class _Half:
+    """What both halves keep: how to normalise, and which of their rows mean something."""
+
+    def __init__(self, layer: str, clip_name: str, clip: float, epsilon: float) -> None:
+        for name, value in (("clip" if layer != "normalize" else clip_name, clip), ("epsilon", epsilon)):
+            if math.isnan(value) or value <= 0:
+                raise PlanError(f"{layer}: {name}: expected a number above 0, got {value}")
+        self._layer = layer
+        self._clip = clip
+        self._epsilon = epsilon
+        self._borrowed = False  # whether the statistics are another layer's, which a load must not change
+        self._begun = self._has_shown = False
+
+    def _refuse_unbegun(self) -> None:
+        if not self._begun:
+            raise ResetNeededError("there is no original yet; call reset() first")
+
+    def _not_finite(self, what: str, values: Array, counted: BoolArray, step: StepResult) -> NotFiniteError:
+        """Report which value cannot be counted."""
+        rows = np.flatnonzero(counted & ~np.isfinite(values).reshape(len(values), -1).all(axis=1))
+        i = int(step.env_ids[rows[0]]) if len(rows) else None
+        whose = f"of sub-environment {i}" if i is not None else "too large to be squared"
+        value = f", got {take(values, rows[0])}" if len(rows) else ""
+        return NotFiniteError(
+            f"{self._layer}: {what} {whose}: expected finite numbers{value}; nothing was counted. The layer check_nan, "
+            "inside of this one, tells the action that led there; eval() lets them through",
+            index=i,
+        )
+
+
+class ObservationNormalizer(_Half):
+    """Normalises observations by the mean and variance of those counted; see ``normalize_obs``.
 
     Attributes:
         space: of one normalised observation; its own copy.
@@ -40,16 +104,9 @@ class ObservationNormalizer:
     """
 
     def __init__(
-        self,
-        layer: str,
-        space: spaces.Space[Any],
-        num_envs: int,
-        *,
-        clip: float,
-        epsilon: float,
-        keys: tuple[str, ...] | None,
-        integers: bool,
+        self, layer: str, env: Any, *, clip: float, epsilon: float, keys: tuple[str, ...] | None, integers: bool
     ) -> None:
+        space: spaces.Space[Any] = env.single_observation_space
         boxes = members.choose(
             layer,
             space,
@@ -59,44 +116,32 @@ class ObservationNormalizer:
             "the layer flatten, inside of this one, makes a Box of most spaces"
             + ("" if integers else "; integers=true normalises Boxes of integers too, images for instance"),
         )
-        _refuse_not_positive(layer, "clip" if layer == "normalize_obs" else "clip_obs", clip)
-        _refuse_not_positive(layer, "epsilon", epsilon)
-        self._layer = layer
-        self._clip = clip
-        self._epsilon = epsilon
+        super().__init__(layer, "clip_obs", clip, epsilon)
         scaled: dict[Key, Any] = {key: spaces.Box(-clip, clip, box.shape, np.float32) for key, box in boxes.items()}
         self.space = members.replaced(space, scaled)
         self.statistics = {key: RunningStatistics(box.shape) for key, box in boxes.items()}
-        self._shown = {key: LastRows(box, num_envs) for key, box in scaled.items()}
-        self._original = LastRows(space, num_envs)
+        self._shown = {key: LastRows(box, env.num_envs) for key, box in scaled.items()}
+        self._original = LastRows(space, env.num_envs)
         self.final: Batch | None = None
-        self._borrowed = False  # whether the statistics are another layer's, which a load must not change
-        self._begun = self._has_shown = False
+        self._summed: dict[Key, Moments] = {}
 
-    def to_count(self, step: StepResult, training: bool) -> dict[Key, Moments]:
-        """Sum up what counts if ``training``: observations that open an episode, or do not end one.
-
-        Raises:
-            NotFiniteError: one of them is not finite.
-        """
+    def sum_up(self, step: StepResult, training: bool) -> None:
+        """Sum up what counts if ``training``: observations that open an episode, or do not end one."""
+        self._summed = {}
         if not training:
-            return {}
+            return
         counted = step.first | (step.acted & ~step.dones)
         number = np.count_nonzero(counted)
-        if not number:
-            return {}
-        batches = {}
-        for key in self.statistics:
+        for key in self.statistics if number else ():
             values = members.of(step.observations, key)
             try:
-                batches[key] = moments(values if number == len(counted) else values[counted])
+                self._summed[key] = moments(values if number == len(counted) else values[counted])
             except FloatingPointError:
-                raise _not_finite(self._layer, members.name_of(key), values, counted, step) from None
-        return batches
+                raise self._not_finite(members.name_of(key), values, counted, step) from None
 
-    def on_step(self, step: StepResult, counted: dict[Key, Moments]) -> None:
-        """Count the result of ``to_count``; then normalise both observations with the current statistics."""
-        for key, batch in counted.items():
+    def on_step(self, step: StepResult) -> None:
+        """Count what was summed up; then normalise both observations with the current statistics."""
+        for key, batch in self._summed.items():
             self.statistics[key].merge(batch)
         self._original.put(step.rows, step.observations)
         self.final = step.final_obs
@@ -115,7 +160,7 @@ class ObservationNormalizer:
 
     def original(self) -> Batch:
         """Return all n rows as they last came in, as fresh arrays."""
-        _refuse_unbegun(self._begun)
+        self._refuse_unbegun()
         return self._original.all()
 
     def last_shown(self) -> Batch | None:
@@ -125,31 +170,27 @@ class ObservationNormalizer:
         whole = slice(None)
         return members.with_new(self._original.of(whole), {key: shown.of(whole) for key, shown in self._shown.items()})
 
-    def layer_statistics(self) -> dict[str, RunningStatistics]:
-        """The statistics of the observations, by the names that errors use."""
+    def named(self) -> dict[str, RunningStatistics]:
+        """The statistics, by the names that errors use."""
         return {members.name_of(key): statistics for key, statistics in self.statistics.items()}
 
-    def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
-        """Use these objects, named as in ``layer_statistics``."""
+    def borrow(self, statistics: dict[str, RunningStatistics]) -> None:
+        """Use these objects, named as in ``named``."""
         self.statistics = {key: statistics[members.name_of(key)] for key in self.statistics}
         self._borrowed = True
 
     def state(self) -> dict[str, Any]:
-        """Return the whole state, in fresh arrays; an evaluation copy needs only ``statistics``."""
+        """Return the whole state, in fresh arrays."""
         return {
-            "statistics": {_text(key): statistics.state() for key, statistics in self.statistics.items()},
-            "shown": {_text(key): shown.state() for key, shown in self._shown.items()},
+            "statistics": {key or "": statistics.state() for key, statistics in self.statistics.items()},
+            "shown": {key or "": shown.state() for key, shown in self._shown.items()},
             "original": self._original.state(),
             "begun": self._begun,
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take in what ``state`` gave.
-
-        Raises:
-            CheckpointError: it is for different observations.
-        """
-        expected, got = ({_text(key) for key in self.statistics}, set(state["statistics"]))
+        """Restore the state that ``state`` returned; CheckpointError if it is for different observations."""
+        expected, got = ({key or "" for key in self.statistics}, set(state["statistics"]))
         if expected != got:
             raise CheckpointError(f"{self._layer}: expected statistics of {sorted(expected)}, got {sorted(got)}")
         if self._borrowed:
@@ -157,8 +198,8 @@ class ObservationNormalizer:
             self._borrowed = False
         for key, statistics in self.statistics.items():
             where = f"{self._layer}: {members.name_of(key)}"
-            statistics.load(state["statistics"][_text(key)], where)
-            self._shown[key].load(state["shown"][_text(key)], where)
+            statistics.load(state["statistics"][key or ""], where)
+            self._shown[key].load(state["shown"][key or ""], where)
         self._original.load(state["original"], f"{self._layer}: original observations")
         self._begun, self._has_shown = bool(state["begun"]), False
 
@@ -172,15 +213,8 @@ class ObservationNormalizer:
         return members.with_new(observations, new)
 
 
-class RewardNormalizer:
+class RewardNormalizer(_Half):
     """Divides rewards by the standard deviation of the discounted return, kept per sub-environment.
-
-    Args:
-        layer: the layer's name, for errors.
-        num_envs: n.
-        gamma: the discount of the running return.
-        clip: the largest absolute value returned.
-        epsilon: added to the variance.
 
     Attributes:
         statistics: of the running returns.
@@ -190,40 +224,32 @@ class RewardNormalizer:
     def __init__(self, layer: str, num_envs: int, *, gamma: float, clip: float, epsilon: float) -> None:
         if not 0 <= gamma <= 1:
             raise PlanError(f"{layer}: gamma: expected a number from 0 to 1, got {gamma}")
-        _refuse_not_positive(layer, "clip" if layer == "normalize_reward" else "clip_reward", clip)
-        _refuse_not_positive(layer, "epsilon", epsilon)
-        self._layer = layer
+        super().__init__(layer, "clip_reward", clip, epsilon)
         self._gamma = gamma
-        self._clip = clip
-        self._epsilon = epsilon
         self.statistics = RunningStatistics()
         self.returns = np.zeros(num_envs)
         self._original = np.zeros(num_envs)
         self._shown = np.zeros(num_envs)
-        self._borrowed = False  # whether the statistics are another layer's, which a load must not change
-        self._begun = self._has_shown = False
+        self._summed: tuple[FloatArray, Moments | None] = (self.returns, None)
 
-    def to_count(self, step: StepResult, training: bool) -> tuple[FloatArray, Moments | None]:
-        """Return the running returns after this step, and those of them to count.
-
-        Raises:
-            NotFiniteError: the reward of a row that acted is not finite.
-        """
-        returns = self.returns[step.rows]
-        if not training:
-            return returns, None
-        acted = step.acted
+    def sum_up(self, step: StepResult, training: bool) -> None:
+        """Compute the running returns, and sum them up if ``training``, where an action was taken."""
+        returns, acted = self.returns[step.rows], step.acted
+        number = np.count_nonzero(acted) if training else 0
+        self._summed = returns, None
+        if not number:
+            return
         discounted = returns * self._gamma + step.rewards
-        if np.count_nonzero(acted) == len(acted):
-            return discounted, self._moments(discounted, step)
-        if not np.count_nonzero(acted):
-            return returns, None
-        returns = np.where(acted, discounted, returns)
-        return returns, self._moments(returns[acted], step)
+        all_acted = number == len(acted)
+        returns = discounted if all_acted else np.where(acted, discounted, returns)
+        try:
+            self._summed = returns, moments(returns if all_acted else returns[acted])
+        except FloatingPointError:
+            raise self._not_finite("rewards", step.rewards, acted, step) from None
 
-    def on_step(self, step: StepResult, counted: tuple[FloatArray, Moments | None]) -> None:
-        """Count the result of ``to_count``, normalise, and restart returns where an episode ended."""
-        returns, batch = counted
+    def on_step(self, step: StepResult) -> None:
+        """Count what was summed up, normalise, and restart returns where an episode ended."""
+        returns, batch = self._summed
         if batch is not None:
             self.statistics.merge(batch)
         over = step.first | step.dones
@@ -235,24 +261,24 @@ class RewardNormalizer:
 
     def original(self) -> FloatArray:
         """Return (n,) rewards as they last came in."""
-        _refuse_unbegun(self._begun)
+        self._refuse_unbegun()
         return self._original.copy()
 
     def last_shown(self) -> FloatArray | None:
         """Return (n,) rewards as last returned, not to be written into; None if there were none since a load."""
         return self._shown if self._has_shown else None
 
-    def layer_statistics(self) -> dict[str, RunningStatistics]:
-        """The statistics of the returns."""
+    def named(self) -> dict[str, RunningStatistics]:
+        """The statistics, by the name that errors use."""
         return {"returns": self.statistics}
 
-    def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
-        """Use this object."""
+    def borrow(self, statistics: dict[str, RunningStatistics]) -> None:
+        """Use this object, named as in ``named``."""
         self.statistics = statistics["returns"]
         self._borrowed = True
 
     def state(self) -> dict[str, Any]:
-        """Return the whole state, in fresh arrays; an evaluation copy needs only ``statistics``."""
+        """Return the whole state, in fresh arrays."""
         return {
             "statistics": self.statistics.state(),
             "returns": self.returns.copy(),
@@ -261,11 +287,7 @@ class RewardNormalizer:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take in what ``state`` gave.
-
-        Raises:
-            CheckpointError: it is for a different number of sub-environments.
-        """
+        """Restore the state that ``state`` returned; CheckpointError if it is for another number of rows."""
         if np.shape(state["returns"]) != self.returns.shape:
             raise CheckpointError(
                 f"{self._layer}: expected returns of {len(self.returns)} sub-environments, "
@@ -278,39 +300,6 @@ class RewardNormalizer:
         self._original = np.array(state["original"], dtype=np.float64)
         self._begun, self._has_shown = bool(state["begun"]), False
 
-    def _moments(self, returns: FloatArray, step: StepResult) -> Moments:
-        try:
-            return moments(returns)
-        except FloatingPointError:
-            raise _not_finite(self._layer, "rewards", step.rewards, step.acted, step) from None
-
     def _normalised(self, rewards: Array) -> Array:
         scaled = np.asarray(rewards / self.statistics.scale(self._epsilon))
         return scaled.clip(-self._clip, self._clip, out=scaled)
-
-
-def _not_finite(layer: str, what: str, values: Array, counted: BoolArray, step: StepResult) -> NotFiniteError:
-    """Report which value cannot be counted."""
-    rows = np.flatnonzero(counted & ~np.isfinite(values).reshape(len(values), -1).all(axis=1))
-    i = int(step.env_ids[rows[0]]) if len(rows) else None
-    whose = f"of sub-environment {i}" if i is not None else "too large to be squared"
-    value = f", got {take(values, rows[0])}" if len(rows) else ""
-    return NotFiniteError(
-        f"{layer}: {what} {whose}: expected finite numbers{value}; nothing was counted. The layer check_nan, inside of "
-        "this one, tells the action that led there; eval() lets them through",
-        index=i,
-    )
-
-
-def _text(key: Key) -> str:
-    return "" if key is None else key
-
-
-def _refuse_unbegun(begun: bool) -> None:
-    if not begun:
-        raise ResetNeededError("there is no original yet; call reset() first")
-
-
-def _refuse_not_positive(layer: str, name: str, value: float) -> None:
-    if math.isnan(value) or value <= 0:
-        raise PlanError(f"{layer}: {name}: expected a number above 0, got {value}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from copy import deepcopy
 from typing import Any, ClassVar, Literal
 
 import gymnasium
@@ -11,28 +10,14 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from vecwrap.errors import PlanError, ResetNeededError
-from vecwrap.parts.atari_image import Image
-from vecwrap.parts.atari_settings import NO_GAME, Settings, check_environment, settle
-from vecwrap.parts.atari_ticks import Direct, Path, Player, ThroughStep, obstacle
-from vecwrap.parts.opening import NOOP, is_life_lost, lives_of, meanings_of, opening_of
+from vecwrap.parts.atari_emulator import Image, Path, choose_player, obstacle
+from vecwrap.parts.atari_settings import NO_GAME, check_environment, settle
+from vecwrap.parts.openings import Begun, Lives, Stepped, meanings_of, noops, opening_of, play_opening
 
 __all__ = ["Atari"]
 
 
-def choose_player(env: gymnasium.Env[Any, Any], settings: Settings) -> Player:
-    """Access the emulator directly if that is possible and allowed."""
-    size, pooling = settings.screen_size, settings.lineage.pooling
-    if settings.direct is False:
-        return ThroughStep(env, size, pooling)
-    reason = obstacle(env)
-    if reason is None:
-        return Direct(env, size, pooling)
-    if settings.direct:
-        raise PlanError(f"atari: direct=True is not possible: {reason}. Leave direct out: the stream is the same")
-    return ThroughStep(env, size, pooling)
-
-
-class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
+class Atari(Lives):
     """Preprocess one Atari game; the agent sees grey images of shape (84, 84), dtype uint8.
 
     Two lineages exist in the literature, and their results cannot be compared with each other:
@@ -93,7 +78,6 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
         Machado et al. (2018), Revisiting the Arcade Learning Environment, JAIR 61, https://arxiv.org/abs/1709.06009.
     """
 
-    game_goes_on: bool = False
     not_hashed: ClassVar[frozenset[str]] = frozenset({"direct"})  # the stream is the same either way
 
     def __init__(
@@ -110,7 +94,6 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
         repeat_action_probability: float | None = None,
         direct: bool | None = None,
     ) -> None:
-        super().__init__(env)
         settings = settle(
             lineage,
             noop_max=noop_max,
@@ -123,11 +106,10 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
             direct=direct,
         )
         check_environment(env, settings)
+        super().__init__(env)
         self._settings = settings
         self._player = choose_player(env, settings)
         self._opening = opening_of(meanings_of(env, "atari")) if settings.fire_reset else ()
-        self.game_goes_on = False
-        self._lives = 0
         self._has_reset = False
         self.observation_space = gymnasium.spaces.Box(0, 255, (screen_size, screen_size), np.uint8)
 
@@ -148,77 +130,30 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
         return f"Goes through env.step: {obstacle(self.env) or 'direct=False'}."
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Image, dict[str, Any]]:
-        """Start an episode: the next life if the game continues and no seed is given, else a new game.
-
-        Args:
-            seed: seeds the game and its no-ops; a seeded reset always starts a new game.
-            options: passed to the environment when a new game starts.
-
-        Returns:
-            The observation, (84, 84) uint8, and the environment's last info; for a new game, including the keys that
-            only a reset reports (``seeds``).
-        """
-        goes_on = self.game_goes_on and seed is None
-        info = self._next_life(options) if goes_on else self._new_game(seed, options)
-        for action in self._opening:
-            _, terminated, truncated, step_info = self._player.play(action, self._settings.frame_skip)
-            if terminated or truncated:
-                info = self._new_game(seed, options)
-            elif self._life_lost():
-                info = self._next_life(options)
-            else:
-                info = {**info, **step_info}
+        """Start an episode: the next life if the game continues and no seed is given, else a new game."""
+        _, info = play_opening(super().reset, super().step, self._opening, seed, options, lambda: self.game_goes_on)
         self._has_reset = True
         return self._player.image(), info
 
     def step(self, action: Any) -> tuple[Image, float, bool, bool, dict[str, Any]]:
-        """Hold an action for ``frame_skip`` frames, or until the game ends.
-
-        Args:
-            action: an element of the environment's action space.
-
-        Returns:
-            The observation, (84, 84) uint8: the last two frames of this step pooled, or its only one; the reward;
-            whether the episode terminated (game over, or a life lost) or was truncated; the environment's last info.
-
-        Raises:
-            ResetNeededError: `reset` has not been called.
-        """
+        """Hold an action for ``frame_skip`` frames, or until the game ends."""
         if not self._has_reset:
             raise ResetNeededError("atari: expected a reset before the first step, got step(); call reset() first")
-        reward, terminated, truncated, info = self._player.play(action, self._settings.frame_skip)
-        lost = self._life_lost()
-        self.game_goes_on = lost and not (terminated or truncated)
+        _, reward, terminated, truncated, info = super().step(action)
         if self._settings.clip_reward:
             reward = float(np.sign(reward))
-        return self._player.image(), reward, terminated or lost, truncated, info
+        return self._player.image(), reward, terminated, truncated, info
 
-    def _new_game(self, seed: int | None, options: dict[str, Any] | None) -> dict[str, Any]:
-        """Start a game with 1 to ``noop_max`` no-op frames."""
-        info = self._player.reset(seed, deepcopy(options))  # what lies inside may write into its options
-        noop_max = self._settings.noop_max
-        noops = int(self.env.unwrapped.np_random.integers(1, noop_max + 1)) if noop_max else 0
-        for _ in range(noops):
-            _, terminated, truncated, step_info = self._player.play(NOOP, ticks=1)
-            over = terminated or truncated
-            info = self._player.reset(seed, deepcopy(options)) if over else {**info, **step_info}
-        self._lives = lives_of(self.env)
-        self.game_goes_on = False
-        return info
+    def _new_game(self, seed: int | None, options: dict[str, Any] | None) -> Begun:
+        most = self._settings.noop_max
+        opening = noops(self.env, most) if most else ()
+        return play_opening(self._player.reset, self._player.play, opening, seed, options)
 
-    def _next_life(self, options: dict[str, Any] | None) -> dict[str, Any]:
-        """Continue the game after a lost life, with a no-op; if that ends the game, start a new one."""
-        _, terminated, truncated, info = self._player.play(NOOP, self._settings.frame_skip)
-        if terminated or truncated:
-            return self._new_game(None, options)
-        self._lives = lives_of(self.env)
-        self.game_goes_on = False
-        return info
+    def _act(self, action: Any) -> Stepped:
+        return self._player.play(action, self._settings.frame_skip)
 
     def _life_lost(self) -> bool:
-        """Whether a life was lost since the lives were last counted, and this ends an episode."""
-        before, self._lives = self._lives, lives_of(self.env)
-        return self._settings.terminal_on_life_loss and is_life_lost(before, self._lives)
+        return super()._life_lost() and self._settings.terminal_on_life_loss
 
     # -- what the plan asks -------------------------------------------------------------------------------------------
 
@@ -226,23 +161,7 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
     def environment_kwargs(cls, env_spec: EnvSpec, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return the arguments to make an id with, so that it skips no frames and only this layer sets stickiness.
 
-        Args:
-            env_spec: the environment's registration.
-            args: the layer's positional arguments.
-            kwargs: the layer's keyword arguments.
-
-        Returns:
-            Keyword arguments for ``gymnasium.make``: of these two, those that the environment's constructor accepts.
-            `Atari` itself checks the environment that was made.
-
-        Raises:
-            PlanError: the arguments do not fit, or the id is not an Atari game.
-
-        Example:
-            >>> import ale_py, gymnasium
-            >>> gymnasium.register_envs(ale_py)
-            >>> Atari.environment_kwargs(gymnasium.spec("ALE/Pong-v5"))
-            {'frameskip': 1, 'repeat_action_probability': 0.0}
+        Of the two, those that the environment's constructor accepts; `Atari` checks the environment that was made.
         """
         settings = settle(*args, **kwargs)
         wanted = {"frameskip": 1, "repeat_action_probability": settings.repeat_action_probability}
@@ -259,24 +178,12 @@ class Atari(gymnasium.Wrapper[Image, Any, Any, Any]):
 
     @classmethod
     def in_words(cls, *args: Any, **kwargs: Any) -> str:
-        """Describe in one sentence which lineage this is, and what it does.
-
-        Example:
-            >>> Atari.in_words(noop_max=0)
-            'DeepMind lineage (Mnih et al. 2015, as Baselines and SB3 build it): no no-ops; 4 frames a step;
-            grey of the maximum of the last two, 84x84; an episode is one life; FIRE at each reset where the game
-            knows it; rewards clipped to their sign; no sticky actions.'
-        """
+        """Describe in one sentence which lineage this is, and what it does."""
         return settle(*args, **kwargs).in_words()
 
     @classmethod
     def filled_in(cls, **arguments: Any) -> dict[str, Any]:
-        """Return the arguments with the lineage's defaults filled in, for the resolved pipeline.
-
-        Example:
-            >>> sorted(Atari.filled_in(lineage="machado").items())[:2]
-            [('clip_reward', False), ('fire_reset', False)]
-        """
+        """Return the arguments that the lineage decides, for the resolved pipeline."""
         settings = settle(**arguments)
         decided = ("terminal_on_life_loss", "fire_reset", "clip_reward", "repeat_action_probability")
         return {name: getattr(settings, name) for name in decided}

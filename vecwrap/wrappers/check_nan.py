@@ -10,8 +10,9 @@ import numpy as np
 from vecwrap import batch as batches
 from vecwrap.batch import Batch
 from vecwrap.contract import BoolArray, IntArray, StepResult
-from vecwrap.errors import CheckpointError, NotFiniteError, PlanError, did_you_mean
-from vecwrap.parts.last_rows import LastRows
+from vecwrap.errors import CheckpointError, NotFiniteError
+from vecwrap.parts.argument_checks import one_of
+from vecwrap.parts.members import LastRows
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
@@ -62,10 +63,7 @@ class CheckNan(VecEnvWrapper):
         once: bool = True,
     ) -> None:
         super().__init__(env)
-        if report not in ("raise", "warn"):
-            near = did_you_mean(report, ("raise", "warn"))
-            raise PlanError(f'check_nan: report: expected raise or warn, got "{report}".{near}')
-        self.report = report
+        self.report = one_of("check_nan: report", report, ("raise", "warn"))
         self.inf = inf
         self.once = once
         self._warned = False
@@ -93,16 +91,19 @@ class CheckNan(VecEnvWrapper):
         """Check the result."""
         steps = self._steps[step.rows] + step.acted
         self._steps[step.rows] = np.where(step.first, 0, steps)
-        ended = step.first & step.dones
         found = self._find("rewards", step.rewards, step.acted)
         if found is None and step.final_obs is not None:
-            found = self._find("final_obs", step.final_obs, ended)
-        if found is not None:
-            self._tell_of(found, step, steps)
+            found = self._find("final_obs", step.final_obs, step.first & step.dones)
+        if found is None:
+            found, steps = self._find("observations", step.observations, step.live), self._steps[step.rows]
+        if found is None:
             return
-        found = self._find("observations", step.observations, step.live)
-        if found is not None:
-            self._tell_of(found, step, self._steps[step.rows])
+        what, row = found
+        i, number = int(step.env_ids[row]), int(steps[row])
+        action = batches.row(self._actions.of([i]), 0) if number else None
+        when = f"step {number} of its episode, after the action {action!r}" if number else "the reset of its episode"
+        expected = "expected finite numbers from the environment and the layers inside this one"
+        self._tell(f"{what} of sub-environment {i}, in {when}: {expected}", i, number, action)
 
     def layer_state(self) -> dict[str, Any]:
         """Return the steps and the last actions."""
@@ -129,19 +130,6 @@ class CheckNan(VecEnvWrapper):
                 kind = "nan" if not self.inf or _not_finite(leaf[row : row + 1], False) is not None else "inf"
                 return f"{kind} in {name}{''.join(f'[{step!r}]' for step in path)}", row
         return None
-
-    def _tell_of(self, found: tuple[str, int], step: StepResult, steps: IntArray) -> None:
-        what, row = found
-        i, number = int(step.env_ids[row]), int(steps[row])
-        action = batches.row(self._actions.of([i]), 0) if number else None
-        when = f"step {number} of its episode, after the action {action!r}" if number else "the reset of its episode"
-        self._tell(
-            f"{what} of sub-environment {i}, in {when}: expected finite numbers from the environment and the layers "
-            "inside this one",
-            i,
-            number,
-            action,
-        )
 
     def _tell(self, message: str, index: int, step: int, action: Any) -> None:
         if self.report == "raise":

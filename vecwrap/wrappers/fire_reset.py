@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import gymnasium
 
 from vecwrap.errors import PlanError
-from vecwrap.parts.opening import knows_fire, meanings_of, opening_of, play_opening
+from vecwrap.parts.openings import game_goes_on, knows_fire, meanings_of, opening_of, play_opening
 
 __all__ = ["FireReset"]
 
@@ -52,9 +53,6 @@ class FireReset(gymnasium.Wrapper[Any, Any, Any, Any]):
             )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode, and press FIRE if the game has it.
-
-        Returns:
-            The last observation, and the infos reported until then.
-        """
-        return play_opening(self.env, self._opening, seed, options)
+        """Start an episode, and press FIRE if the game has it; return the last observation and all infos until then."""
+        goes_on = partial(game_goes_on, self.env)
+        return play_opening(self.env.reset, self.env.step, self._opening, seed, options, goes_on)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vecwrap.batch import Batch
-from vecwrap.parts.flattening import flat, flat_box
+from vecwrap.parts.members import flat, flat_box
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import MapObservations
 

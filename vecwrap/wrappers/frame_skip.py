@@ -10,7 +10,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from vecwrap.errors import PlanError, did_you_mean
+from vecwrap.errors import PlanError
+from vecwrap.parts.argument_checks import one_of
 from vecwrap.parts.atari_settings import check_skip
 from vecwrap.tap import float_reward
 
@@ -63,12 +64,7 @@ class FrameSkip(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.pooling = pooling
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Hold an action.
-
-        Returns:
-            The last observation, or the maximum of the last two of this step; the sum of the rewards; whether the
-            episode ended; the last step's info.
-        """
+        """Hold an action; return the sum of the rewards, and the last info."""
         total = 0.0
         earlier = latest = None
         for _ in range(self.frame_skip):
@@ -84,21 +80,7 @@ class FrameSkip(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     @classmethod
     def environment_kwargs(cls, env_spec: EnvSpec, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Return the arguments to make an id with: an Atari game without its own skip.
-
-        Args:
-            env_spec: the environment's registration.
-            args: the layer's positional arguments.
-            kwargs: the layer's keyword arguments.
-
-        Example:
-            >>> import ale_py, gymnasium
-            >>> gymnasium.register_envs(ale_py)
-            >>> FrameSkip.environment_kwargs(gymnasium.spec("ALE/Pong-v5"), 4)
-            {'frameskip': 1}
-            >>> FrameSkip.environment_kwargs(gymnasium.spec("CartPole-v1"), 4)
-            {}
-        """
+        """Return the arguments to make an id with: an Atari game without its own skip."""
         _check(*args, **kwargs)
         return {"frameskip": 1} if env_spec.entry_point == "ale_py.env:AtariEnv" else {}
 
@@ -106,6 +88,4 @@ class FrameSkip(gymnasium.Wrapper[Any, Any, Any, Any]):
 def _check(frame_skip: int = 4, pooling: str = "none") -> None:
     if frame_skip < 1:
         raise PlanError(f"frame_skip: frame_skip: expected 1 or more steps, got {frame_skip}")
-    if pooling not in ("none", "max"):
-        near = did_you_mean(pooling, ("none", "max"))
-        raise PlanError(f'frame_skip: pooling: expected none or max, got "{pooling}".{near}')
+    one_of("frame_skip: pooling", pooling, ("none", "max"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -96,10 +95,7 @@ class FrameStack(VecEnvWrapper):
         self.axis = axis
         self.padding = padding
         self.channels = channels
-        self._stacks = {
-            key: _Stack(box, env.num_envs, _layout(box.shape, k, axis, channels), padding)
-            for key, box in stacked.items()
-        }
+        self._stacks = {key: _Stack(box, env.num_envs, k, axis, channels, padding) for key, box in stacked.items()}
         self._set_observation_space(members.replaced(space, {key: each.space for key, each in self._stacks.items()}))
 
     def on_step(self, step: StepResult) -> None:
@@ -135,82 +131,32 @@ def _is_box(space: spaces.Space[Any]) -> bool:
     return isinstance(space, spaces.Box)
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """How the k values are arranged in one stack.
-
-    Attributes:
-        k: how many.
-        position: the axis of a value before which the axis of length k is inserted.
-        merged: whether that is merged with the axis after it.
-        value_shape: the shape of one value.
-    """
-
-    k: int
-    position: int
-    merged: bool
-    value_shape: tuple[int, ...]
-
-    @property
-    def split_shape(self) -> tuple[int, ...]:
-        """The shape of a stack before the axes are merged."""
-        return (*self.value_shape[: self.position], self.k, *self.value_shape[self.position :])
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of a stack."""
-        if not self.merged:
-            return self.split_shape
-        before, after = self.value_shape[: self.position], self.value_shape[self.position + 1 :]
-        return (*before, self.k * self.value_shape[self.position], *after)
-
-    @property
-    def run(self) -> int:
-        """How many elements of one value are contiguous in a stack."""
-        return math.prod(self.value_shape[self.position :])
-
-    def values(self, stacks: Array) -> Array:
-        """View (m, *shape) as (m, k, *value_shape), without a copy."""
-        split = stacks.reshape(len(stacks), *self.split_shape)
-        return np.moveaxis(split, 1 + self.position, 1) if self.position else split
-
-    def stack(self, values: Array) -> Array:
-        """Arrange (k, *value_shape) as one stack."""
-        return np.moveaxis(values, 0, self.position).reshape(self.shape)
-
-
-def _layout(shape: tuple[int, ...], k: int, axis: str, channels: str) -> _Layout:
-    if axis == "new":
-        return _Layout(k, 0, merged=False, value_shape=shape)
-    has_channels = len(shape) not in (0, 2)
-    if channels == "first":
-        return _Layout(k, 0, has_channels, shape)
-    return _Layout(k, len(shape) - has_channels, has_channels, shape)
-
-
 class _Stack:
     """The last k values of one Box, for each of n sub-environments.
 
     In memory, a stack interleaves runs of elements: a run of each of its k values in turn, then the next run of each.
     So a value is kept as (runs, run length), and a stack is its k values concatenated along the second axis.
-
-    Attributes:
-        space: the space of one stack.
     """
 
-    def __init__(self, space: spaces.Box, num_envs: int, layout: _Layout, padding: str) -> None:
-        self._layout = layout
+    def __init__(self, space: spaces.Box, num_envs: int, k: int, axis: str, channels: str, padding: str) -> None:
+        shape = space.shape
+        merged = axis == "channel" and len(shape) not in (0, 2)  # the axis of the k values with that of the channels
+        at = len(shape) - merged if axis == "channel" and channels == "last" else 0  # the axis before which it stands
+        self._axis = at
+        self._split = (*shape[:at], k, *shape[at:])
+        self._shape = (*shape[:at], k * shape[at], *shape[at + 1 :]) if merged else self._split
         self._padding = padding
-        low, high = (np.repeat(bound[None], layout.k, axis=0) for bound in (space.low, space.high))
+        low, high = (np.repeat(bound[None], k, axis=0) for bound in (space.low, space.high))
         if padding == "zero":  # stacks contain zeros even if the space of one value does not
             low[:-1], high[:-1] = np.minimum(low[:-1], 0), np.maximum(high[:-1], 0)
-        self.space = spaces.Box(layout.stack(low), layout.stack(high), dtype=low.dtype.type)
-        runs = math.prod(layout.value_shape[: layout.position])
+        low, high = (np.moveaxis(bounds, 0, at).reshape(self._shape) for bounds in (low, high))
+        self.space = spaces.Box(low, high, dtype=low.dtype.type)
         dtype = self.space.dtype  # for every value: runs are merged as raw bytes, which needs one byte order
-        self._values = [np.zeros((num_envs, runs, layout.run), dtype) for _ in range(layout.k)]  # oldest first
+        runs, self._run = math.prod(shape[:at]), math.prod(shape[at:])
+        self._values = [np.zeros((num_envs, runs, self._run), dtype) for _ in range(k)]  # oldest first
         recycle(sum(value.nbytes for value in self._values))
         self._cv2 = None
-        short = runs > 1 and 0 < layout.run <= _SHORT and layout.k * layout.run <= _MOST_CHANNELS
+        short = runs > 1 and 0 < self._run <= _SHORT and k * self._run <= _MOST_CHANNELS
         if short and low.itemsize in _PIXELS:
             self._cv2 = load_cv2("framestack")
 
@@ -232,7 +178,8 @@ class _Stack:
 
     def load(self, stacks: Array) -> None:
         """Continue from these n stacks."""
-        for value, loaded in zip(self._values, np.moveaxis(self._layout.values(stacks), 1, 0), strict=True):
+        split = stacks.reshape(len(stacks), *self._split)
+        for value, loaded in zip(self._values, np.moveaxis(split, 1 + self._axis, 0), strict=True):
             value[:] = loaded.reshape(value.shape)
 
     def _append(self, step: StepResult, observations: Array) -> None:
@@ -270,11 +217,11 @@ class _Stack:
         """Merge k arrays of (m, runs, run length) into (m, *shape), as a fresh array."""
         num_rows = len(values[0])
         if self._cv2 is None or not num_rows:
-            return np.concatenate(values, axis=2).reshape(num_rows, *self._layout.shape)
-        run, dtype = self._layout.run, values[0].dtype
+            return np.concatenate(values, axis=2).reshape(num_rows, *self._shape)
+        run, dtype = self._run, values[0].dtype
         pixel: str | None = _PIXELS.get(run * dtype.itemsize)
         shape: tuple[int, ...] = (-1, 1)  # each run as one number
         if pixel is None:
             pixel, shape = _PIXELS[dtype.itemsize], (-1, 1, run)
         stacks: Array = self._cv2.merge([value.view(pixel).reshape(shape) for value in values])
-        return stacks.view(dtype).reshape(num_rows, *self._layout.shape)
+        return stacks.view(dtype).reshape(num_rows, *self._shape)

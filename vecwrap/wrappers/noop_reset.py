@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import gymnasium
 
 from vecwrap.errors import PlanError
-from vecwrap.parts.opening import NOOP, play_opening
+from vecwrap.parts.openings import NOOP, game_goes_on, noops, play_opening
 
 __all__ = ["NoopReset"]
 
@@ -61,13 +61,6 @@ class NoopReset(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.noop_max = noop_max
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode, with no-ops.
-
-        Returns:
-            The last observation, and the infos reported until then.
-        """
-        return play_opening(self.env, self._noops(), seed, options)
-
-    def _noops(self) -> Iterator[int]:
-        for _ in range(int(self.env.unwrapped.np_random.integers(1, self.noop_max + 1))):
-            yield NOOP
+        """Start an episode, with no-ops; return the last observation, and the infos reported until then."""
+        opening, goes_on = noops(self.env, self.noop_max), partial(game_goes_on, self.env)
+        return play_opening(self.env.reset, self.env.step, opening, seed, options, goes_on)

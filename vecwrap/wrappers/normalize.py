@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from vecwrap.batch import Batch
-from vecwrap.contract import FloatArray, StepResult
-from vecwrap.parts.normalizers import ObservationNormalizer, RewardNormalizer
-from vecwrap.running import RunningStatistics
+from vecwrap.parts.normalizers import Normalizing, ObservationNormalizer, RewardNormalizer
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
 __all__ = ["Normalize"]
 
 
-class Normalize(VecEnvWrapper):
+class Normalize(Normalizing, VecEnvWrapper):
     """Normalise observations and rewards; see ``normalize_obs`` and ``normalize_reward`` for details.
 
     ``env.get_original_obs()`` and ``env.get_original_reward()`` return the values before normalisation, also through
@@ -65,44 +60,8 @@ class Normalize(VecEnvWrapper):
     ) -> None:
         super().__init__(env)
         self.observations = ObservationNormalizer(
-            "normalize",
-            env.single_observation_space,
-            env.num_envs,
-            clip=clip_obs,
-            epsilon=epsilon,
-            keys=keys,
-            integers=integers,
+            "normalize", env, clip=clip_obs, epsilon=epsilon, keys=keys, integers=integers
         )
         self.rewards = RewardNormalizer("normalize", env.num_envs, gamma=gamma, clip=clip_reward, epsilon=epsilon)
+        self._halves = {"observations": self.observations, "rewards": self.rewards}
         self._set_observation_space(self.observations.space)
-
-    def on_step(self, step: StepResult) -> None:
-        """Count, then normalise; if observations or rewards cannot be counted, neither are."""
-        observations = self.observations.to_count(step, self.training)
-        rewards = self.rewards.to_count(step, self.training)
-        self.observations.on_step(step, observations)
-        self.rewards.on_step(step, rewards)
-
-    def layer_statistics(self) -> dict[str, RunningStatistics]:
-        """The statistics of both halves themselves."""
-        return {**self.observations.layer_statistics(), **self.rewards.layer_statistics()}
-
-    def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
-        """Use other statistics."""
-        self.observations.use_statistics(statistics)
-        self.rewards.use_statistics(statistics)
-
-    def layer_state(self) -> dict[str, Any]:
-        """Return the state of both halves."""
-        return {"observations": self.observations.state(), "rewards": self.rewards.state()}
-
-    def load_layer_state(self, state: dict[str, Any]) -> None:
-        """Take in what ``layer_state`` gave."""
-        self.observations.load(state["observations"])
-        self.rewards.load(state["rewards"])
-
-    def _original_observations(self) -> Batch:
-        return self.observations.original()
-
-    def _original_rewards(self) -> FloatArray:
-        return self.rewards.original()

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from vecwrap.batch import Batch
-from vecwrap.contract import StepResult
-from vecwrap.parts.normalizers import ObservationNormalizer
-from vecwrap.running import RunningStatistics
+from vecwrap.parts.normalizers import Normalizing, ObservationNormalizer
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
 __all__ = ["NormalizeObs"]
 
 
-class NormalizeObs(VecEnvWrapper):
+class NormalizeObs(Normalizing, VecEnvWrapper):
     """Normalise observations by their running mean and variance.
 
     An observation becomes ``(observation - mean) / √(var + epsilon)``, clipped to ±``clip``, in float32. The statistics
@@ -68,35 +63,7 @@ class NormalizeObs(VecEnvWrapper):
     ) -> None:
         super().__init__(env)
         self.normalizer = ObservationNormalizer(
-            "normalize_obs",
-            env.single_observation_space,
-            env.num_envs,
-            clip=clip,
-            epsilon=epsilon,
-            keys=keys,
-            integers=integers,
+            "normalize_obs", env, clip=clip, epsilon=epsilon, keys=keys, integers=integers
         )
+        self._halves = {"": self.normalizer}
         self._set_observation_space(self.normalizer.space)
-
-    def on_step(self, step: StepResult) -> None:
-        """Count, then normalise."""
-        self.normalizer.on_step(step, self.normalizer.to_count(step, self.training))
-
-    def layer_statistics(self) -> dict[str, RunningStatistics]:
-        """The statistics themselves."""
-        return self.normalizer.layer_statistics()
-
-    def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
-        """Use other statistics."""
-        self.normalizer.use_statistics(statistics)
-
-    def layer_state(self) -> dict[str, Any]:
-        """Return the statistics, and the last observations before and after normalisation."""
-        return self.normalizer.state()
-
-    def load_layer_state(self, state: dict[str, Any]) -> None:
-        """Take in what ``layer_state`` gave."""
-        self.normalizer.load(state)
-
-    def _original_observations(self) -> Batch:
-        return self.normalizer.original()

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from vecwrap.contract import FloatArray, StepResult
-from vecwrap.parts.normalizers import RewardNormalizer
-from vecwrap.running import RunningStatistics
+from vecwrap.parts.normalizers import Normalizing, RewardNormalizer
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
 __all__ = ["NormalizeReward"]
 
 
-class NormalizeReward(VecEnvWrapper):
+class NormalizeReward(Normalizing, VecEnvWrapper):
     """Divide rewards by the standard deviation of the discounted return.
 
     Each sub-environment has a running return, ``return * gamma + reward``, which is counted at every action and
@@ -59,26 +55,4 @@ class NormalizeReward(VecEnvWrapper):
     def __init__(self, env: VecEnv, *, gamma: float = 0.99, clip: float = 10.0, epsilon: float = 1e-8) -> None:
         super().__init__(env)
         self.normalizer = RewardNormalizer("normalize_reward", env.num_envs, gamma=gamma, clip=clip, epsilon=epsilon)
-
-    def on_step(self, step: StepResult) -> None:
-        """Count, normalise, and restart the return where an episode ended."""
-        self.normalizer.on_step(step, self.normalizer.to_count(step, self.training))
-
-    def layer_statistics(self) -> dict[str, RunningStatistics]:
-        """The statistics themselves."""
-        return self.normalizer.layer_statistics()
-
-    def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
-        """Use other statistics."""
-        self.normalizer.use_statistics(statistics)
-
-    def layer_state(self) -> dict[str, Any]:
-        """Return the statistics, the running returns, and the last rewards."""
-        return self.normalizer.state()
-
-    def load_layer_state(self, state: dict[str, Any]) -> None:
-        """Take in what ``layer_state`` gave."""
-        self.normalizer.load(state)
-
-    def _original_rewards(self) -> FloatArray:
-        return self.normalizer.original()
+        self._halves = {"": self.normalizer}

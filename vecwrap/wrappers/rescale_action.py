@@ -9,8 +9,7 @@ import numpy as np
 from vecwrap.batch import Batch
 from vecwrap.contract import IntArray
 from vecwrap.errors import PlanError
-from vecwrap.parts.affine import Line, box_between
-from vecwrap.parts.members import is_box
+from vecwrap.parts.members import Line, box_between, is_box
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 

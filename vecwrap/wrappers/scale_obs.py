@@ -8,7 +8,7 @@ import numpy as np
 
 from vecwrap.batch import Batch
 from vecwrap.parts import members
-from vecwrap.parts.affine import Line, box_between
+from vecwrap.parts.members import Line, box_between
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import MapObservations
 

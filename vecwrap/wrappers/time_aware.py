@@ -10,7 +10,7 @@ from gymnasium import spaces
 from vecwrap.batch import Batch
 from vecwrap.contract import IntArray, StepResult
 from vecwrap.errors import CheckpointError, PlanError
-from vecwrap.parts.flattening import flat, flat_box
+from vecwrap.parts.members import flat, flat_box
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 

@@ -112,7 +112,7 @@ class _AtariWrapper:
 def _atari(given: Mapping[str, Any]) -> Counterpart:
     settings = atari_settings(given)
     notes = []
-    if settings.lineage.name != "deepmind":
+    if settings.lineage != "deepmind":
         notes.append("AtariWrapper takes the grey of the maximum")
     if not settings.fire_reset:
         notes.append("AtariWrapper presses FIRE at resets")

@@ -5,7 +5,7 @@ import pytest
 from gymnasium import spaces
 
 from vecwrap.batch import object_array
-from vecwrap.parts.last_rows import LastRows
+from vecwrap.parts.members import LastRows
 
 BOX = spaces.Box(-9, 9, (1,), np.float64)
 
