@@ -1,4 +1,4 @@
-"""`make bench`: every workload with our backends and the peers interleaved, the targets, and the growth curves."""
+"""`make bench`: every workload with our backends and the peers interleaved, and the growth curves."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from rich.text import Text
 
 from benchmarks import growth, pages
 from benchmarks.environments import loops_per_microsecond
-from benchmarks.targets import TARGETS
 from benchmarks.workloads import Workload, workloads
 from vecwrap.bench.machine import describe_machine, machine_line
 from vecwrap.bench.report import markdown, to_data
-from vecwrap.bench.results import Verdict, WorkResult, judge
+from vecwrap.bench.results import WorkResult
 from vecwrap.bench.rounds import measure_rounds
-from vecwrap.commands.bench import print_result, print_targets, progress
+from vecwrap.commands.bench import print_result, progress
 
 INTERRUPTED = 130  # 128 + SIGINT, as in shells
 WIDTH = 160  # of tables that go to a file or a pipe
@@ -70,13 +69,11 @@ def main(given: Sequence[str] | None = None) -> int:
     grown: list[growth.Grown] = []
     status = 0
 
-    def keep() -> tuple[str, list[Verdict]]:
+    def keep() -> str:
         """Write the results so far, in case the run is killed later."""
-        verdicts = [judge(target, results) for target in TARGETS if target.work in {result.key for result in results}]
-        verdicts += filter(None, map(growth.judge_curve, grown))
-        text = markdown(machine, results, verdicts)
-        write(options.out, text, to_data(machine, results, verdicts, growth=[each.to_data() for each in grown]))
-        return text, verdicts
+        text = markdown(machine, results)
+        write(options.out, text, to_data(machine, results, growth=[each.to_data() for each in grown]))
+        return text
 
     try:
         for work in works:
@@ -92,9 +89,7 @@ def main(given: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         console.print(Text("\ninterrupted; what follows is what was measured until then", style="yellow"))
         status = INTERRUPTED
-    text, verdicts = keep()
-    if verdicts:
-        print_targets(verdicts, console)
+    text = keep()
     plots = pages.plot(grown, options.out, console)
     if options.publish and not status:
         pages.publish(text, plots)

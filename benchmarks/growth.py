@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,12 +17,12 @@ from vecwrap.bench.contender import Contender
 from vecwrap.bench.ours import built, ideal
 from vecwrap.bench.peers import peer_contenders
 from vecwrap.bench.report import figure
-from vecwrap.bench.results import Measurement, Target, Verdict
+from vecwrap.bench.results import Measurement
 from vecwrap.bench.rounds import measure_rounds
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec
 
-__all__ = ["Curve", "Grown", "curves", "judge_curve", "measure", "print_curve"]
+__all__ = ["Curve", "Grown", "curves", "measure", "print_curve"]
 
 COUNTS = (1, 8, 64, 512, 1024)
 SIZES = (32, 1024, 32 * 1024, 256 * 1024, 1024 * 1024)
@@ -31,7 +30,6 @@ MOST_PROCESSES = 64  # a peer with a process per sub-environment is not run with
 IDEAL = "ideal"
 OURS = "vecwrap shmem"
 ONE_PROCESS = "vecwrap dummy (one process)"
-NOISE = 0.9  # an overhead may seem to rise by a tenth
 
 
 @dataclass(frozen=True)
@@ -172,24 +170,6 @@ def _values(measured: Iterable[tuple[Contender, Measurement]], overhead: bool) -
         return list(known.items())
     best = known.pop(IDEAL)
     return [(name, 1e6 / rate - 1e6 / best) for name, rate in known.items()]
-
-
-def judge_curve(grown: Grown) -> Verdict | None:
-    """Look for a cliff: overhead that rises with n, or more workers than cores that are slower than one process."""
-    ours = dict(grown.lines.get(OURS, ()))
-    if grown.curve.across == "sub-environments":
-        target = Target(grown.curve.key, OURS, "itself at fewer sub-environments", NOISE)
-        steps = itertools.pairwise(value for _, value in sorted(ours.items()))
-        ratios = [before / after if after > 0 else 1.0 for before, after in steps]
-    elif grown.curve.across == "workers":
-        target = Target(grown.curve.key, f"{OURS}, more workers than cores", ONE_PROCESS, 1.0)
-        one = dict(grown.lines.get(ONE_PROCESS, ()))
-        ratios = [rate / one[count] for count, rate in ours.items() if count > usable_cores() and count in one]
-    else:
-        return None
-    if not ratios:
-        return Verdict(target, why="not measured")
-    return Verdict(target, min(ratios), min(ratios), max(ratios), min(ratios) >= target.bound)
 
 
 def print_curve(grown: Grown, console: Console) -> None:

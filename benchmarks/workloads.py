@@ -35,7 +35,7 @@ class Workload:
     """One line of the table, not yet opened.
 
     Attributes:
-        key: its short name, for ``--only`` and for targets.
+        key: its short name, for ``--only``.
         title: what is done.
         how: what the sides have in common, and where they differ.
         contenders: returns them, ours first.

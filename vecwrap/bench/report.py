@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from vecwrap.bench.contender import QUANTITIES
 from vecwrap.bench.machine import machine_line
-from vecwrap.bench.results import Measurement, Verdict, WorkResult
+from vecwrap.bench.results import Measurement, WorkResult
 
 __all__ = [
     "figure",
@@ -16,11 +16,8 @@ __all__ = [
     "result_header",
     "result_rows",
     "spread_cell",
-    "target_rows",
     "to_data",
 ]
-
-TARGET_HEADER = ("work", "ours", "asked for", "measured", "within rounds", "met")
 
 
 def figure(value: float) -> str:
@@ -70,28 +67,9 @@ def result_header(result: WorkResult, quantity: str) -> tuple[str, ...]:
     return QUANTITIES[quantity].unit, "median", "spread", f"{lead} is", "remarks"
 
 
-def target_rows(verdicts: Sequence[Verdict], titles: Mapping[str, str]) -> list[tuple[str, ...]]:
-    """Return a row per target; ``titles`` holds the titles of the workloads, by key."""
-    rows: list[tuple[str, ...]] = []
-    for verdict in verdicts:
-        target = verdict.target
-        if verdict.measured is None:
-            cells = ("–", "", f"not measured: {verdict.why}")
-        else:
-            ratio = target.against is not None
-            unit = " ×" if ratio else f" {QUANTITIES[target.quantity].unit}"
-            within = [f"{value:.2f}" if ratio else figure(value) for value in (verdict.low, verdict.high)]
-            measured = f"{verdict.measured:.2f}" if ratio else figure(verdict.measured)
-            cells = (measured + unit, " to ".join(within), "yes" if verdict.met else "**no**")
-        rows.append((titles.get(target.work, target.work), target.ours, target.words, *cells))
-    return rows
-
-
-def markdown(machine: dict[str, Any], results: Sequence[WorkResult], verdicts: Sequence[Verdict] = ()) -> str:
+def markdown(machine: dict[str, Any], results: Sequence[WorkResult]) -> str:
     """Return all tables as one page's text, the machine first."""
     parts = [f"Measured on: {machine_line(machine)}. Load before: {machine['load']}.\n"]
-    if verdicts:
-        parts.append(_table(TARGET_HEADER, target_rows(verdicts, {result.key: result.title for result in results})))
     for result in results:
         parts.append(f"### {result.title}\n\n{result.how}\n")
         quantities = result.quantities or ["rate"]  # if nobody has figures, at least the reasons
@@ -104,13 +82,6 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines) + "\n"
 
 
-def to_data(
-    machine: dict[str, Any], results: Sequence[WorkResult], verdicts: Sequence[Verdict] = (), **more: Any
-) -> dict[str, Any]:
+def to_data(machine: dict[str, Any], results: Sequence[WorkResult], **more: Any) -> dict[str, Any]:
     """Return everything as plain data."""
-    return {
-        "machine": machine,
-        **more,
-        "targets": [verdict.to_data() for verdict in verdicts],
-        "results": [result.to_data() for result in results],
-    }
+    return {"machine": machine, **more, "results": [result.to_data() for result in results]}

@@ -1,4 +1,4 @@
-"""Figures and what is derived from them: medians, pairwise ratios, and whether a target is met."""
+"""Figures and what is derived from them: medians, pairwise ratios."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from vecwrap.bench.contender import QUANTITIES, Contender, Side
 
-__all__ = ["Measurement", "Ratio", "Target", "Verdict", "WorkResult", "judge"]
+__all__ = ["Measurement", "Ratio", "WorkResult"]
 
 
 @dataclass
@@ -124,80 +124,3 @@ class WorkResult:
             if ours.side == "ours" and ours is not other and (ratio := self.ratio(ours.name, other.name, q)) is not None
         ]
         return data
-
-
-@dataclass(frozen=True)
-class Target:
-    """What should be reached: a ratio to another contender, or a figure.
-
-    Attributes:
-        work: the key of the workload.
-        ours: our contender.
-        against: the other contender; None: ``bound`` is a figure of ours that must not be exceeded.
-        bound: the smallest ratio, or the largest figure.
-        quantity: of what.
-        aim: what would be better still; 0 if unspecified.
-    """
-
-    work: str
-    ours: str
-    against: str | None
-    bound: float
-    quantity: str = "rate"
-    aim: float = 0.0
-
-    @property
-    def words(self) -> str:
-        """The requirement, in words."""
-        unit = QUANTITIES[self.quantity].unit
-        asked = (
-            f"at most {self.bound:g} {unit}" if self.against is None else f"at least {self.bound:g} × {self.against}"
-        )
-        return asked + (f" (aim {self.aim:g})" if self.aim else "")
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The outcome of a target.
-
-    Attributes:
-        target: the target.
-        measured: the ratio of medians, or the median; None if a side has no figures.
-        low, high: the same within single rounds, at worst and at best.
-        met: None if it was not measured.
-        why: why it was not.
-    """
-
-    target: Target
-    measured: float | None = None
-    low: float = 0.0
-    high: float = 0.0
-    met: bool | None = None
-    why: str = ""
-
-    def to_data(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
-        target = {name: getattr(self.target, name) for name in ("work", "ours", "against", "bound", "quantity")}
-        return {**target, "measured": self.measured, "low": self.low, "high": self.high, "met": self.met,
-                "why": self.why}  # fmt: skip
-
-
-def judge(target: Target, results: Sequence[WorkResult]) -> Verdict:
-    """Compare a target with the results."""
-    result = next((result for result in results if result.key == target.work), None)
-    if result is None:
-        return Verdict(target, why="not run")
-    for name in (target.ours, target.against):
-        if name is None:
-            continue
-        found = result.find(name)
-        if found is None or found.missing or not found.values(target.quantity):
-            return Verdict(target, why=f"{name}: {found.missing if found and found.missing else 'not measured'}")
-    if target.against is not None:
-        ratio = result.ratio(target.ours, target.against, target.quantity)
-        assert ratio is not None, "both have figures"
-        return Verdict(target, ratio.of_medians, ratio.low, ratio.high, ratio.of_medians >= target.bound)
-    ours = result.find(target.ours)
-    assert ours is not None, "it has figures"
-    values = ours.values(target.quantity)
-    return Verdict(target, median(values), min(values), max(values), median(values) <= target.bound)

@@ -1,9 +1,8 @@
 """``vecwrap bench``: compares a pipeline with its peers; its tables are shared with ``make bench``."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -12,13 +11,13 @@ from rich.text import Text
 from vecwrap.bench.comparison import compare_pipeline
 from vecwrap.bench.machine import describe_machine, machine_line
 from vecwrap.bench.peers import read_names
-from vecwrap.bench.report import TARGET_HEADER, markdown, result_header, result_rows, target_rows, to_data
-from vecwrap.bench.results import Verdict, WorkResult
+from vecwrap.bench.report import markdown, result_header, result_rows, to_data
+from vecwrap.bench.results import WorkResult
 from vecwrap.commands.output import print_json, refuse_unwritable, write_out
 from vecwrap.commands.sigterm import sigterm_as_ctrl_c
 from vecwrap.spec import PipelineSpec
 
-__all__ = ["DEFAULT_PEERS", "bench_pipeline", "print_result", "print_targets", "progress"]
+__all__ = ["DEFAULT_PEERS", "bench_pipeline", "print_result", "progress"]
 
 DEFAULT_PEERS = "gymnasium,sb3,envpool,ale"
 
@@ -88,28 +87,16 @@ def print_result(result: WorkResult, console: Console) -> None:
     console.print(Text(result.how, style="dim"))
     for quantity in result.quantities:
         rows = [row[:-1] for row in result_rows(result, quantity) if row[1] != "–"]
-        console.print(_table(result_header(result, quantity)[:-1], rows, right=(1, 2, 3)))
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        name, *figures = result_header(result, quantity)[:-1]
+        table.add_column(name, no_wrap=True)
+        for title in figures:
+            table.add_column(title, justify="right", no_wrap=True)
+        for row in rows:
+            table.add_row(*map(Text, row))
+        console.print(table)
     for m in result.measurements:
         if m.missing:
             console.print(Text(f"{m.name}: ", style="yellow") + Text(m.missing))
         elif m.note:
             console.print(Text(f"{m.name}: {m.note}", style="dim"))
-
-
-def print_targets(verdicts: Sequence[Verdict], console: Console) -> None:
-    """Print the targets, and what was reached."""
-    rows = [tuple(cell.replace("**", "") for cell in row) for row in target_rows(verdicts, {})]
-    console.print(Text("\nTargets", style="bold"))
-    console.print(_table(TARGET_HEADER, rows, right=(3, 4), folding=(1, 2, 5)))
-
-
-def _table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int], folding: Sequence[int] = ()
-) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for i, title in enumerate(header):
-        justify: Literal["left", "right"] = "right" if i in right else "left"
-        table.add_column(title, justify=justify, no_wrap=i not in folding, overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
