@@ -10,7 +10,7 @@ from benchmarks import chains, startup
 from benchmarks.environments import UNEVEN, WORK
 from vecwrap.bench.comparison import OTHER_BACKENDS, our_contenders
 from vecwrap.bench.contender import Contender
-from vecwrap.bench.ours import at_once, ideal, in_step, one_process
+from vecwrap.bench.ours import ideal, one_process
 from vecwrap.bench.peers import peer_contenders
 from vecwrap.plan import Plan, plan
 from vecwrap.spec import PipelineSpec
@@ -67,7 +67,7 @@ class Pipeline:
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     backends: tuple[str, ...] = OTHER_BACKENDS
     peers: tuple[str, ...] = PYTHON_PEERS
-    references: tuple[Reference, ...] = (ideal, at_once, in_step)
+    references: tuple[Reference, ...] = (ideal,)
 
     def __call__(self) -> list[Contender]:
         """Return all contenders."""
@@ -161,4 +161,4 @@ def workloads(loops_per_us: float) -> list[Workload]:
 
 def _pong(n: int, peers: tuple[str, ...], *layers: str) -> Pipeline:
     spec = PipelineSpec("PongNoFrameskip-v4", n=n, wrappers=["atari", "framestack:4", *layers])
-    return Pipeline(spec, peers=peers, references=(one_process, at_once, in_step))
+    return Pipeline(spec, peers=peers, references=(one_process,))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vecwrap.bench.contender import Contender
-from vecwrap.bench.ours import at_once, built, ideal, in_step, into, one_process, share_variants
+from vecwrap.bench.ours import built, ideal, into, one_process, share_variants
 from vecwrap.bench.peers import peer_contenders
 from vecwrap.bench.results import WorkResult
 from vecwrap.bench.rounds import measure_rounds
@@ -17,7 +17,7 @@ from vecwrap.errors import PlanError
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec
 
-__all__ = ["ASKED_FOR", "OTHER_BACKENDS", "compare_pipeline", "our_contenders", "references", "refuse_asked_for_resets"]
+__all__ = ["ASKED_FOR", "OTHER_BACKENDS", "compare_pipeline", "our_contenders", "reference", "refuse_asked_for_resets"]
 
 OTHER_BACKENDS = ("shmem", "subprocess", "dummy")
 ASKED_FOR = (Autoreset.DISABLED, Autoreset.EPISODIC)
@@ -46,11 +46,11 @@ def our_contenders(
     return contenders
 
 
-def references(spec: PipelineSpec) -> list[Contender]:
-    """Return what the cores could do: loops over the environment as workers hold it, alone, at once, and in step."""
+def reference(spec: PipelineSpec) -> Contender:
+    """Return what the cores could do: a loop over the environment as workers hold it, times the cores."""
     planned = plan(spec)
     inner = any(layer.runs_in == "worker" for layer in planned.layers)
-    return [one_process(planned) if inner else ideal(planned), at_once(planned), in_step(planned)]
+    return one_process(planned) if inner else ideal(planned)
 
 
 def compare_pipeline(
@@ -81,7 +81,7 @@ def compare_pipeline(
     )
     with tempfile.TemporaryDirectory(prefix="vecwrap-bench-") as folder:
         elsewhere = into(spec, Path(folder))
-        contenders += references(elsewhere)
+        contenders.append(reference(elsewhere))
         for peer in peers:
             contenders += peer_contenders(peer, plan(elsewhere))
         measured = measure_rounds(contenders, rounds, seconds, say=say)

@@ -14,7 +14,6 @@ from typing import Any
 import gymnasium
 
 from vecwrap.backends.cores import usable_cores
-from vecwrap.bench.at_once import AtOnce, InStep
 from vecwrap.bench.contender import SEED, CannotRun, Contender, Steps, Throughput, action_batches
 from vecwrap.build import build_plan
 from vecwrap.environments import MakeEnvironment
@@ -29,12 +28,10 @@ from vecwrap.vec_env import VecEnv
 
 __all__ = [
     "StreamError",
-    "at_once",
     "built",
     "compare_streams",
     "driver",
     "ideal",
-    "in_step",
     "into",
     "loop",
     "one_process",
@@ -168,22 +165,6 @@ def one_process(planned: Plan) -> Contender:
     name = f"{usable_cores()} × {names or 'the bare environment'} in one process"
     note = "a loop over one environment as our workers hold it, times the cores"
     return Contender(name, "reference", functools.partial(loop, _with_layers(planned), usable_cores()), note)
-
-
-def at_once(planned: Plan) -> Contender:
-    """One process for each core, each looping over one such environment, all at the same time."""
-    make = _with_layers(planned) if _inner(planned) else _bare(planned)
-    note = "one such loop for each core at the same time, added up: what the cores give when all of them work"
-    open_it = functools.partial(AtOnce, loop, make, usable_cores())
-    return Contender(f"{usable_cores()} processes at once", "reference", open_it, note)
-
-
-def in_step(planned: Plan) -> Contender:
-    """The n environments divided among one process per core, which wait for each other in each step."""
-    processes = min(usable_cores(), planned.n)
-    note = "the n rows in such loops, each of which waits for the others after every vector step, and nothing else"
-    open_it = functools.partial(InStep, planned.factories, processes)
-    return Contender(f"{processes} processes in step", "reference", open_it, note)
 
 
 def _inner(planned: Plan) -> list[PlannedLayer]:
