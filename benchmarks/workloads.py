@@ -10,7 +10,7 @@ from benchmarks import chains, startup
 from benchmarks.environments import UNEVEN, WORK
 from vecwrap.bench.comparison import OTHER_BACKENDS, our_contenders
 from vecwrap.bench.contender import Contender
-from vecwrap.bench.ours import ideal, one_process
+from vecwrap.bench.ours import ideal
 from vecwrap.bench.peers import peer_contenders
 from vecwrap.plan import Plan, plan
 from vecwrap.spec import PipelineSpec
@@ -18,7 +18,7 @@ from vecwrap.spec import PipelineSpec
 __all__ = ["Workload", "workloads"]
 
 SAME = "All sides hold the same environments with the same inner wrappers, seeds and actions. "
-LOOP = "The ideal is a loop over one environment as gymnasium.make gives it, resets included, times the cores."
+LOOP = "The ideal is a loop over one of these environments, resets included, times the cores."
 ATARI = (
     "Skip 4, 84×84 grey INTER_AREA, 1 to 30 no-ops, an episode a life, rewards clipped, a stack of 4, on all sides. "
     "EnvPool and ALE's engine play in C++ and hold no Python environments; where a peer's preprocessing differs, its "
@@ -161,4 +161,4 @@ def workloads(loops_per_us: float) -> list[Workload]:
 
 def _pong(n: int, peers: tuple[str, ...], *layers: str) -> Pipeline:
     spec = PipelineSpec("PongNoFrameskip-v4", n=n, wrappers=["atari", "framestack:4", *layers])
-    return Pipeline(spec, peers=peers, references=(one_process,))
+    return Pipeline(spec, peers=peers, references=(ideal,))

@@ -88,14 +88,6 @@ def test_what_fails_on_our_side_is_raised_and_everything_is_closed(error):
     assert ("a", "close", None) in log
 
 
-def test_a_row_of_ours_that_does_not_exist_here_is_left_out():
-    def refuse():
-        raise CannotRun("has no parent_share")
-
-    (measured,) = measure_rounds([Contender("ours", "ours", refuse)], 1, 1.0)
-    assert measured.missing == "has no parent_share"
-
-
 def test_names_are_different():
     with pytest.raises(ValueError, match="different names"):
         measure_rounds([contender("a", []), contender("a", [])], 1, 1.0)

@@ -28,11 +28,10 @@ def works():
 # -- who takes part ---------------------------------------------------------------------------------------------------
 
 
-def test_ours_come_first_and_parent_share_is_told_off_and_on():
+def test_ours_come_first_and_every_peer_takes_part():
     pytest.importorskip("ale_py")
     names = [each.name for each in works()["pong-8"].contenders()]
     assert names[0] == "vecwrap shmem"
-    assert {"vecwrap shmem, parent_share off", "vecwrap shmem, parent_share on"} <= set(names)
     peers = {"Gymnasium Async", "SB3 SubprocVecEnv", "EnvPool", "ALE AtariVectorEnv", "tianshou Shmem"}
     assert peers <= set(names)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vecwrap.bench.contender import Contender
-from vecwrap.bench.ours import built, ideal, into, one_process, share_variants
+from vecwrap.bench.ours import built, ideal, into
 from vecwrap.bench.peers import peer_contenders
 from vecwrap.bench.results import WorkResult
 from vecwrap.bench.rounds import measure_rounds
@@ -17,7 +17,7 @@ from vecwrap.errors import PlanError
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec
 
-__all__ = ["ASKED_FOR", "OTHER_BACKENDS", "compare_pipeline", "our_contenders", "reference", "refuse_asked_for_resets"]
+__all__ = ["ASKED_FOR", "OTHER_BACKENDS", "compare_pipeline", "our_contenders", "refuse_asked_for_resets"]
 
 OTHER_BACKENDS = ("shmem", "subprocess", "dummy")
 ASKED_FOR = (Autoreset.DISABLED, Autoreset.EPISODIC)
@@ -28,7 +28,7 @@ def our_contenders(
     variants: Mapping[str, Mapping[str, Any]] | None = None,
     backends: Iterable[str] = OTHER_BACKENDS,
 ) -> list[Contender]:
-    """Return our side: the pipeline as written, then with ``parent_share`` off and on, then under other backends.
+    """Return our side: the pipeline as written, then under other backends.
 
     Args:
         spec: the pipeline.
@@ -39,18 +39,9 @@ def our_contenders(
     lead = f"vecwrap {chosen}" + (", send/recv" if spec.batch_size is not None else "")
     contenders = [built(lead, spec)]
     contenders += [built(name, spec.override(**changes)) for name, changes in (variants or {}).items()]
-    if chosen == "shmem" and spec.batch_size is None and not spec.backend.options:  # it is for those that set nothing
-        contenders += share_variants(spec)
     # dummy has no workers to set; each other backend is used with its defaults.
     contenders += [built(f"vecwrap {name}", spec.override(backend=name)) for name in backends if name != chosen]
     return contenders
-
-
-def reference(spec: PipelineSpec) -> Contender:
-    """Return what the cores could do: a loop over the environment as workers hold it, times the cores."""
-    planned = plan(spec)
-    inner = any(layer.runs_in == "worker" for layer in planned.layers)
-    return one_process(planned) if inner else ideal(planned)
 
 
 def compare_pipeline(
@@ -81,7 +72,7 @@ def compare_pipeline(
     )
     with tempfile.TemporaryDirectory(prefix="vecwrap-bench-") as folder:
         elsewhere = into(spec, Path(folder))
-        contenders.append(reference(elsewhere))
+        contenders.append(ideal(plan(elsewhere)))
         for peer in peers:
             contenders += peer_contenders(peer, plan(elsewhere))
         measured = measure_rounds(contenders, rounds, seconds, say=say)

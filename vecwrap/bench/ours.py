@@ -14,15 +14,12 @@ from typing import Any
 import gymnasium
 
 from vecwrap.backends.cores import usable_cores
-from vecwrap.bench.contender import SEED, CannotRun, Contender, Steps, Throughput, action_batches
+from vecwrap.bench.contender import SEED, Contender, Steps, Throughput, action_batches
 from vecwrap.build import build_plan
-from vecwrap.environments import MakeEnvironment
 from vecwrap.errors import VecwrapError
-from vecwrap.layer_plan import PlannedLayer, path_parameters
+from vecwrap.layer_plan import path_parameters
 from vecwrap.plan import Plan, plan
-from vecwrap.signatures import Signature
 from vecwrap.spec import PipelineSpec
-from vecwrap.sub_env import SubEnvFactory
 from vecwrap.testing.compare import assert_same, rows_of
 from vecwrap.vec_env import VecEnv
 
@@ -34,8 +31,6 @@ __all__ = [
     "ideal",
     "into",
     "loop",
-    "one_process",
-    "share_variants",
 ]
 
 LOCKSTEP = 32  # vector steps compared with dummy before anything is timed
@@ -128,58 +123,15 @@ def compare_streams(name: str, reference: VecEnv, env: VecEnv, steps: int = LOCK
         ) from None
 
 
-def share_variants(spec: PipelineSpec) -> list[Contender]:
-    """Return the pipeline with ``parent_share`` off and on, each without figures if its backend does not have it."""
-    planned = plan(spec)
-    target = planned.pipeline.backend.target
-    takes = {parameter.name for parameter in Signature.of(planned.backend).parameters}
-    contenders = []
-    for value in (False, True):
-        name = f"vecwrap {planned.pipeline.backend.name}, parent_share {'on' if value else 'off'}"
-        if "parent_share" in takes:
-            options = {**spec.backend.options, "parent_share": value}
-            contenders.append(built(name, spec.override(backend={"name": target, **options})))
-        else:
-            reason = f"the backend {planned.pipeline.backend.name} has no parent_share in this version"
-            contenders.append(Contender(name, "ours", functools.partial(_refuse, reason)))
-    return contenders
-
-
-def _refuse(reason: str) -> Any:
-    raise CannotRun(reason)
-
-
 # -- references -------------------------------------------------------------------------------------------------------
 
 
 def ideal(planned: Plan) -> Contender:
-    """Cores × one process that loops over one environment as ``gymnasium.make`` returns it, resets included."""
-    note = "a loop over one environment as gymnasium.make gives it, times the cores"
-    open_it = functools.partial(loop, _bare(planned), usable_cores())
+    """Cores × one process that loops over one sub-environment as workers hold it, resets included."""
+    layers = " and ".join(layer.spec.name for layer in planned.layers if layer.runs_in == "worker")
+    note = f"a loop over one environment{' with ' + layers if layers else ''}, times the cores"
+    open_it = functools.partial(loop, planned.factories[0], usable_cores())
     return Contender(f"ideal: {usable_cores()} × one process", "reference", open_it, note)
-
-
-def one_process(planned: Plan) -> Contender:
-    """Cores × one process that loops over one environment with the layers that run in the workers."""
-    names = " and ".join(layer.spec.name for layer in _inner(planned))
-    name = f"{usable_cores()} × {names or 'the bare environment'} in one process"
-    note = "a loop over one environment as our workers hold it, times the cores"
-    return Contender(name, "reference", functools.partial(loop, _with_layers(planned), usable_cores()), note)
-
-
-def _inner(planned: Plan) -> list[PlannedLayer]:
-    return [layer for layer in planned.layers if layer.runs_in == "worker"]
-
-
-def _bare(planned: Plan) -> Callable[[], gymnasium.Env[Any, Any]]:
-    make = planned.environment.factories[0]
-    if isinstance(make, MakeEnvironment):
-        return functools.partial(gymnasium.make, make.env_spec, **make.kwargs)
-    return make
-
-
-def _with_layers(planned: Plan) -> Callable[[], gymnasium.Env[Any, Any]]:
-    return SubEnvFactory(planned.environment.factories[0], tuple(layer.around_sub_env for layer in _inner(planned)))
 
 
 def loop(make: Callable[[], gymnasium.Env[Any, Any]], factor: int = 1) -> Throughput:
