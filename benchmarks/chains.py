@@ -16,8 +16,8 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 import vecwrap
-from vecwrap.bench.contender import SEED, Contender, Sample, Steps, Throughput, peer_module
-from vecwrap.bench.peers.sb3 import PIP, vec_env
+from vecwrap.bench.contender import SEED, Contender, Sample, Steps, Throughput
+from vecwrap.bench.peers import sb3_vec_env
 
 __all__ = ["CHAIN_HOW", "STACK_HOW", "ChainCost", "Still", "chain", "stacks"]
 
@@ -90,7 +90,7 @@ class Still(gymnasium.vector.VectorEnv):
 
 def still_for_sb3(batches: Batches) -> Any:
     """Return the same environment with SB3's interface."""
-    base = vec_env().VecEnv
+    base = sb3_vec_env().VecEnv
 
     class StillForSb3(base):  # type: ignore[misc, valid-type]
         def __init__(self) -> None:
@@ -163,7 +163,7 @@ def _ours(name: str, batches: Batches, layers: Sequence[str], note: str = "") ->
 
 def _sb3(name: str, batches: Batches, *wrap: Callable[[Any, Any], Any], note: str = "") -> Contender:
     def start() -> ChainCost:
-        module = peer_module("stable_baselines3.common.vec_env", PIP)
+        module = sb3_vec_env()
         chained, bare = still_for_sb3(batches), still_for_sb3(batches)
         for each in wrap:
             chained = each(module, chained)

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.environments import BYTES, NOTHING, WORK
+from benchmarks.peers import ALL_PEERS
 from vecwrap.backends.cores import usable_cores
 from vecwrap.bench.contender import Contender
 from vecwrap.bench.ours import built, ideal
@@ -120,14 +121,16 @@ def _by_count(env: str, n: int) -> list[Contender]:
         built("vecwrap dummy", spec.override(backend="dummy")),
     ]
     if n <= MOST_PROCESSES:
-        contenders += [each for each in peer_contenders("gymnasium", planned) if each.name == "Gymnasium Async"]
-    return [*contenders, *peer_contenders("envpool", planned)]
+        contenders += [
+            each for each in peer_contenders(ALL_PEERS["gymnasium"], planned) if each.name == "Gymnasium Async"
+        ]
+    return [*contenders, *peer_contenders(ALL_PEERS["envpool"], planned)]
 
 
 def _by_bytes(size: int) -> list[Contender]:
     spec = PipelineSpec(BYTES, n=8, backend="shmem", env_kwargs={"size": size})
     planned = plan(spec)
-    peers = [each for each in peer_contenders("gymnasium", planned) if each.name == "Gymnasium Async"]
+    peers = [each for each in peer_contenders(ALL_PEERS["gymnasium"], planned) if each.name == "Gymnasium Async"]
     ours = [built(OURS, spec), built("vecwrap shmem, copy=False", spec.override(copy=False))]
     return [*ours, *peers, ideal(planned)]
 

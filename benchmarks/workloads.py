@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks import chains, startup
 from benchmarks.environments import UNEVEN, WORK
+from benchmarks.peers import ALL_PEERS
 from vecwrap.bench.comparison import OTHER_BACKENDS, our_contenders
 from vecwrap.bench.contender import Contender
 from vecwrap.bench.ours import ideal
@@ -75,7 +76,7 @@ class Pipeline:
         contenders = our_contenders(self.spec, self.variants, self.backends)
         contenders += [reference(planned) for reference in self.references]
         for peer in self.peers:
-            contenders += peer_contenders(peer, planned)
+            contenders += peer_contenders(ALL_PEERS[peer], planned)
         return contenders
 
 

@@ -9,11 +9,8 @@ import pytest
 from PIL import Image, ImageSequence
 
 import vecwrap
+from benchmarks.peers import ALL_PEERS
 from benchmarks.workloads import workloads
-from vecwrap.bench.peers.ale import Ale
-from vecwrap.bench.peers.envpool import EnvPool
-from vecwrap.bench.peers.gymnasium import Gymnasium
-from vecwrap.bench.peers.sb3 import StableBaselines3
 from vecwrap.bench.report import markdown
 from vecwrap.bench.results import Measurement, WorkResult
 
@@ -100,7 +97,7 @@ def test_a_readme_without_its_marks_is_refused(figures):
 
 def test_rows_and_columns_are_named_as_the_benchmarks_name_them(figures):
     assert {title for title, _, _ in figures.ROWS} <= {work.title for work in workloads(1.0)}
-    names = {name for peer in (Gymnasium, StableBaselines3, EnvPool, Ale) for name in peer.names}
+    names = {name for peer in ALL_PEERS.values() for name in peer.names}
     assert {*figures.PEERS} <= names
 
 

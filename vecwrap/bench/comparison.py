@@ -9,7 +9,7 @@ from typing import Any
 
 from vecwrap.bench.contender import Contender
 from vecwrap.bench.ours import built, ideal, into
-from vecwrap.bench.peers import peer_contenders
+from vecwrap.bench.peers import PEERS, peer_contenders
 from vecwrap.bench.results import WorkResult
 from vecwrap.bench.rounds import measure_rounds
 from vecwrap.contract import Autoreset
@@ -74,7 +74,7 @@ def compare_pipeline(
         elsewhere = into(spec, Path(folder))
         contenders.append(ideal(plan(elsewhere)))
         for peer in peers:
-            contenders += peer_contenders(peer, plan(elsewhere))
+            contenders += peer_contenders(PEERS[peer], plan(elsewhere))
         measured = measure_rounds(contenders, rounds, seconds, say=say)
     return WorkResult("pipeline", str(spec), how, measured)
 

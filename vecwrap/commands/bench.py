@@ -10,16 +10,14 @@ from rich.text import Text
 
 from vecwrap.bench.comparison import compare_pipeline
 from vecwrap.bench.machine import describe_machine, machine_line
-from vecwrap.bench.peers import read_names
+from vecwrap.bench.peers import PEERS, read_names
 from vecwrap.bench.report import markdown, result_header, result_rows, to_data
 from vecwrap.bench.results import WorkResult
 from vecwrap.commands.output import print_json, refuse_unwritable, write_out
 from vecwrap.commands.sigterm import sigterm_as_ctrl_c
 from vecwrap.spec import PipelineSpec
 
-__all__ = ["DEFAULT_PEERS", "bench_pipeline", "print_result", "progress"]
-
-DEFAULT_PEERS = "gymnasium,sb3,envpool,ale"
+__all__ = ["bench_pipeline", "print_result", "progress"]
 
 
 def bench_pipeline(
@@ -36,7 +34,7 @@ def bench_pipeline(
 
     Args:
         spec: the pipeline.
-        vs: comma-separated names of peers; None: all that can take part.
+        vs: comma-separated names of peers; None: all.
         rounds: how many samples of each contender.
         seconds: how long a sample lasts.
         as_json: print JSON instead of tables.
@@ -51,7 +49,7 @@ def bench_pipeline(
         SpecError: the file cannot be written; unless that was detected up front, the tables have been printed.
         VecwrapError: the pipeline cannot be built, or fails.
     """
-    peers = read_names(DEFAULT_PEERS if vs is None else vs)
+    peers = list(PEERS) if vs is None else read_names(vs)
     if out is not None:
         refuse_unwritable(out)
     machine = describe_machine()

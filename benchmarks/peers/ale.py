@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from benchmarks.peers.engines import atari_only
 from vecwrap.backends.cores import usable_cores
 from vecwrap.bench.contender import SEED, CannotRun, Contender, Steps, Throughput, action_batches, peer_module
-from vecwrap.bench.peers.translation import atari_only, cannot
+from vecwrap.bench.peers import cannot
 from vecwrap.contract import Autoreset
 from vecwrap.plan import Plan
 

@@ -1,0 +1,432 @@
+"""The same work on Gymnasium and Stable-Baselines3: a plan is translated, and what has no equivalent is refused."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.forkserver import ensure_running
+from typing import Any, NoReturn, Protocol
+
+import gymnasium
+from gymnasium import vector, wrappers
+from gymnasium.wrappers import vector as vector_wrappers
+
+from vecwrap.bench.contender import SEED, CannotRun, Contender, Steps, Throughput, action_batches, peer_module
+from vecwrap.contract import Autoreset
+from vecwrap.environments import WrapSubEnv
+from vecwrap.errors import SpecError, did_you_mean
+from vecwrap.parts.atari_settings import settle
+from vecwrap.plan import Plan
+from vecwrap.wrappers.atari import Atari
+from vecwrap.wrappers.check_nan import CheckNan
+from vecwrap.wrappers.clip_action import ClipAction
+from vecwrap.wrappers.clip_reward import ClipReward
+from vecwrap.wrappers.extract_obs import ExtractObs
+from vecwrap.wrappers.framestack import FrameStack
+from vecwrap.wrappers.monitor import Monitor
+from vecwrap.wrappers.normalize import Normalize
+from vecwrap.wrappers.normalize_obs import NormalizeObs
+from vecwrap.wrappers.normalize_reward import NormalizeReward
+from vecwrap.wrappers.transpose import Transpose
+
+__all__ = [
+    "PEERS",
+    "SB3_PIP",
+    "Counterpart",
+    "Factory",
+    "Given",
+    "Peer",
+    "Work",
+    "cannot",
+    "gymnasium_atari",
+    "gymnasium_framestack",
+    "peer_contenders",
+    "read_names",
+    "sb3_vec_env",
+    "translated",
+    "warm_forkserver",
+    "wrapped",
+]
+
+SB3_PIP = "torch==2.13.0 stable-baselines3"  # that torch is a CPU build; the newest comes with GBs of GPU libraries
+NO_CLIP = "its normalisers do not clip"
+
+Env = gymnasium.Env[Any, Any]
+Given = Mapping[str, Any]  # a layer's arguments, defaults included
+Wrap = Callable[[Any], Any]
+
+
+class Peer(Protocol):
+    """A library that we are compared with: how it does the work of a pipeline, or why it cannot.
+
+    Attributes:
+        names: of its contenders, as shown in tables.
+    """
+
+    names: tuple[str, ...]
+
+    def contenders(self, planned: Plan) -> Sequence[Contender]:
+        """Return contenders that do the work of a pipeline; CannotRun if it cannot do the same."""
+
+
+def read_names(text: str) -> list[str]:
+    """Read names of peers with commas between them; SpecError for an unknown one.
+
+    >>> read_names("sb3, gymnasium")
+    ['sb3', 'gymnasium']
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in PEERS:
+            hint = did_you_mean(name, PEERS) or f" Known are {', '.join(PEERS)}."
+            raise SpecError(f"--vs: there is no peer {name!r}.{hint}")
+    return list(dict.fromkeys(names))
+
+
+def peer_contenders(peer: Peer, planned: Plan) -> Sequence[Contender]:
+    """Return a peer's contenders for a pipeline; if it cannot do the same work, contenders that say why."""
+    try:
+        return peer.contenders(planned)
+    except CannotRun as error:
+        return [Contender(name, "peer", partial(_refuse, error)) for name in peer.names]
+
+
+def _refuse(error: CannotRun) -> NoReturn:
+    raise error
+
+
+def cannot(peer: str, why: str) -> NoReturn:
+    """Say that a peer cannot do the same work."""
+    raise CannotRun(f"{peer} cannot do the same work: {why}")
+
+
+# -- translation ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Counterpart:
+    """A peer's equivalent of a layer of ours: callables that wrap, inner first, and where it differs."""
+
+    wraps: tuple[Wrap, ...]
+    note: str = ""
+
+
+Table = Mapping[Any, Callable[[Given], Counterpart]]  # by a layer's class
+
+
+@dataclass(frozen=True)
+class Factory:
+    """Makes one sub-environment for a peer; sent to its workers by value."""
+
+    make: Callable[[], Env]
+    wraps: tuple[Wrap, ...]
+
+    def __call__(self) -> Env:
+        """Make it and wrap it."""
+        return _wrap(self.make(), self.wraps)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a peer's contender is made of.
+
+    Attributes:
+        factories: one for each sub-environment.
+        around: what wraps the vector, inner first.
+        note: where it differs from ours.
+    """
+
+    factories: Sequence[Factory]
+    around: tuple[Wrap, ...]
+    note: str
+
+    def wrapped(self, env: Any) -> Any:
+        """Wrap a vector of the peer's in what belongs around it."""
+        return _wrap(env, self.around)
+
+
+def _wrap(env: Any, wraps: Sequence[Wrap]) -> Any:
+    for wrap in wraps:
+        env = wrap(env)
+    return env
+
+
+def translated(
+    planned: Plan,
+    peer: str,
+    *,
+    worker: Table,
+    inside: Table,
+    parent: Table,
+    modes: Sequence[Autoreset] = (Autoreset.SAME_STEP, Autoreset.NEXT_STEP),
+    batches: bool = False,
+) -> Work:
+    """Translate a plan for a peer. Layers of the sub-environments without an equivalent run there unchanged.
+
+    Args:
+        planned: the plan.
+        peer: its name, for refusals.
+        worker: its equivalents of layers of the sub-environments.
+        inside: its equivalents, around each sub-environment, of layers of the vector; only before all of ``parent``.
+        parent: its equivalents of layers of the vector.
+        modes: which autoreset modes it has.
+        batches: whether it has a ``batch_size``.
+
+    Raises:
+        CannotRun: something has no counterpart.
+    """
+    mode = Autoreset.parse(planned.pipeline.autoreset)
+    if mode not in modes:
+        cannot(peer, f"it has no autoreset mode {mode.value} (it has {', '.join(m.value for m in modes)})")
+    if planned.pipeline.batch_size is not None and not batches:
+        cannot(peer, "it waits for all rows of a step, and the pipeline has a batch_size")
+    inner: list[Wrap] = []
+    around: list[Wrap] = []
+    notes = []
+    for layer in planned.layers:
+        given, name = layer.bound.complete, layer.spec.name
+        if layer.runs_in == "worker":
+            translate = worker.get(layer.target)
+            counterpart = translate(given) if translate else Counterpart((layer.around_sub_env,))
+            inner += counterpart.wraps
+        elif layer.target in inside:
+            if around:
+                cannot(peer, f"its {name} stands in the sub-environments, inside of {peer}'s other layers")
+            counterpart = inside[layer.target](given)
+            inner += counterpart.wraps
+        elif layer.target in parent:
+            counterpart = parent[layer.target](given)
+            around += counterpart.wraps
+        else:
+            cannot(peer, f'it has nothing like the layer "{name}"')
+        notes.append(counterpart.note)
+    makes = planned.environment.factories
+    makes = makes if planned.environment.one_each else makes * planned.n
+    note = "; ".join(filter(None, dict.fromkeys(notes)))
+    return Work([Factory(make, tuple(inner)) for make in makes], tuple(around), note)
+
+
+def wrapped(target: Callable[..., Any], *args: Any, **kwargs: Any) -> WrapSubEnv:
+    """Return a peer's wrapper with its arguments, as a callable that is sent by value."""
+    return WrapSubEnv(target, args, kwargs)
+
+
+def warm_forkserver() -> None:
+    """Have the forkserver import what peers' workers need: this speeds up starting, not stepping.
+
+    If it is already running, this does nothing. It ignores Ctrl-C, and so do the peers' workers: the parent handles
+    interrupts, without a traceback from every process.
+    """
+    modules = ["numpy", "gymnasium", "vecwrap.environments", "ale_py", "stable_baselines3.common.vec_env"]
+    multiprocessing.set_forkserver_preload(modules)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        ensure_running()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+# -- Gymnasium --------------------------------------------------------------------------------------------------------
+
+
+class Gymnasium:
+    """``SyncVectorEnv`` and ``AsyncVectorEnv(shared_memory=True)``, with Gymnasium's wrappers for our layers."""
+
+    names = ("Gymnasium Sync", "Gymnasium Async")
+
+    def contenders(self, planned: Plan) -> Sequence[Contender]:
+        """Return both, with the same sub-environments."""
+        mode = Autoreset.parse(planned.pipeline.autoreset)
+
+        def normalize_obs(given: Given) -> Counterpart:
+            if mode is not Autoreset.NEXT_STEP:
+                cannot("Gymnasium", f"its NormalizeObservation needs autoreset=next_step, got {mode.value}")
+            return Counterpart((partial(vector_wrappers.NormalizeObservation, epsilon=given["epsilon"]),), NO_CLIP)
+
+        def normalize(given: Given) -> Counterpart:
+            return Counterpart((*normalize_obs(given).wraps, *_normalize_reward(given).wraps), NO_CLIP)
+
+        work = translated(
+            planned,
+            "Gymnasium",
+            worker={Atari: gymnasium_atari},
+            inside={FrameStack: gymnasium_framestack},
+            parent={
+                Monitor: _record_statistics,
+                Normalize: normalize,
+                NormalizeObs: normalize_obs,
+                NormalizeReward: _normalize_reward,
+                ClipAction: lambda given: Counterpart((vector_wrappers.ClipAction,)),
+                ClipReward: _clip_reward,
+            },
+        )
+        shared = {"copy": planned.pipeline.copy, "autoreset_mode": mode.gymnasium}
+
+        def sync() -> Throughput:
+            return _gymnasium_steps(work, vector.SyncVectorEnv(work.factories, **shared))
+
+        def asynchronous() -> Throughput:
+            warm_forkserver()
+            env = vector.AsyncVectorEnv(work.factories, shared_memory=True, context="forkserver", **shared)
+            return _gymnasium_steps(work, env)
+
+        starts = zip(self.names, (sync, asynchronous), strict=True)
+        return [Contender(name, "peer", start, work.note) for name, start in starts]
+
+
+def _gymnasium_steps(work: Work, env: Any) -> Throughput:
+    env = work.wrapped(env)
+    env.reset(seed=SEED)
+    return Throughput(Steps(env.step, action_batches(env.single_action_space, env.num_envs), env.num_envs), env.close)
+
+
+def gymnasium_atari(given: Given) -> Counterpart:
+    """``AtariPreprocessing``, and ``ClipReward`` if rewards are clipped."""
+    settings = settle(**given)
+    preprocess = wrapped(
+        wrappers.AtariPreprocessing,
+        noop_max=settings.noop_max,
+        frame_skip=settings.frame_skip,
+        screen_size=settings.screen_size,
+        terminal_on_life_loss=settings.terminal_on_life_loss,
+    )
+    clip = (wrapped(wrappers.ClipReward, -1.0, 1.0),) if settings.clip_reward else ()
+    note = "AtariPreprocessing takes the maximum of greys"
+    return Counterpart((preprocess, *clip), note + (" and presses no FIRE" if settings.fire_reset else ""))
+
+
+def gymnasium_framestack(given: Given) -> Counterpart:
+    """``FrameStackObservation``, around each sub-environment."""
+    if given["axis"] != "new" or given["keys"] is not None:
+        cannot("Gymnasium", "its FrameStackObservation stacks whole observations along a new leading axis")
+    padding = "zero" if given["padding"] == "zero" else "reset"
+    stack = wrapped(wrappers.FrameStackObservation, given["k"], padding_type=padding)
+    return Counterpart((stack,), "stacks in the sub-environments")
+
+
+def _record_statistics(given: Given) -> Counterpart:
+    note = "its RecordEpisodeStatistics writes no file" if given.get("dir") else ""
+    return Counterpart((vector_wrappers.RecordEpisodeStatistics,), note)
+
+
+def _normalize_reward(given: Given) -> Counterpart:
+    wrap = partial(vector_wrappers.NormalizeReward, gamma=given["gamma"], epsilon=given["epsilon"])
+    return Counterpart((wrap,), NO_CLIP)
+
+
+def _clip_reward(given: Given) -> Counterpart:
+    sign = given["low"] is None and given["high"] is None
+    low, high = (-1.0, 1.0) if sign else (given["low"], given["high"])
+    wrap = partial(vector_wrappers.ClipReward, min_reward=low, max_reward=high)
+    return Counterpart((wrap,), "clips rewards to -1 and 1 instead of to their sign" if sign else "")
+
+
+# -- Stable-Baselines3 ------------------------------------------------------------------------------------------------
+
+
+class StableBaselines3:
+    """``DummyVecEnv`` and ``SubprocVecEnv``, under AtariWrapper, VecFrameStack, VecMonitor, VecNormalize."""
+
+    names = ("SB3 DummyVecEnv", "SB3 SubprocVecEnv")
+
+    def contenders(self, planned: Plan) -> Sequence[Contender]:
+        """Return both, with the same sub-environments."""
+        work = translated(
+            planned,
+            "SB3",
+            worker={Atari: _atari_wrapper},
+            inside={},
+            parent={
+                FrameStack: _vec_frame_stack,
+                Monitor: _vec_monitor,
+                Normalize: lambda given: _vec_normalize(
+                    given, clip_obs=given["clip_obs"], clip_reward=given["clip_reward"]
+                ),
+                NormalizeObs: lambda given: _vec_normalize(given, clip_obs=given["clip"], norm_reward=False),
+                NormalizeReward: lambda given: _vec_normalize(given, clip_reward=given["clip"], norm_obs=False),
+                CheckNan: _vec_check_nan,
+                ExtractObs: lambda given: _around("VecExtractDictObs", given["key"]),
+                Transpose: lambda given: _around("VecTransposeImage"),
+            },
+            modes=(Autoreset.SAME_STEP,),
+        )
+        kinds = zip(self.names, ("DummyVecEnv", "SubprocVecEnv"), strict=True)
+        return [Contender(name, "peer", partial(_sb3_steps, kind, work), work.note) for name, kind in kinds]
+
+
+def _sb3_steps(kind: str, work: Work) -> Throughput:
+    warm_forkserver()
+    env = work.wrapped(getattr(sb3_vec_env(), kind)(list(work.factories)))
+    env.seed(SEED)
+    env.reset()
+    batches = action_batches(env.action_space, env.num_envs, as_list=True)
+    return Throughput(Steps(env.step, batches, env.num_envs), env.close)
+
+
+def sb3_vec_env() -> Any:
+    """Return its module of VecEnvs and their wrappers; CannotRun if it is not installed."""
+    return peer_module("stable_baselines3.common.vec_env", SB3_PIP)
+
+
+def _around(name: str, *args: Any, note: str = "", **kwargs: Any) -> Counterpart:
+    """Return one of its wrappers around a VecEnv, looked up when it is opened."""
+
+    def wrap(env: Any) -> Any:
+        return getattr(sb3_vec_env(), name)(env, *args, **kwargs)
+
+    return Counterpart((wrap,), note)
+
+
+def _atari_wrapper(given: Given) -> Counterpart:
+    settings = settle(**given)
+    notes = []
+    if settings.lineage.name != "deepmind":
+        notes.append("AtariWrapper takes the grey of the maximum")
+    if not settings.fire_reset:
+        notes.append("AtariWrapper presses FIRE at resets")
+    # On both sides, the emulator does the sticky actions.
+    wrap = wrapped(
+        _wrap_atari,
+        noop_max=settings.noop_max,
+        frame_skip=settings.frame_skip,
+        screen_size=settings.screen_size,
+        terminal_on_life_loss=settings.terminal_on_life_loss,
+        clip_reward=settings.clip_reward,
+    )
+    return Counterpart((wrap,), "; ".join(notes))
+
+
+def _wrap_atari(env: Env, **arguments: Any) -> Any:
+    """Wrap in ``AtariWrapper``, which is imported where this runs."""
+    return peer_module("stable_baselines3.common.atari_wrappers", SB3_PIP).AtariWrapper(env, **arguments)
+
+
+def _vec_frame_stack(given: Given) -> Counterpart:
+    if given["padding"] != "zero" or given["keys"] is not None:
+        cannot("SB3", "its VecFrameStack pads with zeros and stacks all members")
+    first = given["axis"] == "channel" and given["channels"] == "first"
+    note = "stacks along the channels" + ("" if first else ", the last axis")
+    return _around("VecFrameStack", given["k"], channels_order="first" if first else "last", note=note)
+
+
+def _vec_monitor(given: Given) -> Counterpart:
+    file = None if given.get("dir") is None else f"{given['dir']}/sb3"
+    return _around("VecMonitor", file, tuple(given.get("info_keys") or ()))
+
+
+def _vec_normalize(given: Given, **arguments: Any) -> Counterpart:
+    if given.get("keys") is not None or given.get("integers"):
+        cannot("SB3", "vecwrap bench knows no VecNormalize for keys= and integers=")
+    gamma = {"gamma": given["gamma"]} if "gamma" in given else {}
+    return _around("VecNormalize", epsilon=given["epsilon"], **gamma, **arguments)
+
+
+def _vec_check_nan(given: Given) -> Counterpart:
+    strict = given["report"] == "raise"
+    return _around("VecCheckNan", raise_exception=strict, warn_once=given["once"], check_inf=given["inf"])
+
+
+PEERS: dict[str, Peer] = {"gymnasium": Gymnasium(), "sb3": StableBaselines3()}
