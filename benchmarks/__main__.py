@@ -1,4 +1,4 @@
-"""`make bench`: every workload with our backends and the peers interleaved, and the growth curves."""
+"""`make bench`: every workload with our backends and the peers interleaved."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks import growth, pages
+from benchmarks import pages
 from benchmarks.environments import loops_per_microsecond
 from benchmarks.workloads import Workload, workloads
 from vecwrap.bench.machine import describe_machine, machine_line
@@ -29,14 +29,13 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=__doc__,
-        epilog='Example: make bench BENCH_ARGS="--only cartpole-8,pong-8 --rounds 3 --no-growth"',
+        epilog='Example: make bench BENCH_ARGS="--only cartpole-8,pong-8 --rounds 3"',
     )
-    parser.add_argument("--only", metavar="KEYS", help="these workloads and curves alone, with commas; see --list")
+    parser.add_argument("--only", metavar="KEYS", help="these workloads alone, with commas; see --list")
     parser.add_argument("--rounds", type=int, default=5, help="samples of each contender (default: 5)")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long a sample lasts (default: 1)")
-    parser.add_argument("--no-growth", action="store_true", help="leave the growth curves out")
     parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="folder for files (default: runs/bench)")
-    parser.add_argument("--publish", action="store_true", help="write tables and plots into docs/performance.md too")
+    parser.add_argument("--publish", action="store_true", help="write the tables into docs/performance.md too")
     parser.add_argument("--list", action="store_true", help="print the keys and what they stand for")
     chosen = parser.parse_args(given)
     if chosen.rounds < 1 or chosen.seconds <= 0:
@@ -53,8 +52,7 @@ def main(given: Sequence[str] | None = None) -> int:
     machine = describe_machine()  # first: afterwards the load is our own
     machine["loops_per_us"] = loops_per_microsecond()
     works = workloads(machine["loops_per_us"])
-    curves = growth.curves(machine["loops_per_us"])
-    titles = {each.key: each.title for each in (*works, *curves)}
+    titles = {work.key: work.title for work in works}
     if options.list:
         for key, title in titles.items():
             print(f"{key:16} {title}")
@@ -66,13 +64,12 @@ def main(given: Sequence[str] | None = None) -> int:
     warnings.simplefilter("ignore")  # the peers' own, which do not concern a reader here
     console.print(Text(machine_line(machine), style="dim"))
     results: list[WorkResult] = []
-    grown: list[growth.Grown] = []
     status = 0
 
     def keep() -> str:
         """Write the results so far, in case the run is killed later."""
         text = markdown(machine, results)
-        write(options.out, text, to_data(machine, results, growth=[each.to_data() for each in grown]))
+        write(options.out, text, to_data(machine, results))
         return text
 
     try:
@@ -81,18 +78,12 @@ def main(given: Sequence[str] | None = None) -> int:
                 results.append(run(work, options, console))
                 print_result(results[-1], console)
                 keep()
-        for curve in () if options.no_growth else curves:
-            if curve.key in keys:
-                grown.append(grow(curve, options, console))
-                growth.print_curve(grown[-1], console)
-                keep()
     except KeyboardInterrupt:
         console.print(Text("\ninterrupted; what follows is what was measured until then", style="yellow"))
         status = INTERRUPTED
     text = keep()
-    plots = pages.plot(grown, options.out, console)
     if options.publish and not status:
-        pages.publish(text, plots)
+        pages.publish(text)
     console.print(Text(f"\nwritten to {options.out}/", style="dim"))
     return status
 
@@ -109,12 +100,6 @@ def run(work: Workload, options: argparse.Namespace, console: Console) -> WorkRe
             say=lambda text: say(f"{work.key}: {text}"),
         )
     return WorkResult(work.key, work.title, work.how, measured)
-
-
-def grow(curve: growth.Curve, options: argparse.Namespace, console: Console) -> growth.Grown:
-    """Measure one curve."""
-    with progress(console) as say:
-        return growth.measure(curve, options.rounds, options.seconds, say)
 
 
 def write(folder: Path, text: str, data: dict[str, object]) -> None:

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-__all__ = ["BYTES", "NOTHING", "UNEVEN", "WORK", "Bytes", "Nothing", "Uneven", "Work", "loops_per_microsecond", "spin"]
+__all__ = ["UNEVEN", "WORK", "Toy", "Uneven", "Work", "loops_per_microsecond", "spin"]
 
 CALIBRATION_LOOPS = 200_000
 FRAMES = 4  # made beforehand: observations are there to be moved, not computed
@@ -52,18 +52,7 @@ class Toy(gymnasium.Env):
         return self._shown[self._now % FRAMES], float(action), self._now >= self._end, False, {}
 
     def work(self):
-        """What a step costs."""
-
-
-class Nothing(Toy):
-    """A step that does nothing: what remains is overhead."""
-
-
-class Bytes(Toy):
-    """A step that does nothing, with an observation of ``size`` bytes."""
-
-    def __init__(self, size=32):
-        super().__init__((size,))
+        """What a step costs; here nothing."""
 
 
 class Work(Toy):
@@ -111,4 +100,4 @@ def _register(kind: type) -> str:
     return f"{__name__}:{name}"
 
 
-NOTHING, BYTES, WORK, UNEVEN = map(_register, (Nothing, Bytes, Work, Uneven))
+WORK, UNEVEN = map(_register, (Work, Uneven))

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import ray
 
-from benchmarks.environments import Bytes
+from benchmarks.environments import Toy
 from vecwrap.backends.ray import RayBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.vec_env import VecEnv
@@ -51,7 +51,7 @@ def main() -> None:
         print(f"Ray {ray.__version__}, {os.cpu_count()} cores; medians of {options.rounds} rounds, in µs.\n")
         rows = []
         for name, size in SIZES.items():
-            make = [partial(Bytes, size)] * NUM_ENVS
+            make = [partial(Toy, (size,))] * NUM_ENVS
             over_ray = partial(RayBackend, make, workers=WORKERS, address=address, num_cpus=0.01)
             found = measure(
                 {
@@ -66,7 +66,7 @@ def main() -> None:
         print(f"A vector step of {NUM_ENVS} sub-environments in {WORKERS} workers or actors, and the parent's part:\n")
         table(["observation", *found, *(f"parent, {name}" for name in found)], rows)
 
-        make = [partial(Bytes, 32)] * NUM_ENVS
+        make = [partial(Toy, (32,))] * NUM_ENVS
         over_ray = partial(RayBackend, make, address=address, num_cpus=0.01, placement=[head])
         found = measure(
             {str(count): partial(over_ray, workers=count) for count in ACTORS}, options.rounds, options.seconds
