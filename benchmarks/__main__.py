@@ -15,10 +15,8 @@ from rich.text import Text
 from benchmarks import pages
 from benchmarks.environments import loops_per_microsecond
 from benchmarks.workloads import Workload, workloads
-from vecwrap.bench.machine import describe_machine, machine_line
-from vecwrap.bench.report import markdown, to_data
-from vecwrap.bench.results import WorkResult
-from vecwrap.bench.rounds import measure_rounds
+from vecwrap.bench.measure import WorkResult, measure_rounds
+from vecwrap.bench.report import describe_machine, machine_line, markdown, to_data
 from vecwrap.commands.bench import print_result, progress
 
 INTERRUPTED = 130  # 128 + SIGINT, as in shells

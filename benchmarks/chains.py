@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 import vecwrap
-from vecwrap.bench.contender import SEED, Contender, Sample, Steps, Throughput
+from vecwrap.bench.measure import SEED, Contender, Sample, Steps, Throughput
 from vecwrap.bench.peers import sb3_vec_env
 
 __all__ = ["CHAIN_HOW", "STACK_HOW", "ChainCost", "Still", "chain", "stacks"]

@@ -13,7 +13,7 @@ import numpy as np
 
 import vecwrap
 from benchmarks.start_one import ENV, SEED, digest
-from vecwrap.bench.contender import Contender, Sample
+from vecwrap.bench.measure import Contender, Sample
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec
 

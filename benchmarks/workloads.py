@@ -9,10 +9,8 @@ from typing import Any
 from benchmarks import chains, startup
 from benchmarks.environments import UNEVEN, WORK
 from benchmarks.peers import ALL_PEERS
-from vecwrap.bench.comparison import OTHER_BACKENDS, our_contenders
-from vecwrap.bench.contender import Contender
-from vecwrap.bench.ours import ideal
-from vecwrap.bench.peers import peer_contenders
+from vecwrap.bench.measure import Contender
+from vecwrap.bench.ours import OTHER_BACKENDS, ideal, our_contenders, peer_contenders
 from vecwrap.plan import Plan, plan
 from vecwrap.spec import PipelineSpec
 

@@ -11,8 +11,8 @@ from PIL import Image, ImageSequence
 import vecwrap
 from benchmarks.peers import ALL_PEERS
 from benchmarks.workloads import workloads
+from vecwrap.bench.measure import Measurement, WorkResult
 from vecwrap.bench.report import markdown
-from vecwrap.bench.results import Measurement, WorkResult
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from benchmarks.peers.ale import Ale
 from benchmarks.peers.envpool import EnvPool
 from benchmarks.peers.tianshou import Tianshou
-from vecwrap.bench.peers import PEERS, Peer
+from vecwrap.bench.ours import Peer
+from vecwrap.bench.peers import PEERS
 
 __all__ = ["ALL_PEERS"]
 

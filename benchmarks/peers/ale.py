@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from benchmarks.peers.engines import atari_only
 from vecwrap.backends.cores import usable_cores
-from vecwrap.bench.contender import SEED, CannotRun, Contender, Steps, Throughput, action_batches, peer_module
+from vecwrap.bench.measure import SEED, CannotRun, Contender, Steps, Throughput, action_batches, peer_module
 from vecwrap.bench.peers import cannot
 from vecwrap.contract import Autoreset
 from vecwrap.plan import Plan

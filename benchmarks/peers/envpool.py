@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.peers.engines import atari_only
 from vecwrap.backends.cores import usable_cores
-from vecwrap.bench.contender import SEED, Contender, Steps, Throughput, action_batches, peer_module
+from vecwrap.bench.measure import SEED, Contender, Steps, Throughput, action_batches, peer_module
 from vecwrap.bench.peers import cannot
 from vecwrap.contract import Autoreset
 from vecwrap.plan import Plan

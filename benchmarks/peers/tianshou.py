@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from gymnasium.wrappers import RecordEpisodeStatistics
 
-from vecwrap.bench.contender import SEED, Contender, Steps, Throughput, action_batches, peer_module
+from vecwrap.bench.measure import SEED, Contender, Steps, Throughput, action_batches, peer_module
 from vecwrap.bench.peers import (
     Counterpart,
     Given,

@@ -10,9 +10,9 @@ from gymnasium import spaces
 
 import vecwrap
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.bench.comparison import compare_pipeline, our_contenders
-from vecwrap.bench.contender import SEED
-from vecwrap.bench.ours import LOCKSTEP, StreamError, built, ideal, into, loop
+from vecwrap.bench.measure import SEED
+from vecwrap.bench.ours import LOCKSTEP, StreamError, _loop, built, compare_pipeline, ideal, into, our_contenders
+from vecwrap.bench.peers import PEERS
 from vecwrap.errors import PlanError
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec
@@ -170,7 +170,7 @@ def test_peers_and_loops_write_elsewhere_too(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pytest.importorskip("stable_baselines3")
     spec = BASE.override(wrappers=[{f"{__name__}:Log": {"dir": "logs"}}, {"monitor": {"dir": "runs/mine"}}])
-    rows = compare_pipeline(spec, ["sb3"], 1, 0.01).measurements
+    rows = compare_pipeline(spec, [PEERS["sb3"]], 1, 0.01).measurements
     assert {row.side for row in rows} >= {"ours", "peer"}
     assert not [(row.name, row.missing) for row in rows if row.missing]
     assert list(tmp_path.iterdir()) == []
@@ -183,7 +183,7 @@ def test_our_rows_begin_with_the_pipeline_as_it_is_written():
 
 def test_a_loop_resets_where_an_episode_ends():
     env = Ten()
-    sampler = loop(lambda: env)
+    sampler = _loop(lambda: env, 1)
     assert sampler._run(95) == 95
     assert (env.steps, env.resets) == (95, 1 + 9)
     sampler.close()

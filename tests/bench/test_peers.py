@@ -13,8 +13,9 @@ from gymnasium import spaces
 
 from benchmarks.peers import ALL_PEERS
 from vecwrap.bench import peers
-from vecwrap.bench.contender import SEED, CannotRun, action_batches
-from vecwrap.bench.peers import Factory, peer_contenders, read_names
+from vecwrap.bench.measure import SEED, CannotRun, action_batches
+from vecwrap.bench.ours import peer_contenders
+from vecwrap.bench.peers import Factory, read_names
 from vecwrap.errors import SpecError
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec
@@ -307,7 +308,7 @@ def test_a_peer_that_is_not_installed_is_a_row_with_its_line(peer, monkeypatch):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return real(name, *args)
 
-    monkeypatch.setattr("vecwrap.bench.contender.import_module", without)
+    monkeypatch.setattr("vecwrap.bench.measure.import_module", without)
     for contender in peer_contenders(ALL_PEERS[peer], planned(PONG)):
         with pytest.raises(CannotRun, match=r"is not installed: pip install "):
             contender.open()

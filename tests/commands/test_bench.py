@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from vecwrap.bench import comparison
+from vecwrap.bench import ours as comparison
 from vecwrap.cli import main
 from vecwrap.commands import bench
 

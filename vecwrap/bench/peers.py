@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.forkserver import ensure_running
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import gymnasium
 from gymnasium import vector, wrappers
 from gymnasium.wrappers import vector as vector_wrappers
 
-from vecwrap.bench.contender import SEED, CannotRun, Contender, Steps, Throughput, action_batches, peer_module
+from vecwrap.bench.measure import SEED, CannotRun, Contender, Steps, Throughput, action_batches, peer_module
+from vecwrap.bench.ours import Peer
 from vecwrap.contract import Autoreset
 from vecwrap.environments import WrapSubEnv
 from vecwrap.errors import SpecError, did_you_mean
@@ -38,12 +39,10 @@ __all__ = [
     "Counterpart",
     "Factory",
     "Given",
-    "Peer",
     "Work",
     "cannot",
     "gymnasium_atari",
     "gymnasium_framestack",
-    "peer_contenders",
     "read_names",
     "sb3_vec_env",
     "translated",
@@ -59,19 +58,6 @@ Given = Mapping[str, Any]  # a layer's arguments, defaults included
 Wrap = Callable[[Any], Any]
 
 
-class Peer(Protocol):
-    """A library that we are compared with: how it does the work of a pipeline, or why it cannot.
-
-    Attributes:
-        names: of its contenders, as shown in tables.
-    """
-
-    names: tuple[str, ...]
-
-    def contenders(self, planned: Plan) -> Sequence[Contender]:
-        """Return contenders that do the work of a pipeline; CannotRun if it cannot do the same."""
-
-
 def read_names(text: str) -> list[str]:
     """Read names of peers with commas between them; SpecError for an unknown one.
 
@@ -84,18 +70,6 @@ def read_names(text: str) -> list[str]:
             hint = did_you_mean(name, PEERS) or f" Known are {', '.join(PEERS)}."
             raise SpecError(f"--vs: there is no peer {name!r}.{hint}")
     return list(dict.fromkeys(names))
-
-
-def peer_contenders(peer: Peer, planned: Plan) -> Sequence[Contender]:
-    """Return a peer's contenders for a pipeline; if it cannot do the same work, contenders that say why."""
-    try:
-        return peer.contenders(planned)
-    except CannotRun as error:
-        return [Contender(name, "peer", partial(_refuse, error)) for name in peer.names]
-
-
-def _refuse(error: CannotRun) -> NoReturn:
-    raise error
 
 
 def cannot(peer: str, why: str) -> NoReturn:

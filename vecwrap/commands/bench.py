@@ -8,11 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vecwrap.bench.comparison import compare_pipeline
-from vecwrap.bench.machine import describe_machine, machine_line
+from vecwrap.bench.measure import WorkResult
+from vecwrap.bench.ours import compare_pipeline
 from vecwrap.bench.peers import PEERS, read_names
-from vecwrap.bench.report import markdown, result_header, result_rows, to_data
-from vecwrap.bench.results import WorkResult
+from vecwrap.bench.report import describe_machine, machine_line, markdown, result_header, result_rows, to_data
 from vecwrap.commands.output import print_json, refuse_unwritable, write_out
 from vecwrap.commands.sigterm import sigterm_as_ctrl_c
 from vecwrap.spec import PipelineSpec
@@ -55,7 +54,7 @@ def bench_pipeline(
     machine = describe_machine()
     with sigterm_as_ctrl_c() as number, progress(console, quiet=as_json) as say:
         try:
-            result = compare_pipeline(spec, peers, rounds, seconds, say=say)
+            result = compare_pipeline(spec, [PEERS[name] for name in peers], rounds, seconds, say=say)
         except KeyboardInterrupt:
             console.print("interrupted; nothing is left running")
             return 128 + number[0]

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from vecwrap.bench.measure import Measurement, Ratio, WorkResult
 from vecwrap.bench.report import figure, markdown, to_data
-from vecwrap.bench.results import Measurement, Ratio, WorkResult
 
 MACHINE = {"cpu": "Z80", "usable_cores": 2, "memory_gb": 1, "system": "CP/M", "python": "CPython 3.11", "load": 0.1,
            "packages": {"vecwrap": "0.1"}, "date": "2026-01-02T03:04:05+00:00"}  # fmt: skip
@@ -28,18 +28,19 @@ COSTS = result(
 
 
 def test_the_ratio_is_of_the_medians_and_its_spread_of_the_rounds():
-    assert RATES.ratio("ours", "peer") == Ratio(2.0, 0.5, 3.0)
+    assert RATES.ratio(RATES.measurements[1]) == Ratio(2.0, 0.5, 3.0)
 
 
 def test_of_costs_the_smaller_is_the_better():
-    assert COSTS.ratio("ours", "peer", "chain") == Ratio(10 / 3, 2.0, 6.0)
+    assert COSTS.ratio(COSTS.measurements[1], "chain") == Ratio(10 / 3, 2.0, 6.0)
 
 
 def test_there_is_no_ratio_to_what_has_no_figures():
     broken = measurement("broken", 5.0, missing="failed")
-    assert result(*RATES.measurements, broken).ratio("ours", "broken") is None
-    assert RATES.ratio("ours", "nobody") is None
-    assert RATES.ratio("ours", "peer", "memory") is None
+    assert result(*RATES.measurements, broken).ratio(broken) is None
+    ours, peer = RATES.measurements
+    assert RATES.ratio(ours) is None
+    assert RATES.ratio(peer, "memory") is None
 
 
 def test_the_lead_is_the_first_of_ours_that_has_figures():
@@ -66,16 +67,16 @@ def test_a_row_without_figures_says_why_in_its_place():
     assert ["peer", "–", "", "", "is not installed"] in rows
 
 
-def test_the_data_are_json_with_every_sample_and_every_pair():
+def test_the_data_are_json_with_every_sample_and_how_the_lead_compares():
     data = json.loads(json.dumps(to_data(MACHINE, [RATES, COSTS], rounds=3)))
     assert data["machine"]["cpu"] == "Z80"
     assert data["rounds"] == 3
     ours, peer = data["results"][0]["contenders"]
     assert [sample["rate"] for sample in ours["rounds"]] == [300.0, 100.0, 200.0]
     assert (ours["medians"], peer["note"]) == ({"rate": 200.0}, "does | more")
-    assert data["results"][1]["ratios"] == [
-        {"ours": "ours", "other": "peer", "quantity": "chain", "of_medians": 10 / 3, "low": 2.0, "high": 6.0}
-    ]
+    costs = data["results"][1]["contenders"]
+    assert costs[1]["lead_is"] == {"chain": {"of_medians": 10 / 3, "low": 2.0, "high": 6.0}}
+    assert costs[0]["lead_is"] == {}
 
 
 @pytest.mark.parametrize(
