@@ -24,10 +24,8 @@ __all__ = [
     "CannotRun",
     "Contender",
     "Measurement",
-    "Quantity",
     "Ratio",
     "Sample",
-    "Sampler",
     "Steps",
     "Throughput",
     "WorkResult",
@@ -41,7 +39,7 @@ ACTION_BATCHES = 64  # drawn before the clock starts and used in turn, so that n
 CHUNKS = 20  # how often a sample checks the clock; rarely enough to cost nothing
 WARM_UP = 0.25  # of a sample; caches are filled, spins learnt, chunks fitted
 
-Side: TypeAlias = Literal["ours", "peer", "reference"]
+Side: TypeAlias = Literal["ours", "peer", "reference"]  # a reference is what the cores could do at best
 Sample: TypeAlias = Mapping[str, float]
 
 
@@ -76,33 +74,19 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True)
 class Contender:
-    """One row of a comparison, not yet opened.
-
-    Attributes:
-        name: as shown in tables.
-        side: ``"ours"``; ``"peer"``; or ``"reference"``, what the cores could do at best.
-        open: makes it ready; CannotRun if it cannot take part.
-        note: what it does differently from the others.
-    """
+    """One row of a comparison, not yet opened; ``open`` raises CannotRun if it cannot take part."""
 
     name: str
     side: Side
     open: Callable[[], Sampler]
-    note: str = ""
+    note: str = ""  # what it does differently from the others
 
 
 # -- samples ----------------------------------------------------------------------------------------------------------
 
 
 class Throughput:
-    """Runs something over and over, and measures how often per second.
-
-    Args:
-        run: takes a number of vector steps; returns how many environment steps these were.
-        close: closes it.
-        factor: multiplies the rate (the cores, for an ideal).
-        clock: in seconds.
-    """
+    """Runs a number of vector steps over and over, and measures environment steps per second, times ``factor``."""
 
     def __init__(
         self,
@@ -161,13 +145,7 @@ class Steps:
 
 
 def action_batches(single: spaces.Space[Any], rows: int, *, as_list: bool = False) -> list[Any]:
-    """Draw the batches that every contender uses; equal for equal spaces.
-
-    Args:
-        single: the action space of one environment.
-        rows: how many actions a batch has.
-        as_list: return each batch as a list of single actions, unless it is an array.
-    """
+    """Draw the batches that every contender uses, equal for equal spaces; as lists of actions if not arrays."""
     space = batch_space(single, rows)
     space.seed(SEED)
     batches = [space.sample() for _ in range(ACTION_BATCHES)]
@@ -190,19 +168,13 @@ def peer_module(name: str, pip: str) -> Any:
 
 @dataclass
 class Measurement:
-    """The figures of one contender.
-
-    Attributes:
-        name, side, note: the contender's.
-        rounds: a sample for each round, in order: figures by quantity.
-        missing: why there are none; ``""`` if there are.
-    """
+    """The figures of one contender."""
 
     name: str
     side: Side
     note: str = ""
     rounds: list[Sample] = field(default_factory=list)
-    missing: str = ""
+    missing: str = ""  # why there are no figures
 
     def values(self, quantity: str) -> list[float]:
         """Return one figure per round; empty if it has none, or stopped halfway."""
@@ -224,18 +196,11 @@ class Ratio(NamedTuple):
 
 @dataclass
 class WorkResult:
-    """The results of all contenders on one workload.
-
-    Attributes:
-        key: its short name.
-        title: what is done.
-        how: what the sides have in common, and where they differ.
-        measurements: one for each contender, ours first.
-    """
+    """The results of all contenders on one workload, ours first."""
 
     key: str
     title: str
-    how: str
+    how: str  # what the sides have in common, and where they differ
     measurements: Sequence[Measurement]
 
     @property
@@ -275,17 +240,8 @@ def measure_rounds(
 ) -> list[Measurement]:
     """Measure contenders that are all open at once, in turn, so that disturbances affect all of them alike.
 
-    A peer that cannot be opened, or fails later, becomes a measurement without figures that says why.
-
-    Args:
-        contenders: what to compare; names must differ.
-        rounds: how many samples of each. The order rotates by one each round.
-        seconds: how long a sample lasts.
-        warm_up: first take a short sample of each, which is not counted.
-        say: called with messages for a progress line.
-
-    Raises:
-        VecwrapError: a contender of ours failed.
+    The order rotates by one each round. A peer that cannot be opened, or fails later, becomes a measurement without
+    figures that says why; a failure of ours is raised. ``say`` receives messages for a progress line.
     """
     found = {each.name: Measurement(each.name, each.side, each.note) for each in contenders}
     if len(found) != len(contenders):

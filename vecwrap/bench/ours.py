@@ -62,11 +62,7 @@ class StreamError(VecwrapError):
 
 
 class Peer(Protocol):
-    """A library that we are compared with: how it does the work of a pipeline, or why it cannot.
-
-    Attributes:
-        names: of its contenders, as shown in tables.
-    """
+    """A library that we are compared with: how it does the work of a pipeline, or why it cannot."""
 
     names: tuple[str, ...]
 
@@ -82,11 +78,7 @@ def compare_pipeline(
     *,
     say: Callable[[str], None] = lambda text: None,
 ) -> WorkResult:
-    """Measure a user's pipeline and peers that can do the same work; its files go to a temporary folder meanwhile.
-
-    Raises:
-        VecwrapError: it cannot be built, or fails; or its stream is not reproducible.
-    """
+    """Measure a user's pipeline and peers that can do the same work; its files go to a temporary folder meanwhile."""
     refuse_asked_for_resets(spec)
     contenders = our_contenders(spec)
     with tempfile.TemporaryDirectory(prefix="vecwrap-bench-") as folder:
@@ -128,13 +120,7 @@ def our_contenders(
     variants: Mapping[str, Mapping[str, Any]] | None = None,
     backends: Iterable[str] = OTHER_BACKENDS,
 ) -> list[Contender]:
-    """Return our side: the pipeline as written, then under other backends, without options.
-
-    Args:
-        spec: the pipeline.
-        variants: more rows: settings that replace some of the pipeline's, by name.
-        backends: other backends to try.
-    """
+    """Return our side: the pipeline as written, then with other settings, by name, then under other backends."""
     chosen = plan(spec).pipeline.backend.name
     lead = f"vecwrap {chosen}" + (", send/recv" if spec.batch_size is not None else "")
     contenders = [built(lead, spec)]

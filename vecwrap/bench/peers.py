@@ -22,16 +22,12 @@ from vecwrap.errors import SpecError, did_you_mean
 from vecwrap.parts.atari_settings import settle
 from vecwrap.plan import Plan
 from vecwrap.wrappers.atari import Atari
-from vecwrap.wrappers.check_nan import CheckNan
 from vecwrap.wrappers.clip_action import ClipAction
-from vecwrap.wrappers.clip_reward import ClipReward
-from vecwrap.wrappers.extract_obs import ExtractObs
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.normalize import Normalize
 from vecwrap.wrappers.normalize_obs import NormalizeObs
 from vecwrap.wrappers.normalize_reward import NormalizeReward
-from vecwrap.wrappers.transpose import Transpose
 
 __all__ = [
     "PEERS",
@@ -51,7 +47,6 @@ __all__ = [
 ]
 
 SB3_PIP = "torch==2.13.0 stable-baselines3"  # that torch is a CPU build; the newest comes with GBs of GPU libraries
-NO_CLIP = "its normalisers do not clip"
 
 Env = gymnasium.Env[Any, Any]
 Given = Mapping[str, Any]  # a layer's arguments, defaults included
@@ -105,13 +100,7 @@ class Factory:
 
 @dataclass(frozen=True)
 class Work:
-    """What a peer's contender is made of.
-
-    Attributes:
-        factories: one for each sub-environment.
-        around: what wraps the vector, inner first.
-        note: where it differs from ours.
-    """
+    """What a peer's contender is made of: factories of sub-environments, what wraps the vector, and differences."""
 
     factories: Sequence[Factory]
     around: tuple[Wrap, ...]
@@ -138,19 +127,10 @@ def translated(
     modes: Sequence[Autoreset] = (Autoreset.SAME_STEP, Autoreset.NEXT_STEP),
     batches: bool = False,
 ) -> Work:
-    """Translate a plan for a peer. Layers of the sub-environments without an equivalent run there unchanged.
+    """Translate a plan for a peer; CannotRun if something has no equivalent.
 
-    Args:
-        planned: the plan.
-        peer: its name, for refusals.
-        worker: its equivalents of layers of the sub-environments.
-        inside: its equivalents, around each sub-environment, of layers of the vector; only before all of ``parent``.
-        parent: its equivalents of layers of the vector.
-        modes: which autoreset modes it has.
-        batches: whether it has a ``batch_size``.
-
-    Raises:
-        CannotRun: something has no counterpart.
+    ``worker`` has equivalents of layers of the sub-environments, which otherwise run there unchanged; ``parent`` of
+    layers of the vector; ``inside`` of those that the peer puts around each sub-environment, before all of ``parent``.
     """
     mode = Autoreset.parse(planned.pipeline.autoreset)
     if mode not in modes:
@@ -175,7 +155,7 @@ def translated(
             counterpart = parent[layer.target](given)
             around += counterpart.wraps
         else:
-            cannot(peer, f'it has nothing like the layer "{name}"')
+            cannot(peer, f'vecwrap bench knows no equivalent of the layer "{name}"')
         notes.append(counterpart.note)
     makes = planned.environment.factories
     makes = makes if planned.environment.one_each else makes * planned.n
@@ -215,14 +195,6 @@ class Gymnasium:
         """Return both, with the same sub-environments."""
         mode = Autoreset.parse(planned.pipeline.autoreset)
 
-        def normalize_obs(given: Given) -> Counterpart:
-            if mode is not Autoreset.NEXT_STEP:
-                cannot("Gymnasium", f"its NormalizeObservation needs autoreset=next_step, got {mode.value}")
-            return Counterpart((partial(vector_wrappers.NormalizeObservation, epsilon=given["epsilon"]),), NO_CLIP)
-
-        def normalize(given: Given) -> Counterpart:
-            return Counterpart((*normalize_obs(given).wraps, *_normalize_reward(given).wraps), NO_CLIP)
-
         work = translated(
             planned,
             "Gymnasium",
@@ -230,11 +202,8 @@ class Gymnasium:
             inside={FrameStack: gymnasium_framestack},
             parent={
                 Monitor: _record_statistics,
-                Normalize: normalize,
-                NormalizeObs: normalize_obs,
                 NormalizeReward: _normalize_reward,
                 ClipAction: lambda given: Counterpart((vector_wrappers.ClipAction,)),
-                ClipReward: _clip_reward,
             },
         )
         shared = {"copy": planned.pipeline.copy, "autoreset_mode": mode.gymnasium}
@@ -288,14 +257,7 @@ def _record_statistics(given: Given) -> Counterpart:
 
 def _normalize_reward(given: Given) -> Counterpart:
     wrap = partial(vector_wrappers.NormalizeReward, gamma=given["gamma"], epsilon=given["epsilon"])
-    return Counterpart((wrap,), NO_CLIP)
-
-
-def _clip_reward(given: Given) -> Counterpart:
-    sign = given["low"] is None and given["high"] is None
-    low, high = (-1.0, 1.0) if sign else (given["low"], given["high"])
-    wrap = partial(vector_wrappers.ClipReward, min_reward=low, max_reward=high)
-    return Counterpart((wrap,), "clips rewards to -1 and 1 instead of to their sign" if sign else "")
+    return Counterpart((wrap,), "its normaliser does not clip")
 
 
 # -- Stable-Baselines3 ------------------------------------------------------------------------------------------------
@@ -321,9 +283,6 @@ class StableBaselines3:
                 ),
                 NormalizeObs: lambda given: _vec_normalize(given, clip_obs=given["clip"], norm_reward=False),
                 NormalizeReward: lambda given: _vec_normalize(given, clip_reward=given["clip"], norm_obs=False),
-                CheckNan: _vec_check_nan,
-                ExtractObs: lambda given: _around("VecExtractDictObs", given["key"]),
-                Transpose: lambda given: _around("VecTransposeImage"),
             },
             modes=(Autoreset.SAME_STEP,),
         )
@@ -396,11 +355,6 @@ def _vec_normalize(given: Given, **arguments: Any) -> Counterpart:
         cannot("SB3", "vecwrap bench knows no VecNormalize for keys= and integers=")
     gamma = {"gamma": given["gamma"]} if "gamma" in given else {}
     return _around("VecNormalize", epsilon=given["epsilon"], **gamma, **arguments)
-
-
-def _vec_check_nan(given: Given) -> Counterpart:
-    strict = given["report"] == "raise"
-    return _around("VecCheckNan", raise_exception=strict, warn_once=given["once"], check_inf=given["inf"])
 
 
 PEERS: dict[str, Peer] = {"gymnasium": Gymnasium(), "sb3": StableBaselines3()}
