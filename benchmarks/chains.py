@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 import vecwrap
-from vecwrap.bench.measure import SEED, Contender, Sample, Steps, Throughput
+from vecwrap.bench.measure import SEED, Contender, Sample, Throughput, steps
 from vecwrap.bench.peers import sb3_vec_env
 
 __all__ = ["CHAIN_HOW", "STACK_HOW", "ChainCost", "Still", "chain", "stacks"]
@@ -177,7 +177,7 @@ def _cost(chained: Any, bare: Any) -> ChainCost:
     parts = []
     for env in (chained, bare):
         env.reset()
-        parts.append(Throughput(Steps(env.step, actions, 1), env.close))
+        parts.append(Throughput(steps(env.step, actions, 1), env.close))
     return ChainCost(*parts, lambda: (chained.close(), bare.close()))
 
 

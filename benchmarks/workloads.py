@@ -10,7 +10,7 @@ from benchmarks import chains, startup
 from benchmarks.environments import UNEVEN, WORK
 from benchmarks.peers import ALL_PEERS
 from vecwrap.bench.measure import Contender
-from vecwrap.bench.ours import OTHER_BACKENDS, ideal, our_contenders, peer_contenders
+from vecwrap.bench.ours import OTHER_BACKENDS, built, ideal, our_contenders, peer_contenders
 from vecwrap.plan import Plan, plan
 from vecwrap.spec import PipelineSpec
 
@@ -71,7 +71,9 @@ class Pipeline:
     def __call__(self) -> list[Contender]:
         """Return all contenders."""
         planned = plan(self.spec)
-        contenders = our_contenders(self.spec, self.variants, self.backends)
+        lead, *others = our_contenders(self.spec, self.backends)
+        variants = [built(name, self.spec.override(**changes)) for name, changes in self.variants.items()]
+        contenders = [lead, *variants, *others]
         contenders += [reference(planned) for reference in self.references]
         for peer in self.peers:
             contenders += peer_contenders(ALL_PEERS[peer], planned)

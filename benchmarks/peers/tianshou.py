@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from gymnasium.wrappers import RecordEpisodeStatistics
 
-from vecwrap.bench.measure import SEED, Contender, Steps, Throughput, action_batches, peer_module
+from vecwrap.bench.measure import SEED, Contender, Throughput, action_batches, peer_module, steps
 from vecwrap.bench.peers import (
     Counterpart,
     Given,
@@ -57,13 +57,13 @@ def _running(kind: str, work: Work, batch_size: int | None) -> Throughput:
     venvs = peer_module("tianshou.env", PIP)
     warm_forkserver()
     with _forkserver():
-        env = getattr(venvs, kind)(list(work.factories), wait_num=batch_size)
+        env = work.start(partial(getattr(venvs, kind), wait_num=batch_size))
     n = len(work.factories)
     rows = batch_size or n
     env.seed(SEED)
     env.reset()
     batches = action_batches(env.action_space[0], n, as_list=True)
-    return Throughput(Steps(_step_and_reset(env, np.arange(n)), batches, rows), env.close)
+    return Throughput(steps(_step_and_reset(env, np.arange(n)), batches, rows), env.close)
 
 
 @contextlib.contextmanager

@@ -7,11 +7,11 @@ from gymnasium import spaces
 from vecwrap.bench.measure import (
     CannotRun,
     Contender,
-    Steps,
     Throughput,
     action_batches,
     measure_rounds,
     peer_module,
+    steps,
 )
 from vecwrap.errors import PlanError, VecwrapError
 
@@ -65,7 +65,7 @@ def test_a_sample_lasts_as_long_as_asked_and_the_clock_is_looked_at_rarely(secon
 
 def test_steps_take_the_actions_in_turn_and_count_rows():
     taken = []
-    run = Steps(taken.append, ["a", "b", "c"], rows=5)
+    run = steps(taken.append, ["a", "b", "c"], rows=5)
     assert (run(2), run(3)) == (10, 15)
     assert taken == ["a", "b", "c", "a", "b"]
 

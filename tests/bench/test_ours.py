@@ -177,8 +177,8 @@ def test_peers_and_loops_write_elsewhere_too(tmp_path, monkeypatch):
 
 
 def test_our_rows_begin_with_the_pipeline_as_it_is_written():
-    names = [contender.name for contender in our_contenders(BASE, {"ours, copy=False": {"copy": False}})]
-    assert names == ["vecwrap dummy", "ours, copy=False", "vecwrap shmem", "vecwrap subprocess"]
+    names = [contender.name for contender in our_contenders(BASE)]
+    assert names == ["vecwrap dummy", "vecwrap shmem", "vecwrap subprocess"]
 
 
 def test_a_loop_resets_where_an_episode_ends():

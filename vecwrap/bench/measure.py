@@ -26,12 +26,12 @@ __all__ = [
     "Measurement",
     "Ratio",
     "Sample",
-    "Steps",
     "Throughput",
     "WorkResult",
     "action_batches",
     "measure_rounds",
     "peer_module",
+    "steps",
 ]
 
 SEED = 1  # of every first reset and of the actions, so that all contenders play the same games
@@ -128,20 +128,16 @@ class Throughput:
         self._close()
 
 
-class Steps:
-    """Takes vector steps of ``rows`` environment steps each, with batches of actions in turn."""
+def steps(step: Callable[[Any], object], actions: Iterable[Any], rows: int) -> Callable[[int], int]:
+    """Return what takes vector steps of ``rows`` environment steps each, with batches of actions in turn."""
+    turns = itertools.cycle(actions)
 
-    def __init__(self, step: Callable[[Any], object], actions: Iterable[Any], rows: int) -> None:
-        self._step = step
-        self._actions = itertools.cycle(actions)
-        self._rows = rows
-
-    def __call__(self, count: int) -> int:
-        """Take ``count`` vector steps; return the number of environment steps."""
-        step = self._step
-        for action in itertools.islice(self._actions, count):
+    def run(count: int) -> int:
+        for action in itertools.islice(turns, count):
             step(action)
-        return count * self._rows
+        return count * rows
+
+    return run
 
 
 def action_batches(single: spaces.Space[Any], rows: int, *, as_list: bool = False) -> list[Any]:

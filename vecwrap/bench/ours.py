@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import itertools
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -18,11 +18,11 @@ from vecwrap.bench.measure import (
     SEED,
     CannotRun,
     Contender,
-    Steps,
     Throughput,
     WorkResult,
     action_batches,
     measure_rounds,
+    steps,
 )
 from vecwrap.build import build_plan
 from vecwrap.contract import Autoreset
@@ -115,17 +115,12 @@ def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
 # -- contenders -------------------------------------------------------------------------------------------------------
 
 
-def our_contenders(
-    spec: PipelineSpec,
-    variants: Mapping[str, Mapping[str, Any]] | None = None,
-    backends: Iterable[str] = OTHER_BACKENDS,
-) -> list[Contender]:
-    """Return our side: the pipeline as written, then with other settings, by name, then under other backends."""
+def our_contenders(spec: PipelineSpec, backends: Iterable[str] = OTHER_BACKENDS) -> list[Contender]:
+    """Return our side: the pipeline as written, then under other backends, without options."""
     chosen = plan(spec).pipeline.backend.name
     lead = f"vecwrap {chosen}" + (", send/recv" if spec.batch_size is not None else "")
-    contenders = [built(lead, spec)]
-    contenders += [built(name, spec.override(**changes)) for name, changes in (variants or {}).items()]
-    return contenders + [built(f"vecwrap {name}", spec.override(backend=name)) for name in backends if name != chosen]
+    others = [built(f"vecwrap {name}", spec.override(backend=name)) for name in backends if name != chosen]
+    return [built(lead, spec), *others]
 
 
 def built(name: str, spec: PipelineSpec) -> Contender:
@@ -167,18 +162,18 @@ def _compare_streams(name: str, reference: VecEnv, env: VecEnv) -> None:
         ) from None
 
 
-def driver(env: VecEnv, batch_size: int | None) -> Steps:
+def driver(env: VecEnv, batch_size: int | None) -> Callable[[int], int]:
     """Return what steps an environment after a reset: ``send`` and ``recv`` with a ``batch_size``, else ``step``."""
     batches = action_batches(env.single_action_space, env.num_envs, as_list=True)
     if batch_size is None:
-        return Steps(env.step, batches, env.num_envs)
+        return steps(env.step, batches, env.num_envs)
     env.send(batches[0])
 
-    def step(actions: Any) -> None:
+    def send_and_receive(actions: Any) -> None:
         ids = env.recv()[4]["env_id"]  # those that are ready go out again at once
         env.send([actions[i] for i in ids], env_ids=ids)
 
-    return Steps(step, batches, batch_size)
+    return steps(send_and_receive, batches, batch_size)
 
 
 def peer_contenders(peer: Peer, planned: Plan) -> Sequence[Contender]:

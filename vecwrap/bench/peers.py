@@ -14,7 +14,7 @@ import gymnasium
 from gymnasium import vector, wrappers
 from gymnasium.wrappers import vector as vector_wrappers
 
-from vecwrap.bench.measure import SEED, CannotRun, Contender, Steps, Throughput, action_batches, peer_module
+from vecwrap.bench.measure import SEED, CannotRun, Contender, Throughput, action_batches, peer_module, steps
 from vecwrap.bench.ours import Peer
 from vecwrap.contract import Autoreset
 from vecwrap.environments import WrapSubEnv
@@ -29,22 +29,7 @@ from vecwrap.wrappers.normalize import Normalize
 from vecwrap.wrappers.normalize_obs import NormalizeObs
 from vecwrap.wrappers.normalize_reward import NormalizeReward
 
-__all__ = [
-    "PEERS",
-    "SB3_PIP",
-    "Counterpart",
-    "Factory",
-    "Given",
-    "Work",
-    "cannot",
-    "gymnasium_atari",
-    "gymnasium_framestack",
-    "read_names",
-    "sb3_vec_env",
-    "translated",
-    "warm_forkserver",
-    "wrapped",
-]
+__all__ = ["PEERS", "read_names"]  # benchmarks/peers/ builds on the rest
 
 SB3_PIP = "torch==2.13.0 stable-baselines3"  # that torch is a CPU build; the newest comes with GBs of GPU libraries
 
@@ -59,12 +44,12 @@ def read_names(text: str) -> list[str]:
     >>> read_names("sb3, gymnasium")
     ['sb3', 'gymnasium']
     """
-    names = [name.strip() for name in text.split(",") if name.strip()]
+    names = dict.fromkeys(filter(None, map(str.strip, text.split(","))))
     for name in names:
         if name not in PEERS:
             hint = did_you_mean(name, PEERS) or f" Known are {', '.join(PEERS)}."
             raise SpecError(f"--vs: there is no peer {name!r}.{hint}")
-    return list(dict.fromkeys(names))
+    return list(names)
 
 
 def cannot(peer: str, why: str) -> NoReturn:
@@ -87,31 +72,20 @@ Table = Mapping[Any, Callable[[Given], Counterpart]]  # by a layer's class
 
 
 @dataclass(frozen=True)
-class Factory:
-    """Makes one sub-environment for a peer; sent to its workers by value."""
-
-    make: Callable[[], Env]
-    wraps: tuple[Wrap, ...]
-
-    def __call__(self) -> Env:
-        """Make it and wrap it."""
-        return _wrap(self.make(), self.wraps)
-
-
-@dataclass(frozen=True)
 class Work:
     """What a peer's contender is made of: factories of sub-environments, what wraps the vector, and differences."""
 
-    factories: Sequence[Factory]
+    factories: Sequence[Callable[[], Env]]  # sent to workers by value
     around: tuple[Wrap, ...]
     note: str
 
-    def wrapped(self, env: Any) -> Any:
-        """Wrap a vector of the peer's in what belongs around it."""
-        return _wrap(env, self.around)
+    def start(self, make: Callable[[list[Callable[[], Env]]], Any]) -> Any:
+        """Make the peer's vector, with what belongs around it."""
+        return _made(partial(make, list(self.factories)), self.around)
 
 
-def _wrap(env: Any, wraps: Sequence[Wrap]) -> Any:
+def _made(make: Callable[[], Any], wraps: Sequence[Wrap]) -> Any:
+    env = make()
     for wrap in wraps:
         env = wrap(env)
     return env
@@ -160,7 +134,7 @@ def translated(
     makes = planned.environment.factories
     makes = makes if planned.environment.one_each else makes * planned.n
     note = "; ".join(filter(None, dict.fromkeys(notes)))
-    return Work([Factory(make, tuple(inner)) for make in makes], tuple(around), note)
+    return Work([partial(_made, make, tuple(inner)) for make in makes], tuple(around), note)
 
 
 def wrapped(target: Callable[..., Any], *args: Any, **kwargs: Any) -> WrapSubEnv:
@@ -174,7 +148,7 @@ def warm_forkserver() -> None:
     If it is already running, this does nothing. It ignores Ctrl-C, and so do the peers' workers: the parent handles
     interrupts, without a traceback from every process.
     """
-    modules = ["numpy", "gymnasium", "vecwrap.environments", "ale_py", "stable_baselines3.common.vec_env"]
+    modules = ["numpy", "gymnasium", "vecwrap.bench.peers", "ale_py", "stable_baselines3.common.vec_env"]
     multiprocessing.set_forkserver_preload(modules)
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -202,28 +176,23 @@ class Gymnasium:
             inside={FrameStack: gymnasium_framestack},
             parent={
                 Monitor: _record_statistics,
-                NormalizeReward: _normalize_reward,
                 ClipAction: lambda given: Counterpart((vector_wrappers.ClipAction,)),
             },
         )
         shared = {"copy": planned.pipeline.copy, "autoreset_mode": mode.gymnasium}
-
-        def sync() -> Throughput:
-            return _gymnasium_steps(work, vector.SyncVectorEnv(work.factories, **shared))
-
-        def asynchronous() -> Throughput:
-            warm_forkserver()
-            env = vector.AsyncVectorEnv(work.factories, shared_memory=True, context="forkserver", **shared)
-            return _gymnasium_steps(work, env)
-
-        starts = zip(self.names, (sync, asynchronous), strict=True)
-        return [Contender(name, "peer", start, work.note) for name, start in starts]
+        kinds = (
+            partial(vector.SyncVectorEnv, **shared),
+            partial(vector.AsyncVectorEnv, shared_memory=True, context="forkserver", **shared),
+        )
+        starts = [partial(_gymnasium_steps, kind, work) for kind in kinds]
+        return [Contender(name, "peer", start, work.note) for name, start in zip(self.names, starts, strict=True)]
 
 
-def _gymnasium_steps(work: Work, env: Any) -> Throughput:
-    env = work.wrapped(env)
+def _gymnasium_steps(kind: Callable[..., Any], work: Work) -> Throughput:
+    warm_forkserver()
+    env = work.start(kind)
     env.reset(seed=SEED)
-    return Throughput(Steps(env.step, action_batches(env.single_action_space, env.num_envs), env.num_envs), env.close)
+    return Throughput(steps(env.step, action_batches(env.single_action_space, env.num_envs), env.num_envs), env.close)
 
 
 def gymnasium_atari(given: Given) -> Counterpart:
@@ -255,11 +224,6 @@ def _record_statistics(given: Given) -> Counterpart:
     return Counterpart((vector_wrappers.RecordEpisodeStatistics,), note)
 
 
-def _normalize_reward(given: Given) -> Counterpart:
-    wrap = partial(vector_wrappers.NormalizeReward, gamma=given["gamma"], epsilon=given["epsilon"])
-    return Counterpart((wrap,), "its normaliser does not clip")
-
-
 # -- Stable-Baselines3 ------------------------------------------------------------------------------------------------
 
 
@@ -286,17 +250,17 @@ class StableBaselines3:
             },
             modes=(Autoreset.SAME_STEP,),
         )
-        kinds = zip(self.names, ("DummyVecEnv", "SubprocVecEnv"), strict=True)
-        return [Contender(name, "peer", partial(_sb3_steps, kind, work), work.note) for name, kind in kinds]
+        starts = [partial(_sb3_steps, kind, work) for kind in ("DummyVecEnv", "SubprocVecEnv")]
+        return [Contender(name, "peer", start, work.note) for name, start in zip(self.names, starts, strict=True)]
 
 
 def _sb3_steps(kind: str, work: Work) -> Throughput:
     warm_forkserver()
-    env = work.wrapped(getattr(sb3_vec_env(), kind)(list(work.factories)))
+    env = work.start(getattr(sb3_vec_env(), kind))
     env.seed(SEED)
     env.reset()
     batches = action_batches(env.action_space, env.num_envs, as_list=True)
-    return Throughput(Steps(env.step, batches, env.num_envs), env.close)
+    return Throughput(steps(env.step, batches, env.num_envs), env.close)
 
 
 def sb3_vec_env() -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 from vecwrap.backends.cores import usable_cores
 from vecwrap.bench.measure import QUANTITIES, WorkResult
 
-__all__ = ["describe_machine", "figure", "machine_line", "markdown", "result_header", "result_rows", "table", "to_data"]
+__all__ = ["describe_machine", "figure", "machine_line", "markdown", "result_table", "table", "to_data"]
 
 PACKAGES = (
     "vecwrap",
@@ -84,23 +84,17 @@ def figure(value: float) -> str:
     return f"{value:.3g}"
 
 
-def result_header(result: WorkResult, quantity: str) -> tuple[str, ...]:
-    """Return the titles of ``result_rows``' columns."""
+def result_table(result: WorkResult, quantity: str) -> list[tuple[str, ...]]:
+    """Return a header and a row per contender: name, median, spread, ratio, remarks; a reason if without figures."""
     lead = result.lead.name if result.lead else "ours"
-    return QUANTITIES[quantity].unit, "median", "spread", f"{lead} is", "remarks"
-
-
-def result_rows(result: WorkResult, quantity: str) -> list[tuple[str, str, str, str, str]]:
-    """Return a row per contender: name, median, spread, ratio, remarks; the reason if there are no figures."""
-    rows = []
+    rows: list[tuple[str, ...]] = [(QUANTITIES[quantity].unit, "median", "spread", f"{lead} is", "remarks")]
     for m in result.measurements:
         median, values, ratio = m.median(quantity), m.values(quantity), result.ratio(m, quantity)
         if median is None:
-            cells = ("–", "", "", m.missing or "not measured")
+            rows.append((m.name, "–", "", "", m.missing or "not measured"))
         else:
             times = "" if ratio is None else f"{ratio.of_medians:.2f} × ({ratio.low:.2f} to {ratio.high:.2f})"
-            cells = (figure(median), f"{figure(min(values))} to {figure(max(values))}", times, m.note)
-        rows.append((m.name, *cells))
+            rows.append((m.name, figure(median), f"{figure(min(values))} to {figure(max(values))}", times, m.note))
     return rows
 
 
@@ -110,13 +104,13 @@ def markdown(machine: dict[str, Any], results: Sequence[WorkResult]) -> str:
     for result in results:
         parts.append(f"### {result.title}\n\n{result.how}\n")
         quantities = result.quantities or ["rate"]  # if nobody has figures, at least the reasons
-        parts += [table(result_header(result, q), result_rows(result, q)) for q in quantities]
+        parts += [table(result_table(result, q)) for q in quantities]
     return "\n".join(parts)
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
-    lines = [header, ["---"] * len(header), *rows]
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown, from its header on."""
+    lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines) + "\n"
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from vecwrap.bench.measure import WorkResult
 from vecwrap.bench.ours import compare_pipeline
 from vecwrap.bench.peers import PEERS, read_names
-from vecwrap.bench.report import describe_machine, machine_line, markdown, result_header, result_rows, to_data
+from vecwrap.bench.report import describe_machine, machine_line, markdown, result_table, to_data
 from vecwrap.commands.output import print_json, refuse_unwritable, write_out
 from vecwrap.commands.sigterm import sigterm_as_ctrl_c
 from vecwrap.spec import PipelineSpec
@@ -83,11 +83,10 @@ def print_result(result: WorkResult, console: Console) -> None:
     console.print(Text(f"\n{result.title}", style="bold"))
     console.print(Text(result.how, style="dim"))
     for quantity in result.quantities:
-        rows = [row[:-1] for row in result_rows(result, quantity) if row[1] != "–"]
+        header, *rows = [row[:-1] for row in result_table(result, quantity) if row[1] != "–"]
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        name, *figures = result_header(result, quantity)[:-1]
-        table.add_column(name, no_wrap=True)
-        for title in figures:
+        table.add_column(header[0], no_wrap=True)
+        for title in header[1:]:
             table.add_column(title, justify="right", no_wrap=True)
         for row in rows:
             table.add_row(*map(Text, row))
