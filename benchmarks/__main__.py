@@ -64,11 +64,12 @@ def main(given: Sequence[str] | None = None) -> int:
     results: list[WorkResult] = []
     status = 0
 
-    def keep() -> str:
+    def keep() -> None:
         """Write the results so far, in case the run is killed later."""
-        text = markdown(machine, results)
-        write(options.out, text, to_data(machine, results))
-        return text
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / "bench.md").write_text(markdown(machine, results), encoding="utf-8")
+        data = json.dumps(to_data(machine, results), indent=2)
+        (options.out / "bench.json").write_text(data + "\n", encoding="utf-8")
 
     try:
         for work in works:
@@ -77,11 +78,10 @@ def main(given: Sequence[str] | None = None) -> int:
                 print_result(results[-1], console)
                 keep()
     except KeyboardInterrupt:
-        console.print(Text("\ninterrupted; what follows is what was measured until then", style="yellow"))
+        console.print(Text("\ninterrupted; what was measured until then is kept", style="yellow"))
         status = INTERRUPTED
-    text = keep()
     if options.publish and not status:
-        pages.publish(text)
+        pages.publish(pages.tables(machine, results))
     console.print(Text(f"\nwritten to {options.out}/", style="dim"))
     return status
 
@@ -98,12 +98,6 @@ def run(work: Workload, options: argparse.Namespace, console: Console) -> WorkRe
             say=lambda text: say(f"{work.key}: {text}"),
         )
     return WorkResult(work.key, work.title, work.how, measured)
-
-
-def write(folder: Path, text: str, data: dict[str, object]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "bench.md").write_text(text, encoding="utf-8")
-    (folder / "bench.json").write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,41 @@
-"""The tables in docs/performance.md."""
+"""The tables in docs/performance.md: what is compared with the same one of our contenders stands beside each other."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-__all__ = ["publish"]
+from vecwrap.bench.measure import QUANTITIES, WorkResult
+from vecwrap.bench.report import figure, machine_line, table
+
+__all__ = ["publish", "tables"]
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 BEGIN, END = "<!-- figures: written by `make bench BENCH_ARGS=--publish` -->", "<!-- end of figures -->"
+
+
+def tables(machine: dict[str, Any], results: Sequence[WorkResult]) -> str:
+    """Return a column per workload and a row per contender: its median, and how many times as good the bold one is."""
+    groups: dict[tuple[str, str], list[WorkResult]] = {}
+    for result in results:
+        for quantity in result.quantities if result.lead else ():
+            groups.setdefault((result.lead.name, quantity), []).append(result)
+    parts = [f"Measured on: {machine_line(machine)}. Load before: {machine['load']}.\n"]
+    for (_, quantity), group in groups.items():
+        names = dict.fromkeys(m.name for result in group for m in result.measurements if m.values(quantity))
+        rows = [[name, *(_cell(result, name, quantity) for result in group)] for name in names]
+        parts.append(table([[QUANTITIES[quantity].unit, *(result.title for result in group)], *rows]))
+    return "\n".join(parts)
+
+
+def _cell(result: WorkResult, name: str, quantity: str) -> str:
+    m = next((m for m in result.measurements if m.name == name), None)
+    median = m.median(quantity) if m else None
+    if median is None:
+        return ""
+    ratio = result.ratio(m, quantity)
+    return f"**{figure(median)}**" if ratio is None else f"{figure(median)} ({figure(ratio.of_medians)}\u00a0×)"
 
 
 def publish(text: str, page: Path = PAGE) -> None:

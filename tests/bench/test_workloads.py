@@ -148,7 +148,7 @@ def test_a_run_prints_and_writes_tables_and_data(tmp_path, capsys):
     out = tmp_path / "out"
     assert main(["--only", "chain-64", "--rounds", "2", "--seconds", "0.004", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
-    assert "framestack, normalize and monitor alone" in printed
+    assert "framestack, normalize, monitor of 64" in printed
     data = json.loads((out / "bench.json").read_text(encoding="utf-8"))
     assert data["machine"]["loops_per_us"] > 0
     assert "| SB3 chain |" in (out / "bench.md").read_text(encoding="utf-8")

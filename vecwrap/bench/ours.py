@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import itertools
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -115,11 +115,11 @@ def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
 # -- contenders -------------------------------------------------------------------------------------------------------
 
 
-def our_contenders(spec: PipelineSpec, backends: Iterable[str] = OTHER_BACKENDS) -> list[Contender]:
+def our_contenders(spec: PipelineSpec) -> list[Contender]:
     """Return our side: the pipeline as written, then under other backends, without options."""
     chosen = plan(spec).pipeline.backend.name
     lead = f"vecwrap {chosen}" + (", send/recv" if spec.batch_size is not None else "")
-    others = [built(f"vecwrap {name}", spec.override(backend=name)) for name in backends if name != chosen]
+    others = [built(f"vecwrap {name}", spec.override(backend=name)) for name in OTHER_BACKENDS if name != chosen]
     return [built(lead, spec), *others]
 
 

@@ -163,7 +163,7 @@ def warm_forkserver() -> None:
 class Gymnasium:
     """``SyncVectorEnv`` and ``AsyncVectorEnv(shared_memory=True)``, with Gymnasium's wrappers for our layers."""
 
-    names = ("Gymnasium Sync", "Gymnasium Async")
+    names: tuple[str, ...] = ("Gymnasium Sync", "Gymnasium Async")
 
     def contenders(self, planned: Plan) -> Sequence[Contender]:
         """Return both, with the same sub-environments."""
@@ -179,7 +179,7 @@ class Gymnasium:
                 ClipAction: lambda given: Counterpart((vector_wrappers.ClipAction,)),
             },
         )
-        shared = {"copy": planned.pipeline.copy, "autoreset_mode": mode.gymnasium}
+        shared: dict[str, Any] = {"copy": planned.pipeline.copy, "autoreset_mode": mode.gymnasium}
         kinds = (
             partial(vector.SyncVectorEnv, **shared),
             partial(vector.AsyncVectorEnv, shared_memory=True, context="forkserver", **shared),
@@ -230,7 +230,7 @@ def _record_statistics(given: Given) -> Counterpart:
 class StableBaselines3:
     """``DummyVecEnv`` and ``SubprocVecEnv``, under AtariWrapper, VecFrameStack, VecMonitor, VecNormalize."""
 
-    names = ("SB3 DummyVecEnv", "SB3 SubprocVecEnv")
+    names: tuple[str, ...] = ("SB3 DummyVecEnv", "SB3 SubprocVecEnv")
 
     def contenders(self, planned: Plan) -> Sequence[Contender]:
         """Return both, with the same sub-environments."""
