@@ -56,13 +56,7 @@ class Toy(gymnasium.Env):
 
 
 class Work(Toy):
-    """A step that computes for a while.
-
-    Args:
-        microseconds: how long, on a core of its own.
-        loops_per_us: as measured by ``loops_per_microsecond``, once per run.
-        shape: of the observation.
-    """
+    """A step that computes for a while, in loops as ``loops_per_microsecond`` measured them, once per run."""
 
     def __init__(self, microseconds, loops_per_us, shape=(8,)):
         super().__init__(shape)
@@ -73,12 +67,7 @@ class Work(Toy):
 
 
 class Uneven(Toy):
-    """A step that takes a random 0.2 to 5 ms: asleep, like one that waits for a device, or computing.
-
-    Args:
-        waits: whether it sleeps.
-        loops_per_us: as for ``Work``.
-    """
+    """A step that takes a random 0.2 to 5 ms: asleep, like one that waits for a device, or computing."""
 
     def __init__(self, waits=True, loops_per_us=0.0):
         super().__init__()

@@ -122,7 +122,7 @@ def test_the_cost_of_a_chain_is_what_the_bare_environment_does_not_take():
             assert seconds == 0.5
             return {"rate": self.rate}
 
-    cost = chains.ChainCost(Fixed(2_000.0), Fixed(10_000.0), lambda: None)
+    cost = chains.ChainCost(Fixed(2_000.0), Fixed(10_000.0))
     assert cost.sample(1.0) == {"chain": pytest.approx(400.0)}
 
 
