@@ -1,1 +1,1 @@
-"""What `make bench` measures: the workloads, the targets, and how costs grow."""
+"""What `make bench` measures: the workloads, and the peers."""

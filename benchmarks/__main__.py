@@ -1,4 +1,4 @@
-"""`make bench`: every workload with our backends and the peers interleaved, the targets, and the growth curves."""
+"""`make bench`: every workload with our backends and the peers interleaved."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks import growth, pages
+from benchmarks import pages
 from benchmarks.environments import loops_per_microsecond
-from benchmarks.targets import TARGETS
 from benchmarks.workloads import Workload, workloads
-from vecwrap.bench.machine import describe_machine, machine_line
-from vecwrap.bench.report import markdown, to_data
-from vecwrap.bench.results import Verdict, WorkResult, judge
-from vecwrap.bench.rounds import measure_rounds
-from vecwrap.commands.bench import print_result, print_targets, progress
+from vecwrap.bench.measure import WorkResult, measure_rounds
+from vecwrap.bench.report import describe_machine, machine_line, markdown, to_data
+from vecwrap.commands.bench import print_result, progress
 
 INTERRUPTED = 130  # 128 + SIGINT, as in shells
 WIDTH = 160  # of tables that go to a file or a pipe
@@ -30,14 +27,13 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=__doc__,
-        epilog='Example: make bench BENCH_ARGS="--only cartpole-8,pong-8 --rounds 3 --no-growth"',
+        epilog='Example: make bench BENCH_ARGS="--only cartpole-8,pong-8 --rounds 3"',
     )
-    parser.add_argument("--only", metavar="KEYS", help="these workloads and curves alone, with commas; see --list")
+    parser.add_argument("--only", metavar="KEYS", help="these workloads alone, with commas; see --list")
     parser.add_argument("--rounds", type=int, default=5, help="samples of each contender (default: 5)")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long a sample lasts (default: 1)")
-    parser.add_argument("--no-growth", action="store_true", help="leave the growth curves out")
     parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="folder for files (default: runs/bench)")
-    parser.add_argument("--publish", action="store_true", help="write tables and plots into docs/performance.md too")
+    parser.add_argument("--publish", action="store_true", help="write the tables into docs/performance.md too")
     parser.add_argument("--list", action="store_true", help="print the keys and what they stand for")
     chosen = parser.parse_args(given)
     if chosen.rounds < 1 or chosen.seconds <= 0:
@@ -54,8 +50,7 @@ def main(given: Sequence[str] | None = None) -> int:
     machine = describe_machine()  # first: afterwards the load is our own
     machine["loops_per_us"] = loops_per_microsecond()
     works = workloads(machine["loops_per_us"])
-    curves = growth.curves(machine["loops_per_us"])
-    titles = {each.key: each.title for each in (*works, *curves)}
+    titles = {work.key: work.title for work in works}
     if options.list:
         for key, title in titles.items():
             print(f"{key:16} {title}")
@@ -67,16 +62,14 @@ def main(given: Sequence[str] | None = None) -> int:
     warnings.simplefilter("ignore")  # the peers' own, which do not concern a reader here
     console.print(Text(machine_line(machine), style="dim"))
     results: list[WorkResult] = []
-    grown: list[growth.Grown] = []
     status = 0
 
-    def keep() -> tuple[str, list[Verdict]]:
+    def keep() -> None:
         """Write the results so far, in case the run is killed later."""
-        verdicts = [judge(target, results) for target in TARGETS if target.work in {result.key for result in results}]
-        verdicts += filter(None, map(growth.judge_curve, grown))
-        text = markdown(machine, results, verdicts)
-        write(options.out, text, to_data(machine, results, verdicts, growth=[each.to_data() for each in grown]))
-        return text, verdicts
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / "bench.md").write_text(markdown(machine, results), encoding="utf-8")
+        data = json.dumps(to_data(machine, results), indent=2)
+        (options.out / "bench.json").write_text(data + "\n", encoding="utf-8")
 
     try:
         for work in works:
@@ -84,20 +77,11 @@ def main(given: Sequence[str] | None = None) -> int:
                 results.append(run(work, options, console))
                 print_result(results[-1], console)
                 keep()
-        for curve in () if options.no_growth else curves:
-            if curve.key in keys:
-                grown.append(grow(curve, options, console))
-                growth.print_curve(grown[-1], console)
-                keep()
     except KeyboardInterrupt:
-        console.print(Text("\ninterrupted; what follows is what was measured until then", style="yellow"))
+        console.print(Text("\ninterrupted; what was measured until then is kept", style="yellow"))
         status = INTERRUPTED
-    text, verdicts = keep()
-    if verdicts:
-        print_targets(verdicts, console)
-    plots = pages.plot(grown, options.out, console)
     if options.publish and not status:
-        pages.publish(text, plots)
+        pages.publish(pages.tables(machine, results))
     console.print(Text(f"\nwritten to {options.out}/", style="dim"))
     return status
 
@@ -114,18 +98,6 @@ def run(work: Workload, options: argparse.Namespace, console: Console) -> WorkRe
             say=lambda text: say(f"{work.key}: {text}"),
         )
     return WorkResult(work.key, work.title, work.how, measured)
-
-
-def grow(curve: growth.Curve, options: argparse.Namespace, console: Console) -> growth.Grown:
-    """Measure one curve."""
-    with progress(console) as say:
-        return growth.measure(curve, options.rounds, options.seconds, say)
-
-
-def write(folder: Path, text: str, data: dict[str, object]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "bench.md").write_text(text, encoding="utf-8")
-    (folder / "bench.json").write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ The cost of the bare environment is measured in turn with each chain, and subtra
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -16,8 +15,8 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 import vecwrap
-from vecwrap.bench.contender import SEED, Contender, Sample, Steps, Throughput, peer_module
-from vecwrap.bench.peers.sb3 import PIP, vec_env
+from vecwrap.bench.measure import SEED, Contender, Sample, Throughput, steps
+from vecwrap.bench.peers import sb3_vec_env
 
 __all__ = ["CHAIN_HOW", "STACK_HOW", "ChainCost", "Still", "chain", "stacks"]
 
@@ -39,12 +38,7 @@ CHAIN_HOW = (
 
 
 class Batches:
-    """What both sides return, step by step.
-
-    Args:
-        shape: of one observation.
-        dtype: of one observation.
-    """
+    """What both sides return, step by step."""
 
     def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
         rng = np.random.default_rng(SEED)
@@ -90,7 +84,7 @@ class Still(gymnasium.vector.VectorEnv):
 
 def still_for_sb3(batches: Batches) -> Any:
     """Return the same environment with SB3's interface."""
-    base = vec_env().VecEnv
+    base = sb3_vec_env().VecEnv
 
     class StillForSb3(base):  # type: ignore[misc, valid-type]
         def __init__(self) -> None:
@@ -131,71 +125,52 @@ def still_for_sb3(batches: Batches) -> Any:
 
 
 class ChainCost:
-    """Microseconds that a chain adds to a vector step.
+    """Microseconds that a chain adds to a vector step: with it and without, each measured for half of the time."""
 
-    Args:
-        chained: steps of the environment under the chain.
-        bare: steps of the environment.
-        close: closes both.
-    """
-
-    def __init__(self, chained: Throughput, bare: Throughput, close: Callable[[], object]) -> None:
+    def __init__(self, chained: Throughput, bare: Throughput) -> None:
         self._parts = chained, bare
-        self._close = close
 
     def sample(self, seconds: float) -> Sample:
-        """Measure both for half of the time each."""
         chained, bare = (1e6 / part.sample(seconds / 2)["rate"] for part in self._parts)
         return {"chain": chained - bare}
 
     def close(self) -> None:
-        """Close both."""
-        self._close()
+        for part in self._parts:
+            part.close()
 
 
-def _ours(name: str, batches: Batches, layers: Sequence[str], note: str = "") -> Contender:
+def _throughput(env: Any) -> Throughput:
+    env.reset()
+    return Throughput(steps(env.step, [np.zeros(N, dtype=np.int64)], 1), env.close)
+
+
+def _ours(name: str, batches: Batches, *layers: str) -> Contender:
     def start() -> ChainCost:
-        chained, bare = vecwrap.wrap(Still(batches), layers), vecwrap.wrap(Still(batches))
-        return _cost(chained, bare)
+        return ChainCost(*(_throughput(vecwrap.wrap(Still(batches), wrappers)) for wrappers in (layers, ())))
 
-    return Contender(name, "ours", start, note)
+    return Contender(name, "ours", start)
 
 
-def _sb3(name: str, batches: Batches, *wrap: Callable[[Any, Any], Any], note: str = "") -> Contender:
+def _sb3(name: str, batches: Batches, layers: dict[str, tuple[Any, ...]], note: str = "") -> Contender:
+    """Return a chain of its VecEnvWrappers, by name with their arguments."""
+
     def start() -> ChainCost:
-        module = peer_module("stable_baselines3.common.vec_env", PIP)
-        chained, bare = still_for_sb3(batches), still_for_sb3(batches)
-        for each in wrap:
-            chained = each(module, chained)
-        return _cost(chained, bare)
+        chained = still_for_sb3(batches)
+        for layer, arguments in layers.items():
+            chained = getattr(sb3_vec_env(), layer)(chained, *arguments)
+        return ChainCost(_throughput(chained), _throughput(still_for_sb3(batches)))
 
     return Contender(name, "peer", start, note)
-
-
-def _cost(chained: Any, bare: Any) -> ChainCost:
-    actions = [np.zeros(N, dtype=np.int64)]
-    parts = []
-    for env in (chained, bare):
-        env.reset()
-        parts.append(Throughput(Steps(env.step, actions, 1), env.close))
-    return ChainCost(*parts, lambda: (chained.close(), bare.close()))
 
 
 def stacks() -> list[Contender]:
     """Stacks of 4 frames on either axis."""
     grey, last, first = (Batches(shape, np.uint8) for shape in ((84, 84), (84, 84, 1), (1, 84, 84)))
     return [
-        _ours("vecwrap framestack, new axis", grey, ["framestack:4"]),
-        _ours("vecwrap framestack, last axis", last, ["framestack:4,axis=channel"]),
-        _sb3(
-            "SB3 VecFrameStack, last axis", last, lambda m, env: m.VecFrameStack(env, 4, "last"), note="its own buffer"
-        ),
-        _sb3(
-            "SB3 VecFrameStack, first axis",
-            first,
-            lambda m, env: m.VecFrameStack(env, 4, "first"),
-            note="its own buffer",
-        ),
+        _ours("vecwrap framestack, new axis", grey, "framestack:4"),
+        _ours("vecwrap framestack, last axis", last, "framestack:4,axis=channel"),
+        _sb3("SB3 VecFrameStack, last axis", last, {"VecFrameStack": (4, "last")}, "its own buffer"),
+        _sb3("SB3 VecFrameStack, first axis", first, {"VecFrameStack": (4, "first")}, "its own buffer"),
     ]
 
 
@@ -203,12 +178,6 @@ def chain() -> list[Contender]:
     """A stack, statistics and a monitor, in the same order on both sides."""
     numbers = Batches((8,), np.float32)
     return [
-        _ours("vecwrap chain", numbers, ["framestack:4", "normalize", "monitor"]),
-        _sb3(
-            "SB3 chain",
-            numbers,
-            lambda m, env: m.VecFrameStack(env, 4),
-            lambda m, env: m.VecNormalize(env),
-            lambda m, env: m.VecMonitor(env),
-        ),
+        _ours("vecwrap chain", numbers, "framestack:4", "normalize", "monitor"),
+        _sb3("SB3 chain", numbers, {"VecFrameStack": (4,), "VecNormalize": (), "VecMonitor": ()}),
     ]

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-__all__ = ["BYTES", "NOTHING", "UNEVEN", "WORK", "Bytes", "Nothing", "Uneven", "Work", "loops_per_microsecond", "spin"]
+__all__ = ["UNEVEN", "WORK", "Toy", "Uneven", "Work", "loops_per_microsecond", "spin"]
 
 CALIBRATION_LOOPS = 200_000
 FRAMES = 4  # made beforehand: observations are there to be moved, not computed
@@ -52,28 +52,11 @@ class Toy(gymnasium.Env):
         return self._shown[self._now % FRAMES], float(action), self._now >= self._end, False, {}
 
     def work(self):
-        """What a step costs."""
-
-
-class Nothing(Toy):
-    """A step that does nothing: what remains is overhead."""
-
-
-class Bytes(Toy):
-    """A step that does nothing, with an observation of ``size`` bytes."""
-
-    def __init__(self, size=32):
-        super().__init__((size,))
+        """What a step costs; here nothing."""
 
 
 class Work(Toy):
-    """A step that computes for a while.
-
-    Args:
-        microseconds: how long, on a core of its own.
-        loops_per_us: as measured by ``loops_per_microsecond``, once per run.
-        shape: of the observation.
-    """
+    """A step that computes for a while, in loops as ``loops_per_microsecond`` measured them, once per run."""
 
     def __init__(self, microseconds, loops_per_us, shape=(8,)):
         super().__init__(shape)
@@ -84,12 +67,7 @@ class Work(Toy):
 
 
 class Uneven(Toy):
-    """A step that takes a random 0.2 to 5 ms: asleep, like one that waits for a device, or computing.
-
-    Args:
-        waits: whether it sleeps.
-        loops_per_us: as for ``Work``.
-    """
+    """A step that takes a random 0.2 to 5 ms: asleep, like one that waits for a device, or computing."""
 
     def __init__(self, waits=True, loops_per_us=0.0):
         super().__init__()
@@ -111,4 +89,4 @@ def _register(kind: type) -> str:
     return f"{__name__}:{name}"
 
 
-NOTHING, BYTES, WORK, UNEVEN = map(_register, (Nothing, Bytes, Work, Uneven))
+WORK, UNEVEN = map(_register, (Work, Uneven))

@@ -1,83 +1,47 @@
-"""What a run produces: plots, and the tables in docs/performance.md."""
+"""The tables in docs/performance.md: what is compared with the same one of our contenders stands beside each other."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from rich.console import Console
-from rich.text import Text
+from vecwrap.bench.measure import QUANTITIES, WorkResult
+from vecwrap.bench.report import figure, machine_line, table
 
-from benchmarks.growth import Grown
-
-__all__ = ["plot", "publish"]
+__all__ = ["publish", "tables"]
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 BEGIN, END = "<!-- figures: written by `make bench BENCH_ARGS=--publish` -->", "<!-- end of figures -->"
 
 
-def plot(grown: Sequence[Grown], folder: Path, console: Console) -> list[Path]:
-    """Draw one plot per curve; none, with a message saying why, if matplotlib is not installed."""
-    if not grown:
-        return []
-    try:
-        import matplotlib
-    except ImportError:
-        console.print(Text("no plots: matplotlib is not installed: pip install matplotlib", style="yellow"))
-        return []
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for each in grown:
-        curve = each.curve
-        figure, axes = pyplot.subplots(figsize=(6.4, 4.0), layout="constrained")
-        if curve.overhead:  # scales first: the limits depend on them
-            axes.set_xscale("log", base=2)
-            axes.set_yscale("symlog", linthresh=0.1)  # an overhead may be negative if a peer's step is cheaper
-        for name, points in each.lines.items():
-            axes.plot(*zip(*points, strict=True), marker="o", label=name)
-        axes.set_title(curve.title)
-        axes.set_xlabel(curve.across)
-        axes.set_ylabel("µs of overhead per environment step" if curve.overhead else "env steps a second")
-        if not curve.overhead:
-            axes.set_ylim(bottom=0)
-        axes.set_xticks(curve.points, [_label(x, curve.across) for x in curve.points])
-        axes.minorticks_off()
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize="small")
-        paths.append(folder / f"{curve.key}.png")
-        figure.savefig(paths[-1], dpi=120, metadata={"Software": None})
-        pyplot.close(figure)
-    return paths
+def tables(machine: dict[str, Any], results: Sequence[WorkResult]) -> str:
+    """Return a column per workload and a row per contender: its median, and how many times as good the bold one is."""
+    groups: dict[tuple[str, str], list[WorkResult]] = {}
+    for result in results:
+        for quantity in result.quantities if result.lead else ():
+            groups.setdefault((result.lead.name, quantity), []).append(result)
+    parts = [f"Measured on: {machine_line(machine)}. Load before: {machine['load']}.\n"]
+    for (_, quantity), group in groups.items():
+        names = dict.fromkeys(m.name for result in group for m in result.measurements if m.values(quantity))
+        rows = [[name, *(_cell(result, name, quantity) for result in group)] for name in names]
+        parts.append(table([[QUANTITIES[quantity].unit, *(result.title for result in group)], *rows]))
+    return "\n".join(parts)
 
 
-def _label(x: int, across: str) -> str:
-    """Bytes in powers of 1024; other numbers as they are."""
-    if across != "bytes" or x < 1024:
-        return str(x)
-    return f"{x >> 20} Mi" if x >= 1 << 20 else f"{x >> 10} Ki"
+def _cell(result: WorkResult, name: str, quantity: str) -> str:
+    m = next((m for m in result.measurements if m.name == name), None)
+    median = m.median(quantity) if m else None
+    if median is None:
+        return ""
+    ratio = result.ratio(m, quantity)
+    return f"**{figure(median)}**" if ratio is None else f"{figure(median)} ({figure(ratio.of_medians)}\u00a0×)"
 
 
-def publish(text: str, plots: Sequence[Path], page: Path = PAGE) -> None:
-    """Put tables and plots into the page on performance, between its two marks.
-
-    Args:
-        text: the tables as Markdown.
-        plots: the files, which are copied beside the page.
-        page: the page.
-    """
-    folder = page.parent / "performance"
-    folder.mkdir(exist_ok=True) if plots else None
-    images = []
-    for path in plots:
-        shutil.copyfile(path, folder / path.name)
-        images.append(f"![{path.stem}](performance/{path.name})")
+def publish(text: str, page: Path = PAGE) -> None:
+    """Put tables into the page on performance, between its two marks."""
     before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     _, found, after = rest.partition(END)
     if not found:
         raise ValueError(f"{page.name}: expected the marks {BEGIN} and {END}, one after the other")
-    parts = [before + BEGIN, text.strip(), *(["### How costs grow", *images] if images else []), END + after]
-    page.write_text("\n\n".join(parts), encoding="utf-8")
+    page.write_text("\n\n".join([before + BEGIN, text.strip(), END + after]), encoding="utf-8")

@@ -13,7 +13,7 @@ import numpy as np
 
 import vecwrap
 from benchmarks.start_one import ENV, SEED, digest
-from vecwrap.bench.contender import Contender, Sample
+from vecwrap.bench.measure import Contender, Sample
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec
 
@@ -29,13 +29,7 @@ HOW = (
 
 
 class Startup:
-    """One contender; a sample starts it from scratch.
-
-    Args:
-        kind: which, as `start_one` takes it.
-        n: how many sub-environments.
-        expected: the digest that the first observations must have; None if another preprocessing shows others.
-    """
+    """One contender, as `start_one` takes it; a sample starts it from scratch, and compares what it shows first."""
 
     def __init__(self, kind: str, n: int, expected: str | None = None) -> None:
         self._kind = kind
@@ -43,7 +37,6 @@ class Startup:
         self._expected = expected
 
     def sample(self, seconds: float) -> Sample:
-        """Start it, once, however long that takes."""
         command = [sys.executable, "-m", "benchmarks.start_one", self._kind, str(self._n)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
         if done.returncode:
@@ -54,7 +47,7 @@ class Startup:
         return {"start": told["seconds"], **({} if told["mb"] is None else {"memory": told["mb"]})}
 
     def close(self) -> None:
-        """Nothing is open between samples."""
+        pass
 
 
 def contenders(n: int = 64) -> list[Contender]:

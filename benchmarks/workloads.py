@@ -3,162 +3,104 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from benchmarks import chains, startup
 from benchmarks.environments import UNEVEN, WORK
-from vecwrap.bench.comparison import OTHER_BACKENDS, our_contenders
-from vecwrap.bench.contender import Contender
-from vecwrap.bench.ours import at_once, ideal, in_step, one_process
-from vecwrap.bench.peers import peer_contenders
-from vecwrap.plan import Plan, plan
+from benchmarks.peers import ALL_PEERS
+from vecwrap.bench.measure import Contender
+from vecwrap.bench.ours import built, ideal, our_contenders, peer_contenders
+from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec
 
 __all__ = ["Workload", "workloads"]
 
-SAME = "All sides hold the same environments with the same inner wrappers, seeds and actions. "
-LOOP = "The ideal is a loop over one environment as gymnasium.make gives it, resets included, times the cores."
-ATARI = (
+SAME = (
+    "All sides hold the same environments with the same inner wrappers, seeds and actions. The ideal is a loop over "
+    "one of these environments, resets included, times the cores."
+)
+PONG = (
     "Skip 4, 84×84 grey INTER_AREA, 1 to 30 no-ops, an episode a life, rewards clipped, a stack of 4, on all sides. "
     "EnvPool and ALE's engine play in C++ and hold no Python environments; where a peer's preprocessing differs, its "
     "row says so."
 )
+UNEVEN_HOW = (
+    "16 workers, batch_size=8: send/recv takes whichever 8 rows are ready and sends them off again; step waits for all "
+    "16. Only tianshou among these peers can do the former."
+)
 PYTHON_PEERS = ("gymnasium", "sb3", "tianshou")
-ATARI_PEERS = (*PYTHON_PEERS, "envpool", "ale")
-
-Reference = Callable[[Plan], Contender]
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One line of the table, not yet opened.
+    """One comparison, not yet opened."""
 
-    Attributes:
-        key: its short name, for ``--only`` and for targets.
-        title: what is done.
-        how: what the sides have in common, and where they differ.
-        contenders: returns them, ours first.
-        most_rounds: the most rounds, if a round takes long; 0 for no limit.
-        warm_up: whether a sample is taken beforehand.
-    """
-
-    key: str
+    key: str  # its short name, for --only
     title: str
-    how: str
-    contenders: Callable[[], Sequence[Contender]]
-    most_rounds: int = 0
+    how: str  # what the sides have in common, and where they differ
+    contenders: Callable[[], Sequence[Contender]]  # ours first
+    most_rounds: int = 0  # if a round takes long; 0 for no limit
     warm_up: bool = True
 
 
-@dataclass(frozen=True)
-class Pipeline:
-    """A pipeline of ours with peers and references.
-
-    Attributes:
-        spec: ours.
-        variants: more rows of ours, by name: settings that replace some of the pipeline's.
-        backends: other backends of ours.
-        peers: their names.
-        references: what the cores could do.
-    """
-
-    spec: PipelineSpec
-    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    backends: tuple[str, ...] = OTHER_BACKENDS
-    peers: tuple[str, ...] = PYTHON_PEERS
-    references: tuple[Reference, ...] = (ideal, at_once, in_step)
-
-    def __call__(self) -> list[Contender]:
-        """Return all contenders."""
-        planned = plan(self.spec)
-        contenders = our_contenders(self.spec, self.variants, self.backends)
-        contenders += [reference(planned) for reference in self.references]
-        for peer in self.peers:
-            contenders += peer_contenders(peer, planned)
-        return contenders
-
-
 def workloads(loops_per_us: float) -> list[Workload]:
-    """Return all workloads.
+    """Return all workloads, given how many loops of ``spin`` make a microsecond on this machine."""
 
-    Args:
-        loops_per_us: how many loops of ``spin`` make a microsecond on this machine.
-    """
+    def work(microseconds: int, **more: Any) -> PipelineSpec:
+        kwargs = {"microseconds": microseconds, "loops_per_us": loops_per_us, **more}
+        return PipelineSpec(WORK, n=8, env_kwargs=kwargs)
 
-    def work(microseconds: int, **more: Any) -> dict[str, Any]:
-        return {"microseconds": microseconds, "loops_per_us": loops_per_us, **more}
+    def cartpole(n: int) -> Workload:
+        peers = (*PYTHON_PEERS, "envpool")
+        return Workload(f"cartpole-{n}", f"{n} CartPoles", SAME, partial(_all, PipelineSpec("CartPole-v1", n=n), peers))
 
-    image = PipelineSpec(WORK, n=8, env_kwargs=work(100, shape=[3, 256, 256]))
+    def pong(n: int) -> Workload:
+        spec = PipelineSpec("PongNoFrameskip-v4", n=n, wrappers=["atari", "framestack:4"])
+        return Workload(f"pong-{n}", f"{n} Pongs", PONG, partial(_all, spec, tuple(ALL_PEERS)))
+
+    def uneven(kind: str, waits: bool) -> Workload:
+        kwargs = {"waits": waits, "loops_per_us": loops_per_us}
+        backend = {"name": "shmem", "workers": 16}
+        spec = PipelineSpec(UNEVEN, n=16, batch_size=8, backend=backend, env_kwargs=kwargs)
+        contenders = partial(_all, spec, ("tianshou",), {"vecwrap shmem, step": {"batch_size": None}}, backends=False)
+        return Workload(f"uneven-{kind}", f"16 envs that {kind} 0.2 to 5 ms", UNEVEN_HOW, contenders)
+
+    image, views = work(100, shape=[3, 256, 256]), {"vecwrap shmem, copy=False": {"copy": False}}
     return [
-        *(
-            Workload(
-                f"cartpole-{n}",
-                f"CartPole-v1, n={n}",
-                SAME + LOOP,
-                Pipeline(PipelineSpec("CartPole-v1", n=n), peers=(*PYTHON_PEERS, "envpool")),
-            )
-            for n in (8, 64)
-        ),
-        Workload(
-            "work-1ms",
-            "a step that computes for 1 ms, n=8",
-            SAME + LOOP,
-            Pipeline(PipelineSpec(WORK, n=8, env_kwargs=work(1000))),
-        ),
+        cartpole(8),
+        cartpole(64),
+        Workload("work-1ms", "8 envs, 1 ms per step", SAME, partial(_all, work(1000))),
         Workload(
             "image-100us",
-            "a step that computes for 100 µs, with a 3×256×256 uint8 observation, n=8",
-            f"{SAME}Observations are copied on all sides; the rows with copy=False hand out views. {LOOP}",
-            Pipeline(image, {"vecwrap shmem, copy=False": {"copy": False}}),
+            "8 envs, 100 µs, 3×256×256 px",
+            f"{SAME} Observations are copied on all sides; the rows with copy=False hand out views.",
+            partial(_all, image, variants=views),
         ),
-        *(
-            Workload(f"pong-{n}", f"Pong, skip 4, 84×84 grey, a stack of 4, n={n}", ATARI, _pong(n, ATARI_PEERS))
-            for n in (8, 16)
-        ),
-        Workload(
-            "pong-monitor-8",
-            "Pong with atari, framestack:4 and monitor, n=8",
-            f"{ATARI} SB3's side is AtariWrapper, VecFrameStack and VecMonitor; its stack is on the last axis.",
-            _pong(8, ("sb3",), "monitor"),
-        ),
-        Workload(
-            "start-64",
-            "64 Pongs from build to the first seeded observation, without fork",
-            startup.HOW,
-            startup.contenders,
-            most_rounds=3,
-            warm_up=False,
-        ),
-        Workload("stack-64", "framestack:4 alone, on 84×84 frames, n=64", chains.STACK_HOW, chains.stacks),
-        Workload(
-            "chain-64", "framestack, normalize and monitor alone, on 8 numbers, n=64", chains.CHAIN_HOW, chains.chain
-        ),
-        *(
-            Workload(
-                f"uneven-{'wait' if waits else 'compute'}",
-                f"steps that {'wait' if waits else 'compute'} 0.2 to 5 ms, n=16, 16 workers, batch_size=8",
-                f"{SAME}send/recv takes whichever 8 rows are ready and sends them off again; step waits for all 16. "
-                "Only tianshou among these peers can do the former.",
-                Pipeline(
-                    PipelineSpec(
-                        UNEVEN,
-                        n=16,
-                        batch_size=8,
-                        backend={"name": "shmem", "workers": 16},
-                        env_kwargs={"waits": waits, "loops_per_us": loops_per_us},
-                    ),
-                    {"vecwrap shmem, step": {"batch_size": None}},
-                    backends=(),
-                    peers=("tianshou",),
-                    references=(),
-                ),
-            )
-            for waits in (True, False)
-        ),
+        pong(8),
+        pong(16),
+        Workload("start-64", "64 Pongs ready", startup.HOW, startup.contenders, most_rounds=3, warm_up=False),
+        Workload("stack-64", "framestack:4 of 64 84×84 frames", chains.STACK_HOW, chains.stacks),
+        Workload("chain-64", "framestack, normalize, monitor of 64 × 8 numbers", chains.CHAIN_HOW, chains.chain),
+        uneven("wait", True),
+        uneven("compute", False),
     ]
 
 
-def _pong(n: int, peers: tuple[str, ...], *layers: str) -> Pipeline:
-    spec = PipelineSpec("PongNoFrameskip-v4", n=n, wrappers=["atari", "framestack:4", *layers])
-    return Pipeline(spec, peers=peers, references=(one_process, at_once, in_step))
+def _all(
+    spec: PipelineSpec,
+    peers: Sequence[str] = PYTHON_PEERS,
+    variants: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    backends: bool = True,
+) -> list[Contender]:
+    """The contenders of a pipeline: ours, variants of it by name, our other backends and the ideal, and peers."""
+    planned = plan(spec)
+    lead, *others = our_contenders(spec)
+    contenders = [lead] + [built(name, spec.override(**changes)) for name, changes in (variants or {}).items()]
+    if backends:
+        contenders += [*others, ideal(planned)]
+    for peer in peers:
+        contenders += peer_contenders(ALL_PEERS[peer], planned)
+    return contenders

@@ -1,7 +1,7 @@
 """Write the README's table of figures from those in performance.md: ``python docs/figures.py``, or ``make docs``.
 
-``make bench BENCH_ARGS=--publish`` writes performance.md. A few of its rows, those that a stranger asks for, go on into
-the README, between two comments. Nothing is typed by hand, and nothing is measured here.
+``make bench BENCH_ARGS=--publish`` writes performance.md, with a row per contender and a column per workload. Those
+that a stranger asks for go on into the README, the other way round, between two comments. Nothing is typed by hand.
 """
 
 import re
@@ -14,53 +14,32 @@ NOT_YET = (
     "Not measured yet. `make bench BENCH_ARGS=--publish` measures the figures of\n"
     "[docs/performance.md](docs/performance.md) on your machine, and `make docs` writes the short table here."
 )
-
-RATE = "env steps/s"
-START = "64 Pongs from build to the first seeded observation, without fork"
-ROWS = (  # the section, the quantity, and what the README calls it
-    ("CartPole-v1, n=8", RATE, "8 CartPoles"),
-    ("CartPole-v1, n=64", RATE, "64 CartPoles"),
-    ("a step that computes for 1 ms, n=8", RATE, "8 envs, 1 ms per step"),
-    ("a step that computes for 100 µs, with a 3×256×256 uint8 observation, n=8", RATE, "8 envs, 100 µs, 3×256×256 px"),
-    ("Pong, skip 4, 84×84 grey, a stack of 4, n=8", RATE, "8 Pongs"),
-    ("Pong, skip 4, 84×84 grey, a stack of 4, n=16", RATE, "16 Pongs"),
-    (START, "s", "64 Pongs ready, in seconds"),
-    (START, "MB", "their memory, in MB"),
-)
 OURS = "vecwrap shmem"
 PEERS = ("Gymnasium Async", "SB3 SubprocVecEnv", "EnvPool", "ALE AtariVectorEnv")
-IDEAL = re.compile(r"(ideal: )?\d+ × ")
-
-Table = dict[str, tuple[str, str]]  # by contender: its median, and how many times as good we are, "" for ourselves
+UNITS = {"env steps/s": "", "s": ", in seconds", "MB": ", memory in MB"}  # and what is added to a workload's title
 
 
-def tables(page: str) -> dict[tuple[str, str], Table]:
-    """The tables of figures in performance.md, by section and quantity."""
-    found: dict[tuple[str, str], Table] = {}
-    for section in re.split(r"^### ", page, flags=re.MULTILINE)[1:]:
-        title = section.partition("\n")[0].strip()
-        table: Table | None = None
-        for line in section.splitlines():
-            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-            if len(cells) < 4:
-                table = None
-            elif table is None:  # the header
-                table = found.setdefault((title, cells[0]), {}) if cells[1] == "median" else None
-            elif cells[1] not in ("---", "–"):
-                table[cells[0]] = cells[1], cells[3].partition(" ×")[0]
+def rows(page: str) -> list[str]:
+    """The rows of the README's table: one per workload that is compared with our default backend."""
+    found = []
+    for table in re.findall(r"(?:^\|.*\n)+", page, flags=re.MULTILINE):
+        (unit, *titles), _, *lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+        contenders = {name: cells for name, *cells in lines}
+        if unit not in UNITS or OURS not in contenders:
+            continue
+        empty = [""] * len(titles)
+        ideal = next((cells for name, cells in contenders.items() if name.startswith("ideal")), empty)
+        for i, title in enumerate(titles):
+            shares = re.search(r"\(([\d.]+)", ideal[i])
+            peers = [contenders.get(name, empty)[i] for name in PEERS]
+            last = f"{float(shares[1]):.0%}" if shares else ""
+            found.append(f"| {' | '.join([title + UNITS[unit], contenders[OURS][i], *peers, last])} |")
     return found
 
 
 def block(page: str) -> str:
     """What stands in the README between the two comments."""
-    found = tables(page)
-    lines = []
-    for title, quantity, words in ROWS:
-        table = found.get((title, quantity), {})
-        if OURS in table and not table[OURS][1]:  # the others' ratios are to it
-            ideal = next((f"{float(ratio):.0%}" for name, (_, ratio) in table.items() if IDEAL.match(name)), "")
-            cells = [words, f"**{table[OURS][0]}**", *(peer(table, name) for name in PEERS), ideal]
-            lines.append("| " + " | ".join(cells) + " |")
+    lines = rows(page)
     if not lines:
         return NOT_YET
     heads = ["env steps/s", "vecwrap", *PEERS, "of the ideal"]
@@ -72,14 +51,6 @@ def block(page: str) -> str:
         "[All figures](docs/performance.md#figures)."
     )
     return "\n".join([f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 1), *lines, "", below])
-
-
-def peer(table: Table, name: str) -> str:
-    """The cell of a peer; empty where it was not measured or cannot do the work."""
-    if name not in table:
-        return ""
-    median, ratio = table[name]
-    return f"{median} ({float(ratio):.3g}\u00a0×)" if ratio else median
 
 
 def with_block(readme: str, page: str) -> str:

@@ -9,13 +9,9 @@ import pytest
 from PIL import Image, ImageSequence
 
 import vecwrap
-from benchmarks.workloads import workloads
-from vecwrap.bench.peers.ale import Ale
-from vecwrap.bench.peers.envpool import EnvPool
-from vecwrap.bench.peers.gymnasium import Gymnasium
-from vecwrap.bench.peers.sb3 import StableBaselines3
-from vecwrap.bench.report import markdown
-from vecwrap.bench.results import Measurement, WorkResult
+from benchmarks import pages
+from benchmarks.peers import ALL_PEERS
+from vecwrap.bench.measure import Measurement, WorkResult
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -44,7 +40,7 @@ def test_the_table_is_what_a_run_has_written_into_the_page(figures):
     results = [
         WorkResult(
             "cartpole-8",
-            "CartPole-v1, n=8",
+            "8 CartPoles",
             "How.",
             [
                 measured("vecwrap shmem", "ours", rate=[160_000.0, 150_000.0, 158_731.0]),
@@ -56,11 +52,20 @@ def test_the_table_is_what_a_run_has_written_into_the_page(figures):
         ),
         WorkResult(
             "start-64",
-            figures.START,
+            "64 Pongs ready",
             "How.",
             [
                 measured("vecwrap shmem", "ours", start=[3.0], memory=[450.0]),
                 measured("SB3 SubprocVecEnv", "peer", start=[12.0], memory=[4500.0]),
+            ],
+        ),
+        WorkResult(
+            "pong-8",
+            "8 Pongs",
+            "How.",
+            [
+                measured("vecwrap shmem", "ours", rate=[50.0]),
+                measured("EnvPool", "peer", rate=[100.0]),
             ],
         ),
     ]
@@ -74,16 +79,25 @@ def test_the_table_is_what_a_run_has_written_into_the_page(figures):
         "date": "2026-11-22T00:00:00",
         "load": 0.1,
     }
-    block = figures.block("# Performance\n\n### Not a table of figures\n\n| peer | what |\n|---|---|\n| a | b |\n\n"
-                          + markdown(machine, results))  # fmt: skip
+    page = pages.tables(machine, results)
+    assert page.splitlines()[2:8] == [
+        "| env steps/s | 8 CartPoles | 8 Pongs |",
+        "| --- | --- | --- |",
+        "| vecwrap shmem | **158,700** | **50** |",
+        "| vecwrap dummy | 1 (158,700\u00a0×) |  |",
+        "| ideal: 2 × one process | 200,000 (0.794\u00a0×) |  |",
+        "| Gymnasium Async | 9,100 (17.4\u00a0×) |  |",
+    ]
+    block = figures.block("# Performance\n\n| peer | what |\n|---|---|\n| a | b |\n\n" + page)
     header, _, *rows, empty, below = block.splitlines()
     assert header == (
         "| env steps/s | vecwrap | Gymnasium Async | SB3 SubprocVecEnv | EnvPool | ALE AtariVectorEnv | of the ideal |"
     )
     assert rows == [
         "| 8 CartPoles | **158,700** | 9,100 (17.4\u00a0×) |  |  |  | 79% |",
+        "| 8 Pongs | **50** |  |  | 100 (0.5\u00a0×) |  |  |",
         "| 64 Pongs ready, in seconds | **3** |  | 12 (4\u00a0×) |  |  |  |",
-        "| their memory, in MB | **450** |  | 4,500 (10\u00a0×) |  |  |  |",
+        "| 64 Pongs ready, memory in MB | **450** |  | 4,500 (10\u00a0×) |  |  |  |",
     ]
     assert empty == ""
     assert "Some processor, 2 usable cores, 8 GB, Linux 6, CPython 3.11.7, 2026-11-22." in below
@@ -98,10 +112,8 @@ def test_a_readme_without_its_marks_is_refused(figures):
         figures.with_block("# vecwrap\n", "")
 
 
-def test_rows_and_columns_are_named_as_the_benchmarks_name_them(figures):
-    assert {title for title, _, _ in figures.ROWS} <= {work.title for work in workloads(1.0)}
-    names = {name for peer in (Gymnasium, StableBaselines3, EnvPool, Ale) for name in peer.names}
-    assert {*figures.PEERS} <= names
+def test_columns_are_named_as_the_benchmarks_name_them(figures):
+    assert {*figures.PEERS} <= {name for peer in ALL_PEERS.values() for name in peer.names}
 
 
 def test_its_pictures_are_there():

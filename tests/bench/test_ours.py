@@ -10,9 +10,9 @@ from gymnasium import spaces
 
 import vecwrap
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.bench.comparison import compare_pipeline, our_contenders
-from vecwrap.bench.contender import SEED, CannotRun
-from vecwrap.bench.ours import LOCKSTEP, StreamError, built, ideal, into, loop, one_process, share_variants
+from vecwrap.bench.measure import SEED
+from vecwrap.bench.ours import LOCKSTEP, StreamError, _loop, built, compare_pipeline, ideal, into, our_contenders
+from vecwrap.bench.peers import PEERS
 from vecwrap.errors import PlanError
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec
@@ -33,16 +33,6 @@ class FirstActionOnly(DummyBackend):
 
     def _send_rows(self, actions, env_ids):
         super()._send_rows(np.full_like(actions, actions[0]), env_ids)
-
-
-class Sharing(DummyBackend):
-    """Has an option of the name."""
-
-    told = []
-
-    def __init__(self, factories, *, parent_share: bool = True, **more):
-        Sharing.told.append(parent_share)
-        super().__init__(factories, **more)
 
 
 class Dice(gymnasium.Env):
@@ -185,64 +175,39 @@ def test_peers_and_loops_write_elsewhere_too(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pytest.importorskip("stable_baselines3")
     spec = BASE.override(wrappers=[{f"{__name__}:Log": {"dir": "logs"}}, {"monitor": {"dir": "runs/mine"}}])
-    rows = compare_pipeline(spec, ["sb3"], 1, 0.01).measurements
+    rows = compare_pipeline(spec, [PEERS["sb3"]], 1, 0.01).measurements
     assert {row.side for row in rows} >= {"ours", "peer"}
     assert not [(row.name, row.missing) for row in rows if row.missing]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_parent_share_is_tried_off_and_on_where_the_backend_has_it():
-    Sharing.told.clear()
-    contenders = share_variants(BASE.override(backend=Sharing))
-    assert [contender.name.rpartition(", ")[2] for contender in contenders] == ["parent_share off", "parent_share on"]
-    for contender in contenders:
-        opened(contender)
-    assert Sharing.told == [False, True]
-
-
-def test_parent_share_of_a_backend_without_it_is_a_row_that_says_so():
-    for contender in share_variants(BASE):
-        with pytest.raises(CannotRun, match="dummy has no parent_share"):
-            contender.open()
-
-
 def test_our_rows_begin_with_the_pipeline_as_it_is_written():
-    names = [contender.name for contender in our_contenders(BASE, {"ours, copy=False": {"copy": False}})]
-    assert names == ["vecwrap dummy", "ours, copy=False", "vecwrap shmem", "vecwrap subprocess"]
+    names = [contender.name for contender in our_contenders(BASE)]
+    assert names == ["vecwrap dummy", "vecwrap shmem", "vecwrap subprocess"]
 
 
 def test_a_loop_resets_where_an_episode_ends():
     env = Ten()
-    sampler = loop(lambda: env)
+    sampler = _loop(lambda: env, 1)
     assert sampler._run(95) == 95
     assert (env.steps, env.resets) == (95, 1 + 9)
     sampler.close()
     assert env.closed
 
 
-def test_the_ideal_is_what_gymnasium_make_gives_times_the_cores(monkeypatch):
+def test_the_ideal_is_one_sub_environment_as_workers_hold_it_times_the_cores(monkeypatch):
     monkeypatch.setattr("vecwrap.bench.ours.usable_cores", lambda: 3)
-    made = []
-    monkeypatch.setattr(gymnasium, "make", lambda *args, **kwargs: made.append((args, kwargs)) or Ten())
-    contender = ideal(plan(PipelineSpec("CartPole-v1", n=2, env_kwargs={"sutton_barto_reward": True})))
-    assert (contender.name, contender.side) == ("ideal: 3 × one process", "reference")
-    sampler = contender.open()
-    (((env_spec,), kwargs),) = made
-    assert (env_spec.id, kwargs) == ("CartPole-v1", {"sutton_barto_reward": True})
-    assert sampler._factor == 3
-
-
-def test_the_other_reference_has_the_layers_of_the_sub_environments_too(monkeypatch):
     seen = []
 
     def look(env):
         seen.append(env)
         return env
 
-    contender = one_process(plan(BASE.override(wrappers=[look, "time_limit:5", "framestack:2"])))
+    contender = ideal(plan(BASE.override(wrappers=[look, "time_limit:5", "framestack:2"])))
+    assert (contender.name, contender.side) == ("ideal: 3 × one process", "reference")
+    assert "look and time_limit" in contender.note
     sampler = contender.open()
-    assert "look and time_limit in one process" in contender.name
-    assert len(seen) == 1
+    assert (len(seen), sampler._factor) == (1, 3)
     assert sampler._run(20) == 20
     sampler.close()
 

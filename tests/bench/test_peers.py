@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from vecwrap.bench.contender import SEED, CannotRun, action_batches
-from vecwrap.bench.peers import PEERS, load_peer, peer_contenders, read_names
-from vecwrap.bench.peers.translation import Factory
+from benchmarks.peers import ALL_PEERS
+from vecwrap.bench import peers
+from vecwrap.bench.measure import SEED, CannotRun, action_batches
+from vecwrap.bench.ours import peer_contenders
+from vecwrap.bench.peers import read_names
 from vecwrap.errors import SpecError
 from vecwrap.plan import plan
 from vecwrap.spec import PipelineSpec
@@ -28,11 +30,11 @@ PONG = "PongNoFrameskip-v4 n=2 | atari | framestack:4"
 RUNS = [
     ("gymnasium", CARTPOLE),
     ("gymnasium", "CartPole-v1 n=2 | framestack:3 | monitor"),
-    ("gymnasium", "CartPole-v1 n=2 autoreset=next_step | normalize | monitor"),
-    ("gymnasium", "Pendulum-v1 n=2 | clip_action | normalize_reward"),
+    ("gymnasium", "CartPole-v1 n=2 autoreset=next_step | monitor"),
+    ("gymnasium", "Pendulum-v1 n=2 | clip_action"),
     ("gymnasium", PONG),
     ("sb3", CARTPOLE),
-    ("sb3", "CartPole-v1 n=2 | time_limit:7 | framestack:3 | normalize | check_nan | monitor"),
+    ("sb3", "CartPole-v1 n=2 | time_limit:7 | framestack:3 | normalize | monitor"),
     ("sb3", "PongNoFrameskip-v4 n=2 | atari | framestack:4 | monitor"),
     ("envpool", CARTPOLE),
     ("envpool", "CartPole-v1 n=4 batch_size=2"),
@@ -78,7 +80,7 @@ def test_an_installed_peer_steps(peer, line):
     if "Pong" in line:
         pytest.importorskip("ale_py")
     spec = PipelineSpec.parse(line)
-    for contender in load_peer(peer).contenders(plan(spec)):
+    for contender in ALL_PEERS[peer].contenders(plan(spec)):
         sampler = contender.open()
         assert sampler._run(40) == 40 * (spec.batch_size or spec.n)
         sampler.close()
@@ -88,7 +90,7 @@ def test_an_installed_peer_steps(peer, line):
 def test_a_peer_gets_our_seeds_and_actions(peer, name):
     pytest.importorskip(MODULES.get(peer, "gymnasium"))
     Recorder.alive.clear()
-    contenders = {each.name: each for each in load_peer(peer).contenders(planned(CARTPOLE, env=Recorder))}
+    contenders = {each.name: each for each in ALL_PEERS[peer].contenders(planned(CARTPOLE, env=Recorder))}
     sampler = contenders[name].open()
     sampler._run(10)
     sampler.close()
@@ -122,7 +124,7 @@ class EndsAfterThree:
 
 @pytest.mark.parametrize("wait_num", [4, 2])
 def test_tianshous_ended_rows_are_reset_by_the_loop(wait_num):
-    step_and_reset = importlib.import_module("vecwrap.bench.peers.tianshou")._step_and_reset
+    step_and_reset = importlib.import_module("benchmarks.peers.tianshou")._step_and_reset
     env = EndsAfterThree(4, wait_num)
     step = step_and_reset(env, np.arange(4))
     for _ in range(10):
@@ -131,7 +133,7 @@ def test_tianshous_ended_rows_are_reset_by_the_loop(wait_num):
 
 
 def test_nothing_is_left_of_a_peer():
-    _, contender = load_peer("gymnasium").contenders(planned(CARTPOLE))
+    _, contender = ALL_PEERS["gymnasium"].contenders(planned(CARTPOLE))
     contender.open().close()  # the forkserver stays for the next one
     before = Holdings.now()
     sampler = contender.open()
@@ -147,11 +149,11 @@ def test_the_peers_processes_leave_an_interrupt_to_the_parent():
     program = """if True:
         from pathlib import Path
         from benchmarks.start_one import descendants
-        from vecwrap.bench.peers import load_peer
+        from vecwrap.bench.peers import PEERS
         from vecwrap.plan import plan
         from vecwrap.spec import PipelineSpec
         import os, signal
-        sampler = load_peer("gymnasium").contenders(plan(PipelineSpec("CartPole-v1", n=2)))[1].open()
+        sampler = PEERS["gymnasium"].contenders(plan(PipelineSpec("CartPole-v1", n=2)))[1].open()
         for pid in descendants(os.getpid()):
             lines = Path(f"/proc/{pid}/status").read_text().splitlines()
             ignored = next(int(line.split()[1], 16) for line in lines if line.startswith("SigIgn"))
@@ -179,17 +181,16 @@ def test_layers_of_the_sub_environments_run_in_the_peers_too(peer, monkeypatch):
         return env
 
     factories = []
-    module = importlib.import_module(f"vecwrap.bench.peers.{peer}")
-    real = module.sub_env_factories
+    module = importlib.import_module("benchmarks.peers.tianshou" if peer == "tianshou" else "vecwrap.bench.peers")
+    real = module.translated
 
     def keep(*args, **kwargs):
         work = real(*args, **kwargs)
         factories.extend(work.factories)
         return work
 
-    monkeypatch.setattr(module, "sub_env_factories", keep)
-    load_peer(peer).contenders(planned(CARTPOLE, wrappers=[look, "time_limit:5", "framestack:2"]))
-    assert all(isinstance(factory, Factory) for factory in factories)
+    monkeypatch.setattr(module, "translated", keep)
+    ALL_PEERS[peer].contenders(planned(CARTPOLE, wrappers=[look, "time_limit:5", "framestack:2"]))
     env = factories[0]()
     assert seen == ["CartPoleEnv"]
     limits = []
@@ -204,9 +205,8 @@ def test_sb3s_preprocessing_shows_what_ours_shows():
     pytest.importorskip("ale_py")
     pytest.importorskip("stable_baselines3")
     ours = planned("PongNoFrameskip-v4 n=1 | atari").factories[0]()
-    translation = importlib.import_module("vecwrap.bench.peers.sb3")
     make = planned("PongNoFrameskip-v4 n=1 | atari").environment.factories[0]
-    (wrap,) = translation._atari(planned("PongNoFrameskip-v4 n=1 | atari").layers[0].bound.complete).wraps
+    (wrap,) = peers._atari_wrapper(planned("PongNoFrameskip-v4 n=1 | atari").layers[0].bound.complete).wraps
     theirs = wrap(make())
     for env in (ours, theirs):
         env.reset(seed=3)
@@ -244,12 +244,12 @@ def test_engines_are_given_the_preprocessing_of_the_pipeline(peer, expected, mon
         step = close = reset
 
     module = types.SimpleNamespace(list_all_envs=lambda: ["SpaceInvaders-v5"], make=Engine, AtariVectorEnv=Engine)
-    monkeypatch.setattr(f"vecwrap.bench.peers.{peer}.peer_module", lambda *args: module)
+    monkeypatch.setattr(f"benchmarks.peers.{peer}.peer_module", lambda *args: module)
     line = (
         "SpaceInvadersNoFrameskip-v4 n=2 | atari:machado,frame_skip=2,noop_max=7,screen_size=42,clip_reward=true "
         "| framestack:3"
     )
-    load_peer(peer).contenders(planned(line))[0].open()
+    ALL_PEERS[peer].contenders(planned(line))[0].open()
     assert {key: told[key] for key in expected} == expected
     assert told["game"] == {"envpool": "SpaceInvaders-v5", "ale": "space_invaders"}[peer]
 
@@ -260,29 +260,28 @@ def test_engines_are_given_the_preprocessing_of_the_pipeline(peer, expected, mon
 @pytest.mark.parametrize(
     ("peer", "line", "why"),
     [
-        ("gymnasium", "CartPole-v1 n=2 | tile", 'nothing like the layer "tile"'),
-        ("gymnasium", "CartPole-v1 n=2 | normalize_reward | framestack:2", "inside of Gymnasium's other layers"),
-        ("gymnasium", "CartPole-v1 n=2 | normalize", "NormalizeObservation needs autoreset=next_step, got same_step"),
+        ("gymnasium", "CartPole-v1 n=2 | tile", 'no equivalent of the layer "tile"'),
+        ("gymnasium", "CartPole-v1 n=2 | monitor | framestack:2", "inside of Gymnasium's other layers"),
         ("gymnasium", "CartPole-v1 n=2 | framestack:2,axis=channel", "new leading axis"),
         ("gymnasium", "CartPole-v1 n=2 autoreset=episodic", "no autoreset mode episodic"),
         ("gymnasium", "CartPole-v1 n=2 batch_size=1", "has a batch_size"),
         ("sb3", "CartPole-v1 n=2 autoreset=next_step", "no autoreset mode next_step"),
         ("sb3", "CartPole-v1 n=2 | framestack:2,padding=first", "pads with zeros"),
-        ("sb3", "Pendulum-v1 n=2 | clip_action", 'nothing like the layer "clip_action"'),
+        ("sb3", "Pendulum-v1 n=2 | clip_action", 'no equivalent of the layer "clip_action"'),
         ("envpool", "CartPole-v1 n=2 | framestack:2", "the preprocessing of Atari games"),
         ("envpool", "CartPole-v1 n=2 env_kwargs.sutton_barto_reward=true", "does not take sutton_barto_reward"),
         ("envpool", "gymnasium.envs.classic_control:CartPoleEnv n=2", "is a callable"),
         ("envpool", "PongNoFrameskip-v4 n=2 | atari | framestack:4 | monitor", 'nothing like the layer "monitor"'),
         ("ale", "CartPole-v1 n=2", "the preprocessing of Atari games"),
         ("ale", "PongNoFrameskip-v4 n=2 | atari | framestack:4,axis=channel", "new leading axis"),
-        ("tianshou", "CartPole-v1 n=2 | normalize", 'nothing like the layer "normalize"'),
+        ("tianshou", "CartPole-v1 n=2 | normalize", 'no equivalent of the layer "normalize"'),
     ],
 )
 def test_what_a_peer_cannot_do_is_refused_with_the_reason(peer, line, why):
     if "Pong" in line:
         pytest.importorskip("ale_py")
-    contenders = peer_contenders(peer, planned(line))
-    assert [contender.name for contender in contenders] == list(load_peer(peer).names)
+    contenders = peer_contenders(ALL_PEERS[peer], planned(line))
+    assert [contender.name for contender in contenders] == list(ALL_PEERS[peer].names)
     for contender in contenders:
         with pytest.raises(CannotRun, match=f"cannot do the same work: .*{why}"):
             contender.open()
@@ -290,13 +289,13 @@ def test_what_a_peer_cannot_do_is_refused_with_the_reason(peer, line, why):
 
 def test_an_engine_without_the_task_says_so(monkeypatch):
     module = types.SimpleNamespace(list_all_envs=lambda: ["Pong-v5"])
-    monkeypatch.setattr("vecwrap.bench.peers.envpool.peer_module", lambda *args: module)
-    (contender,) = peer_contenders("envpool", planned(CARTPOLE))
+    monkeypatch.setattr("benchmarks.peers.envpool.peer_module", lambda *args: module)
+    (contender,) = peer_contenders(ALL_PEERS["envpool"], planned(CARTPOLE))
     with pytest.raises(CannotRun, match="EnvPool cannot do the same work: it has no CartPole-v1"):
         contender.open()
 
 
-@pytest.mark.parametrize("peer", [peer for peer in PEERS if peer != "gymnasium"])
+@pytest.mark.parametrize("peer", [peer for peer in ALL_PEERS if peer != "gymnasium"])
 def test_a_peer_that_is_not_installed_is_a_row_with_its_line(peer, monkeypatch):
     pytest.importorskip("ale_py")
     real = importlib.import_module
@@ -307,8 +306,8 @@ def test_a_peer_that_is_not_installed_is_a_row_with_its_line(peer, monkeypatch):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return real(name, *args)
 
-    monkeypatch.setattr("vecwrap.bench.contender.import_module", without)
-    for contender in peer_contenders(peer, planned(PONG)):
+    monkeypatch.setattr("vecwrap.bench.measure.import_module", without)
+    for contender in peer_contenders(ALL_PEERS[peer], planned(PONG)):
         with pytest.raises(CannotRun, match=r"is not installed: pip install "):
             contender.open()
 
@@ -317,5 +316,5 @@ def test_names_are_read_once_each_and_an_unknown_one_is_refused():
     assert read_names("sb3,gymnasium, sb3,") == ["sb3", "gymnasium"]
     with pytest.raises(SpecError, match=r"there is no peer 'sb4'. Did you mean \"sb3\"\?"):
         read_names("sb4")
-    with pytest.raises(SpecError, match=r"Known are gymnasium, sb3, envpool, ale, tianshou"):
+    with pytest.raises(SpecError, match=r"Known are gymnasium, sb3"):
         read_names("rllib")

@@ -1,4 +1,4 @@
-"""Our side of a comparison: pipelines whose stream is first compared with dummy's, and loops over one environment."""
+"""Our side of a comparison: pipelines whose stream is first compared with dummy's, and the ideal."""
 
 from __future__ import annotations
 
@@ -7,87 +7,97 @@ import dataclasses
 import functools
 import itertools
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, Protocol
 
 import gymnasium
 
 from vecwrap.backends.cores import usable_cores
-from vecwrap.bench.at_once import AtOnce, InStep
-from vecwrap.bench.contender import SEED, CannotRun, Contender, Steps, Throughput, action_batches
+from vecwrap.bench.measure import (
+    SEED,
+    CannotRun,
+    Contender,
+    Throughput,
+    WorkResult,
+    action_batches,
+    measure_rounds,
+    steps,
+)
 from vecwrap.building import build_plan
-from vecwrap.environments import MakeEnvironment
-from vecwrap.errors import VecwrapError
-from vecwrap.layers import PlannedLayer, path_parameters
+from vecwrap.contract import Autoreset
+from vecwrap.errors import PlanError, VecwrapError
+from vecwrap.layers import path_parameters
 from vecwrap.plan import Plan, plan
-from vecwrap.signatures import Signature
 from vecwrap.spec import PipelineSpec
-from vecwrap.sub_env import SubEnvFactory
 from vecwrap.testing.compare import assert_same, rows_of
 from vecwrap.vec_env import VecEnv
 
 __all__ = [
+    "ASKED_FOR",
+    "Peer",
     "StreamError",
-    "at_once",
     "built",
-    "compare_streams",
+    "compare_pipeline",
     "driver",
     "ideal",
-    "in_step",
     "into",
-    "loop",
-    "one_process",
-    "share_variants",
+    "our_contenders",
+    "peer_contenders",
+    "refuse_asked_for_resets",
 ]
 
+OTHER_BACKENDS = ("shmem", "subprocess", "dummy")
+ASKED_FOR = (Autoreset.DISABLED, Autoreset.EPISODIC)
 LOCKSTEP = 32  # vector steps compared with dummy before anything is timed
-# The wall clock in a monitor's record is not part of the stream.
-CLOCKS = ("episode.t", "final_info.episode.t")
+CLOCKS = ("episode.t", "final_info.episode.t")  # a monitor's wall clock is not part of the stream
+HOW = (
+    "One set of environments, seeds and actions for all; layers of the sub-environments are the same on both "
+    "sides, unless a peer has its own, which its row says."
+)
 
 
 class StreamError(VecwrapError):
     """A backend of ours returned another stream than dummy: whatever it costs, it is not the same work."""
 
 
-def built(name: str, spec: PipelineSpec, note: str = "") -> Contender:
-    """Return a pipeline of ours, driven by ``send`` and ``recv`` with a ``batch_size``, else by ``step``.
+class Peer(Protocol):
+    """A library that we are compared with: how it does the work of a pipeline, or why it cannot."""
 
-    Before it is timed, it is stepped alongside dummy with equal seeds and actions: the streams must be equal, and each
-    of its n sub-environments must report its own seed.
-    """
-    return Contender(name, "ours", functools.partial(_open, name, spec), note)
+    names: tuple[str, ...]
 
-
-def _open(name: str, spec: PipelineSpec) -> Throughput:
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vecwrap-bench-")))
-        env = build_plan(plan(into(spec, folder / "ours")))
-        stack.callback(env.close)
-        reference = spec.override(backend="dummy", copy=True, batch_size=None)
-        with build_plan(plan(into(reference, folder / "dummy"))) as dummy:
-            compare_streams(name, dummy, env)
-        env.reset(seed=SEED)
-        return Throughput(driver(env, spec.batch_size), stack.pop_all().close)
+    def contenders(self, planned: Plan) -> Sequence[Contender]:
+        """Return contenders that do the work of a pipeline; CannotRun if it cannot do the same."""
 
 
-def driver(env: VecEnv, batch_size: int | None) -> Steps:
-    """Return what steps an environment after a reset: ``send`` and ``recv`` with a ``batch_size``, else ``step``."""
-    batches = action_batches(env.single_action_space, env.num_envs, as_list=True)
-    if batch_size is None:
-        return Steps(env.step, batches, env.num_envs)
-    env.send(batches[0])
-    return Steps(_send_and_receive(env), batches, batch_size)
+def compare_pipeline(
+    spec: PipelineSpec,
+    peers: Sequence[Peer],
+    rounds: int,
+    seconds: float,
+    *,
+    say: Callable[[str], None] = lambda text: None,
+) -> WorkResult:
+    """Measure a user's pipeline and peers that can do the same work; its files go to a temporary folder meanwhile."""
+    refuse_asked_for_resets(spec)
+    contenders = our_contenders(spec)
+    with tempfile.TemporaryDirectory(prefix="vecwrap-bench-") as folder:
+        elsewhere = plan(into(spec, Path(folder)))
+        contenders.append(ideal(elsewhere))
+        for peer in peers:
+            contenders += peer_contenders(peer, elsewhere)
+        measured = measure_rounds(contenders, rounds, seconds, say=say)
+    return WorkResult("pipeline", str(spec), HOW, measured)
 
 
-def _send_and_receive(env: VecEnv) -> Callable[[Any], None]:
-    """One step of the rows that are ready: receive them, and send them again at once."""
-
-    def step(actions: Any) -> None:
-        ids = env.recv()[4]["env_id"]
-        env.send([actions[i] for i in ids], env_ids=ids)
-
-    return step
+def refuse_asked_for_resets(spec: PipelineSpec) -> None:
+    """Refuse the modes in which resets are requested: when they come is up to the user's loop, not the backend."""
+    mode = Autoreset.parse(spec.autoreset)
+    if mode in ASKED_FOR:
+        raise PlanError(
+            f"{spec.where('autoreset')}: expected same_step or next_step, in which stepping alone goes on for ever, "
+            f"got {mode.value}. Write autoreset: same_step to compare it."
+        )
 
 
 def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
@@ -102,26 +112,47 @@ def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
     return spec.override(wrappers=layers, eval=None)  # eval may name a preset whose layers these are
 
 
-def compare_streams(name: str, reference: VecEnv, env: VecEnv, steps: int = LOCKSTEP) -> None:
-    """Step two environments alike, from the same seed; both are reset.
+# -- contenders -------------------------------------------------------------------------------------------------------
 
-    Args:
-        name: of ``env``, for the error.
-        reference: the one that is right.
-        env: the one compared with it.
-        steps: how many vector steps.
 
-    Raises:
-        StreamError: they differ.
+def our_contenders(spec: PipelineSpec) -> list[Contender]:
+    """Return our side: the pipeline as written, then under other backends, without options."""
+    chosen = plan(spec).pipeline.backend.name
+    lead = f"vecwrap {chosen}" + (", send/recv" if spec.batch_size is not None else "")
+    others = [built(f"vecwrap {name}", spec.override(backend=name)) for name in OTHER_BACKENDS if name != chosen]
+    return [built(lead, spec), *others]
+
+
+def built(name: str, spec: PipelineSpec) -> Contender:
+    """Return a pipeline of ours, driven by ``send`` and ``recv`` with a ``batch_size``, else by ``step``.
+
+    Before it is timed, it is stepped alongside dummy with equal seeds and actions: the streams must be equal, and each
+    of its n sub-environments must report its own seed.
     """
+    return Contender(name, "ours", functools.partial(_open, name, spec))
+
+
+def _open(name: str, spec: PipelineSpec) -> Throughput:
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vecwrap-bench-")))
+        env = build_plan(plan(into(spec, folder / "ours")))
+        stack.callback(env.close)
+        reference = spec.override(backend="dummy", copy=True, batch_size=None)
+        with build_plan(plan(into(reference, folder / "dummy"))) as dummy:
+            _compare_streams(name, dummy, env)
+        env.reset(seed=SEED)
+        return Throughput(driver(env, spec.batch_size), stack.pop_all().close)
+
+
+def _compare_streams(name: str, reference: VecEnv, env: VecEnv) -> None:
+    """Step two environments alike, from the same seed; StreamError if they differ."""
     space, monitors = reference.single_observation_space, [getattr(layer, "stats_key", "") for layer in env.layers]
     clocks = (*CLOCKS, *(f"{prefix}{key}.t" for key in monitors if key for prefix in ("", "final_info.")))
     try:
         assert_same(reference.reset(seed=SEED)[0], env.reset(seed=SEED)[0], "reset")
         alive = reference.get_attr("np_random_seed")
         assert_same(alive, env.get_attr("np_random_seed"), "the sub-environments' seeds")
-        batches = action_batches(env.single_action_space, env.num_envs)
-        for number, actions in enumerate(itertools.islice(itertools.cycle(batches), steps)):
+        for number, actions in enumerate(action_batches(env.single_action_space, env.num_envs)[:LOCKSTEP]):
             expected, got = (rows_of(space, each.step(actions), clocks) for each in (reference, env))
             assert_same(expected, got, f"step {number + 1}")
     except AssertionError as error:
@@ -131,78 +162,41 @@ def compare_streams(name: str, reference: VecEnv, env: VecEnv, steps: int = LOCK
         ) from None
 
 
-def share_variants(spec: PipelineSpec) -> list[Contender]:
-    """Return the pipeline with ``parent_share`` off and on, each without figures if its backend does not have it."""
-    planned = plan(spec)
-    target = planned.pipeline.backend.target
-    takes = {parameter.name for parameter in Signature.of(planned.backend).parameters}
-    contenders = []
-    for value in (False, True):
-        name = f"vecwrap {planned.pipeline.backend.name}, parent_share {'on' if value else 'off'}"
-        if "parent_share" in takes:
-            options = {**spec.backend.options, "parent_share": value}
-            contenders.append(built(name, spec.override(backend={"name": target, **options})))
-        else:
-            reason = f"the backend {planned.pipeline.backend.name} has no parent_share in this version"
-            contenders.append(Contender(name, "ours", functools.partial(_refuse, reason)))
-    return contenders
+def driver(env: VecEnv, batch_size: int | None) -> Callable[[int], int]:
+    """Return what steps an environment after a reset: ``send`` and ``recv`` with a ``batch_size``, else ``step``."""
+    batches = action_batches(env.single_action_space, env.num_envs, as_list=True)
+    if batch_size is None:
+        return steps(env.step, batches, env.num_envs)
+    env.send(batches[0])
+
+    def send_and_receive(actions: Any) -> None:
+        ids = env.recv()[4]["env_id"]  # those that are ready go out again at once
+        env.send([actions[i] for i in ids], env_ids=ids)
+
+    return steps(send_and_receive, batches, batch_size)
 
 
-def _refuse(reason: str) -> Any:
-    raise CannotRun(reason)
+def peer_contenders(peer: Peer, planned: Plan) -> Sequence[Contender]:
+    """Return a peer's contenders for a pipeline; if it cannot do the same work, contenders that say why."""
+    try:
+        return peer.contenders(planned)
+    except CannotRun as error:
+        return [Contender(name, "peer", functools.partial(_refuse, error)) for name in peer.names]
 
 
-# -- references -------------------------------------------------------------------------------------------------------
+def _refuse(error: CannotRun) -> NoReturn:
+    raise error
 
 
 def ideal(planned: Plan) -> Contender:
-    """Cores × one process that loops over one environment as ``gymnasium.make`` returns it, resets included."""
-    note = "a loop over one environment as gymnasium.make gives it, times the cores"
-    open_it = functools.partial(loop, _bare(planned), usable_cores())
+    """Cores × one process that loops over one sub-environment as workers hold it, resets included."""
+    layers = " and ".join(layer.spec.name for layer in planned.layers if layer.runs_in == "worker")
+    note = f"a loop over one environment{' with ' + layers if layers else ''}, times the cores"
+    open_it = functools.partial(_loop, planned.factories[0], usable_cores())
     return Contender(f"ideal: {usable_cores()} × one process", "reference", open_it, note)
 
 
-def one_process(planned: Plan) -> Contender:
-    """Cores × one process that loops over one environment with the layers that run in the workers."""
-    names = " and ".join(layer.spec.name for layer in _inner(planned))
-    name = f"{usable_cores()} × {names or 'the bare environment'} in one process"
-    note = "a loop over one environment as our workers hold it, times the cores"
-    return Contender(name, "reference", functools.partial(loop, _with_layers(planned), usable_cores()), note)
-
-
-def at_once(planned: Plan) -> Contender:
-    """One process for each core, each looping over one such environment, all at the same time."""
-    make = _with_layers(planned) if _inner(planned) else _bare(planned)
-    note = "one such loop for each core at the same time, added up: what the cores give when all of them work"
-    open_it = functools.partial(AtOnce, loop, make, usable_cores())
-    return Contender(f"{usable_cores()} processes at once", "reference", open_it, note)
-
-
-def in_step(planned: Plan) -> Contender:
-    """The n environments divided among one process per core, which wait for each other in each step."""
-    processes = min(usable_cores(), planned.n)
-    note = "the n rows in such loops, each of which waits for the others after every vector step, and nothing else"
-    open_it = functools.partial(InStep, planned.factories, processes)
-    return Contender(f"{processes} processes in step", "reference", open_it, note)
-
-
-def _inner(planned: Plan) -> list[PlannedLayer]:
-    return [layer for layer in planned.layers if layer.runs_in == "worker"]
-
-
-def _bare(planned: Plan) -> Callable[[], gymnasium.Env[Any, Any]]:
-    make = planned.environment.factories[0]
-    if isinstance(make, MakeEnvironment):
-        return functools.partial(gymnasium.make, make.env_spec, **make.kwargs)
-    return make
-
-
-def _with_layers(planned: Plan) -> Callable[[], gymnasium.Env[Any, Any]]:
-    return SubEnvFactory(planned.environment.factories[0], tuple(layer.around_sub_env for layer in _inner(planned)))
-
-
-def loop(make: Callable[[], gymnasium.Env[Any, Any]], factor: int = 1) -> Throughput:
-    """Open a loop over one environment; its rate is multiplied by ``factor``."""
+def _loop(make: Callable[[], gymnasium.Env[Any, Any]], factor: int) -> Throughput:
     env = make()
     env.reset(seed=SEED)
     actions = itertools.cycle(action_batches(env.action_space, 1, as_list=True))

@@ -1,26 +1,74 @@
-"""Results as Markdown and as plain data for JSON; the terminal's tables are made by the commands."""
+"""Results as Markdown and as plain data for JSON, with the machine that they come from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import platform
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
-from vecwrap.bench.contender import QUANTITIES
-from vecwrap.bench.machine import machine_line
-from vecwrap.bench.results import Measurement, Verdict, WorkResult
+from vecwrap.backends.cores import usable_cores
+from vecwrap.bench.measure import QUANTITIES, WorkResult
 
-__all__ = [
-    "figure",
-    "markdown",
-    "ratio_cell",
-    "result_header",
-    "result_rows",
-    "spread_cell",
-    "target_rows",
-    "to_data",
-]
+__all__ = ["describe_machine", "figure", "machine_line", "markdown", "result_table", "table", "to_data"]
 
-TARGET_HEADER = ("work", "ours", "asked for", "measured", "within rounds", "met")
+PACKAGES = (
+    "vecwrap",
+    "gymnasium",
+    "numpy",
+    "opencv-python",
+    "ale-py",
+    "envpool",
+    "stable-baselines3",
+    "torch",
+    "tianshou",
+)
+
+
+def describe_machine() -> dict[str, Any]:
+    """Describe this machine and what is installed, as plain data.
+
+    ``load`` is the number of processes that wanted a core in the last minute, before anything was measured: on an idle
+    machine it is near 0, and figures from a busy one are worth little.
+    """
+    return {
+        "cpu": _cpu(),
+        "usable_cores": usable_cores(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "packages": {name: version for name in PACKAGES if (version := _version(name)) is not None},
+        "load": round(os.getloadavg()[0], 2),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine() or "unknown"
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def machine_line(machine: dict[str, Any]) -> str:
+    """Describe the machine in one line."""
+    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
+    return (
+        f"{machine['cpu']}, {machine['usable_cores']} usable cores, {machine['memory_gb']} GB, {machine['system']}, "
+        f"{machine['python']}; {packages}; {machine['date'][:10]}"
+    )
 
 
 def figure(value: float) -> str:
@@ -36,81 +84,54 @@ def figure(value: float) -> str:
     return f"{value:.3g}"
 
 
-def spread_cell(measurement: Measurement, quantity: str) -> str:
-    """Return the smallest and the largest figure of the rounds."""
-    values = measurement.values(quantity)
-    return f"{figure(min(values))} to {figure(max(values))}" if values else ""
-
-
-def ratio_cell(result: WorkResult, measurement: Measurement, quantity: str) -> str:
-    """Return how many times as good the lead is, with the bounds within single rounds."""
-    lead = result.lead
-    if lead is None or lead is measurement:
-        return ""
-    ratio = result.ratio(lead.name, measurement.name, quantity)
-    return "" if ratio is None else f"{ratio.of_medians:.2f} × ({ratio.low:.2f} to {ratio.high:.2f})"
-
-
-def result_rows(result: WorkResult, quantity: str) -> list[tuple[str, str, str, str, str]]:
-    """Return a row per contender: name, median, spread, ratio, remarks; the reason if there are no figures."""
-    rows = []
-    for m in result.measurements:
-        median = m.median(quantity)
-        if median is not None:
-            cells = (figure(median), spread_cell(m, quantity), ratio_cell(result, m, quantity), m.note)
-        else:
-            cells = ("–", "", "", m.missing or "not measured")
-        rows.append((m.name, *cells))
-    return rows
-
-
-def result_header(result: WorkResult, quantity: str) -> tuple[str, ...]:
-    """Return the titles of ``result_rows``' columns."""
+def result_table(result: WorkResult, quantity: str) -> list[tuple[str, ...]]:
+    """Return a header and a row per contender: name, median, spread, ratio, remarks; a reason if without figures."""
     lead = result.lead.name if result.lead else "ours"
-    return QUANTITIES[quantity].unit, "median", "spread", f"{lead} is", "remarks"
-
-
-def target_rows(verdicts: Sequence[Verdict], titles: Mapping[str, str]) -> list[tuple[str, ...]]:
-    """Return a row per target; ``titles`` holds the titles of the workloads, by key."""
-    rows: list[tuple[str, ...]] = []
-    for verdict in verdicts:
-        target = verdict.target
-        if verdict.measured is None:
-            cells = ("–", "", f"not measured: {verdict.why}")
+    rows: list[tuple[str, ...]] = [(QUANTITIES[quantity].unit, "median", "spread", f"{lead} is", "remarks")]
+    for m in result.measurements:
+        median, values, ratio = m.median(quantity), m.values(quantity), result.ratio(m, quantity)
+        if median is None:
+            rows.append((m.name, "–", "", "", m.missing or "not measured"))
         else:
-            ratio = target.against is not None
-            unit = " ×" if ratio else f" {QUANTITIES[target.quantity].unit}"
-            within = [f"{value:.2f}" if ratio else figure(value) for value in (verdict.low, verdict.high)]
-            measured = f"{verdict.measured:.2f}" if ratio else figure(verdict.measured)
-            cells = (measured + unit, " to ".join(within), "yes" if verdict.met else "**no**")
-        rows.append((titles.get(target.work, target.work), target.ours, target.words, *cells))
+            times = "" if ratio is None else f"{ratio.of_medians:.2f} × ({ratio.low:.2f} to {ratio.high:.2f})"
+            rows.append((m.name, figure(median), f"{figure(min(values))} to {figure(max(values))}", times, m.note))
     return rows
 
 
-def markdown(machine: dict[str, Any], results: Sequence[WorkResult], verdicts: Sequence[Verdict] = ()) -> str:
+def markdown(machine: dict[str, Any], results: Sequence[WorkResult]) -> str:
     """Return all tables as one page's text, the machine first."""
     parts = [f"Measured on: {machine_line(machine)}. Load before: {machine['load']}.\n"]
-    if verdicts:
-        parts.append(_table(TARGET_HEADER, target_rows(verdicts, {result.key: result.title for result in results})))
     for result in results:
         parts.append(f"### {result.title}\n\n{result.how}\n")
         quantities = result.quantities or ["rate"]  # if nobody has figures, at least the reasons
-        parts += [_table(result_header(result, q), result_rows(result, q)) for q in quantities]
+        parts += [table(result_table(result, q)) for q in quantities]
     return "\n".join(parts)
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown, from its header on."""
+    lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines) + "\n"
 
 
-def to_data(
-    machine: dict[str, Any], results: Sequence[WorkResult], verdicts: Sequence[Verdict] = (), **more: Any
-) -> dict[str, Any]:
-    """Return everything as plain data."""
-    return {
-        "machine": machine,
-        **more,
-        "targets": [verdict.to_data() for verdict in verdicts],
-        "results": [result.to_data() for result in results],
-    }
+def to_data(machine: dict[str, Any], results: Sequence[WorkResult], **more: Any) -> dict[str, Any]:
+    """Return everything as plain data: every sample, the medians, and how many times as good the lead is."""
+    return {"machine": machine, **more, "results": [_result_data(result) for result in results]}
+
+
+def _result_data(result: WorkResult) -> dict[str, Any]:
+    contenders = []
+    for m in result.measurements:
+        measured = [q for q in result.quantities if m.values(q)]
+        contenders.append(
+            {
+                "name": m.name,
+                "side": m.side,
+                "note": m.note,
+                "missing": m.missing,
+                "medians": {q: m.median(q) for q in measured},
+                "lead_is": {q: ratio._asdict() for q in measured if (ratio := result.ratio(m, q)) is not None},
+                "rounds": m.rounds,
+            }
+        )
+    return {"key": result.key, "title": result.title, "how": result.how, "contenders": contenders}

@@ -342,8 +342,8 @@ def bench(
     vs: Annotated[
         str | None,
         typer.Option(
-            help="Comma-separated peers: gymnasium, sb3, envpool, ale, tianshou. Default: all but tianshou. If a peer "
-            "named here cannot take part, the exit status is 1.",
+            help="Comma-separated peers: gymnasium, sb3. Default: both. If a peer named here cannot take part, the "
+            "exit status is 1.",
             metavar="PEERS",
             autocompletion=completion.peers,
         ),
@@ -357,7 +357,7 @@ def bench(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Compare a pipeline with other libraries that are installed and can do the same work."""
+    """Compare a pipeline with Gymnasium and Stable-Baselines3, if installed and able to do the same work."""
     from vecwrap.commands.bench import bench_pipeline
     from vecwrap.commands.pipelines import read_pipeline
 

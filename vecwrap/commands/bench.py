@@ -1,26 +1,22 @@
 """``vecwrap bench``: compares a pipeline with its peers; its tables are shared with ``make bench``."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vecwrap.bench.comparison import compare_pipeline
-from vecwrap.bench.machine import describe_machine, machine_line
-from vecwrap.bench.peers import read_names
-from vecwrap.bench.report import TARGET_HEADER, markdown, result_header, result_rows, target_rows, to_data
-from vecwrap.bench.results import Verdict, WorkResult
+from vecwrap.bench.measure import WorkResult
+from vecwrap.bench.ours import compare_pipeline
+from vecwrap.bench.peers import PEERS, read_names
+from vecwrap.bench.report import describe_machine, machine_line, markdown, result_table, to_data
 from vecwrap.commands.output import print_json, refuse_unwritable, write_out
 from vecwrap.commands.sigterm import sigterm_as_ctrl_c
 from vecwrap.spec import PipelineSpec
 
-__all__ = ["DEFAULT_PEERS", "bench_pipeline", "print_result", "print_targets", "progress"]
-
-DEFAULT_PEERS = "gymnasium,sb3,envpool,ale"
+__all__ = ["bench_pipeline", "print_result", "progress"]
 
 
 def bench_pipeline(
@@ -37,7 +33,7 @@ def bench_pipeline(
 
     Args:
         spec: the pipeline.
-        vs: comma-separated names of peers; None: all that can take part.
+        vs: comma-separated names of peers; None: all.
         rounds: how many samples of each contender.
         seconds: how long a sample lasts.
         as_json: print JSON instead of tables.
@@ -52,13 +48,13 @@ def bench_pipeline(
         SpecError: the file cannot be written; unless that was detected up front, the tables have been printed.
         VecwrapError: the pipeline cannot be built, or fails.
     """
-    peers = read_names(DEFAULT_PEERS if vs is None else vs)
+    peers = list(PEERS) if vs is None else read_names(vs)
     if out is not None:
         refuse_unwritable(out)
     machine = describe_machine()
     with sigterm_as_ctrl_c() as number, progress(console, quiet=as_json) as say:
         try:
-            result = compare_pipeline(spec, peers, rounds, seconds, say=say)
+            result = compare_pipeline(spec, [PEERS[name] for name in peers], rounds, seconds, say=say)
         except KeyboardInterrupt:
             console.print("interrupted; nothing is left running")
             return 128 + number[0]
@@ -87,29 +83,16 @@ def print_result(result: WorkResult, console: Console) -> None:
     console.print(Text(f"\n{result.title}", style="bold"))
     console.print(Text(result.how, style="dim"))
     for quantity in result.quantities:
-        rows = [row[:-1] for row in result_rows(result, quantity) if row[1] != "–"]
-        console.print(_table(result_header(result, quantity)[:-1], rows, right=(1, 2, 3)))
+        header, *rows = [row[:-1] for row in result_table(result, quantity) if row[1] != "–"]
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        table.add_column(header[0], no_wrap=True)
+        for title in header[1:]:
+            table.add_column(title, justify="right", no_wrap=True)
+        for row in rows:
+            table.add_row(*map(Text, row))
+        console.print(table)
     for m in result.measurements:
         if m.missing:
             console.print(Text(f"{m.name}: ", style="yellow") + Text(m.missing))
         elif m.note:
             console.print(Text(f"{m.name}: {m.note}", style="dim"))
-
-
-def print_targets(verdicts: Sequence[Verdict], console: Console) -> None:
-    """Print the targets, and what was reached."""
-    rows = [tuple(cell.replace("**", "") for cell in row) for row in target_rows(verdicts, {})]
-    console.print(Text("\nTargets", style="bold"))
-    console.print(_table(TARGET_HEADER, rows, right=(3, 4), folding=(1, 2, 5)))
-
-
-def _table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int], folding: Sequence[int] = ()
-) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for i, title in enumerate(header):
-        justify: Literal["left", "right"] = "right" if i in right else "left"
-        table.add_column(title, justify=justify, no_wrap=i not in folding, overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table

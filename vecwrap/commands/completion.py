@@ -60,8 +60,8 @@ def policies(incomplete: str) -> list[str]:
 def peers(incomplete: str) -> list[str]:
     """Peers, for the last one after a comma; none twice.
 
-    >>> peers("sb3,e")
-    ['sb3,envpool']
+    >>> peers("sb3,g")
+    ['sb3,gymnasium']
     """
     from vecwrap.bench.peers import PEERS
 

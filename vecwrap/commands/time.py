@@ -16,8 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vecwrap.bench.comparison import refuse_asked_for_resets
-from vecwrap.bench.ours import into
+from vecwrap.bench.ours import into, refuse_asked_for_resets
 from vecwrap.building import build
 from vecwrap.commands.output import print_json
 from vecwrap.commands.policies import Policy, find_policy

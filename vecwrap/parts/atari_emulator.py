@@ -23,8 +23,8 @@ from vecwrap.contract import IntArray
 from vecwrap.env_chain import wrappers_of
 from vecwrap.errors import PlanError
 from vecwrap.parts.atari_settings import Pooling, Settings
-from vecwrap.parts.tiles import load_cv2
 from vecwrap.parts.openings import Begun
+from vecwrap.parts.tiles import load_cv2
 from vecwrap.tap import Tap
 
 __all__ = ["Direct", "Image", "Path", "PooledImage", "ThroughStep", "choose_player", "num_bands", "obstacle", "palette"]

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vecwrap.backends.cores import usable_cores
-from vecwrap.bench.comparison import ASKED_FOR
-from vecwrap.bench.ours import into
+from vecwrap.bench.ours import ASKED_FOR, into
 from vecwrap.checkpoint import refuse_unread
 from vecwrap.contract import Autoreset
 from vecwrap.errors import VecwrapError

@@ -14,7 +14,7 @@ from typing import Any
 
 import cloudpickle
 
-from vecwrap.bench.contender import SEED, Throughput, action_batches
+from vecwrap.bench.measure import SEED, Throughput, action_batches
 from vecwrap.bench.ours import driver
 from vecwrap.building import build_plan
 from vecwrap.infos import own_copy

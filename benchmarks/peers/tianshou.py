@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 from gymnasium.wrappers import RecordEpisodeStatistics
 
-from vecwrap.bench.contender import SEED, Contender, Steps, Throughput, action_batches, peer_module
-from vecwrap.bench.peers.gymnasium import atari, framestack
-from vecwrap.bench.peers.translation import (
+from vecwrap.bench.measure import SEED, Contender, Throughput, action_batches, peer_module, steps
+from vecwrap.bench.peers import (
     Counterpart,
+    Given,
     Work,
-    contenders_of,
-    forkserver,
-    sub_env_factories,
+    gymnasium_atari,
+    gymnasium_framestack,
+    translated,
     warm_forkserver,
     wrapped,
 )
-from vecwrap.contract import Autoreset
 from vecwrap.plan import Plan
 from vecwrap.wrappers.atari import Atari
 from vecwrap.wrappers.framestack import FrameStack
@@ -38,32 +39,42 @@ class Tianshou:
 
     def contenders(self, planned: Plan) -> Sequence[Contender]:
         """Return both, with the same sub-environments."""
-        work = sub_env_factories(
+        work = translated(
             planned,
             "tianshou",
-            worker={Atari: atari},
-            inside={FrameStack: framestack, Monitor: _monitor},
+            worker={Atari: gymnasium_atari},
+            inside={FrameStack: gymnasium_framestack, Monitor: _monitor},
             parent={},
-            modes=(Autoreset.SAME_STEP, Autoreset.NEXT_STEP),
-            partial=True,
+            batches=True,
         )
         batch_size = planned.pipeline.batch_size
         starts = [partial(_running, kind, work, batch_size) for kind in ("SubprocVectorEnv", "ShmemVectorEnv")]
         note = "; ".join(filter(None, ("the loop resets ended rows by a call of its own", work.note)))
-        return contenders_of(self.names, starts, note)
+        return [Contender(name, "peer", start, note) for name, start in zip(self.names, starts, strict=True)]
 
 
 def _running(kind: str, work: Work, batch_size: int | None) -> Throughput:
     venvs = peer_module("tianshou.env", PIP)
     warm_forkserver()
-    with forkserver():
-        env = getattr(venvs, kind)(list(work.factories), wait_num=batch_size)
+    with _forkserver():
+        env = work.start(partial(getattr(venvs, kind), wait_num=batch_size))
     n = len(work.factories)
     rows = batch_size or n
     env.seed(SEED)
     env.reset()
     batches = action_batches(env.action_space[0], n, as_list=True)
-    return Throughput(Steps(_step_and_reset(env, np.arange(n)), batches, rows), env.close)
+    return Throughput(steps(_step_and_reset(env, np.arange(n)), batches, rows), env.close)
+
+
+@contextlib.contextmanager
+def _forkserver() -> Iterator[None]:
+    """Start its workers from a forkserver: under ``fork`` they would copy a process with other engines' threads."""
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method("forkserver", force=True)
+    try:
+        yield
+    finally:
+        multiprocessing.set_start_method(before, force=True)
 
 
 def _step_and_reset(env: Any, ids: Any) -> Callable[[Any], None]:
@@ -80,6 +91,6 @@ def _step_and_reset(env: Any, ids: Any) -> Callable[[Any], None]:
     return step
 
 
-def _monitor(given: Mapping[str, Any]) -> Counterpart:
+def _monitor(given: Given) -> Counterpart:
     note = "its monitor is Gymnasium's, in the sub-environments" + (", and writes no file" if given.get("dir") else "")
     return Counterpart((wrapped(RecordEpisodeStatistics),), note)

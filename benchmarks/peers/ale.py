@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from benchmarks.peers.engines import atari_only
 from vecwrap.backends.cores import usable_cores
-from vecwrap.bench.contender import SEED, CannotRun, Contender, Steps, Throughput, action_batches, peer_module
-from vecwrap.bench.peers.translation import atari_only, cannot
+from vecwrap.bench.measure import SEED, CannotRun, Contender, Throughput, action_batches, peer_module, steps
+from vecwrap.bench.peers import cannot
 from vecwrap.contract import Autoreset
 from vecwrap.plan import Plan
 
@@ -54,7 +55,7 @@ class Ale:
             env = engine(game, **arguments)
             env.reset(seed=SEED)  # with a batch_size it returns the first batch, and each step another
             rows = batch_size or n
-            return Throughput(Steps(env.step, action_batches(env.single_action_space, rows), rows), env.close)
+            return Throughput(steps(env.step, action_batches(env.single_action_space, rows), rows), env.close)
 
         note = "C++; takes the maximum of greys" + ("; shows a stack of 1" if stack == 1 else "")
         return [Contender(self.names[0], "peer", start, note)]

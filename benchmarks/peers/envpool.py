@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.peers.engines import atari_only
 from vecwrap.backends.cores import usable_cores
-from vecwrap.bench.contender import SEED, Contender, Steps, Throughput, action_batches, peer_module
-from vecwrap.bench.peers.translation import atari_only, cannot
+from vecwrap.bench.measure import SEED, Contender, Throughput, action_batches, peer_module, steps
+from vecwrap.bench.peers import cannot
 from vecwrap.contract import Autoreset
 from vecwrap.plan import Plan
 
@@ -40,8 +41,8 @@ class EnvPool:
             batches = [np.asarray(batch, dtype=env.action_space.dtype) for batch in batches]
             if batch_size is None:
                 env.reset()
-                return Throughput(Steps(env.step, batches, n), env.close)
-            return Throughput(Steps(_send_and_receive(env), batches, batch_size), env.close)
+                return Throughput(steps(env.step, batches, n), env.close)
+            return Throughput(steps(_send_and_receive(env), batches, batch_size), env.close)
 
         return [Contender(self.names[0], "peer", start, f"C++; {note}")]
 
