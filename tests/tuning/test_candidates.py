@@ -6,10 +6,9 @@ from vecwrap import registry
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.evaluation_spec import in_mode
 from vecwrap.spec import PipelineSpec
-from vecwrap.tuning.candidates import BackendKind, Situation, backend_kinds, candidates
-from vecwrap.tuning.measurements import Candidate, EnvCost
+from vecwrap.tuning.tune import BackendKind, Candidate, EnvCost, Situation, backend_kinds, candidates
 
-COST = EnvCost(100e-6, 5e-6, 1000, 1.0, 50e-6, 0.1, 0.01, 2.0, 16)  # a step computes, always as long
+COST = EnvCost(100e-6, 5e-6, 1000, 1.0, 50e-6, 0.1)  # a step computes, always as long
 WAITS = replace(COST, busy=0.02)
 UNEVEN = replace(COST, step_spread=60e-6)
 PROCESS_OPTIONS = frozenset({"workers", "envs_per_worker", "on_failure", "step_timeout"})
