@@ -405,7 +405,7 @@ def plot(
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Draw learning curves from monitor files: each episode, smoothed, with a band over seeds or sub-environments."""
+    """Draw learning curves from monitor files: each episode, smoothed, with a band of one standard deviation."""
     from vecwrap.commands.plot import plot_runs
 
     raise typer.Exit(
