@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from html import escape
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,6 +124,7 @@ class Clip:
         began.append(began[-1] + (began[-1] - began[-2] if len(began) > 1 else 1 / most))
         ticks = np.round((np.array(began) - began[0]) * 1000 / _UNIT[kind]).astype(int)
         durations = (np.diff(ticks) * _UNIT[kind]).tolist()  # from rounded times, so that errors do not accumulate
+        options: dict[str, Any] = {"lossless": True, "method": 4} if kind == ".webp" else {}
         content = imageio.v3.imwrite(
             "<bytes>",
             np.stack(chosen),
@@ -130,7 +132,7 @@ class Clip:
             extension=kind,
             duration=durations if len(durations) > 1 else durations[0],  # Pillow takes no list for one frame
             loop=0,
-            **({"lossless": True, "method": 4} if kind == ".webp" else {}),
+            **options,
         )
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
