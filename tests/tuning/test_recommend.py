@@ -4,7 +4,7 @@ import pytest
 
 from vecwrap.tuning.tune import Candidate, EnvCost, Trial, recommend
 
-COST = EnvCost(100e-6, 5e-6, 1000, 1.0, 50e-6, 0.1)
+COST = EnvCost(100e-6, 5e-6, 1000, 1.0, 0.1)
 DUMMY = Candidate("dummy")
 TWO = Candidate("shmem", {}, processes=2)
 FOUR = Candidate("shmem", {"workers": 4}, processes=4)

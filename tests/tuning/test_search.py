@@ -8,7 +8,7 @@ from vecwrap.tuning.tune import BackendKind, Search
 
 KINDS = [BackendKind("dummy", frozenset()), BackendKind("shmem", frozenset({"workers"}))]
 MADE = {"first_seconds": 0.1}
-FIGURES = {"step_seconds": 1e-4, "step_spread": 1e-6, "steps": 100, "busy": 1.0, "reset_seconds": 1e-5}
+FIGURES = {"step_seconds": 1e-4, "step_spread": 1e-6, "steps": 100, "busy": 1.0}
 SPEC = PipelineSpec("CartPole-v1", n=4, backend="shmem")
 
 

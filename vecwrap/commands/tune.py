@@ -73,11 +73,8 @@ def _data(tuned: Tuned, budget: float, *, evaluation: bool) -> dict[str, Any]:
             {
                 "name": trial.candidate.name,
                 **trial.candidate.settings,
-                "rates": list(trial.rates),
+                **{key: value for key, value in vars(trial).items() if key != "candidate"},
                 "rate": trial.rate if trial.rates else None,
-                "start_seconds": trial.start_seconds,
-                "memory_mb": trial.memory_mb,
-                "failed": trial.failed,
             }
             for trial in tuned.trials
         ],
@@ -102,7 +99,6 @@ def _show(tuned: Tuned, budget: float, console: Console, *, evaluation: bool) ->
     cost, found = tuned.cost, tuned.recommendation
     rows = [
         ("one sub-environment", f"{cost.in_words}, {cost.busy:.0%} of a core; of {cost.steps:,} steps"),
-        ("reset", f"{1e6 * cost.reset_seconds:,.0f} µs"),
         ("start-up", f"{_seconds(cost.first_seconds)} with its imports"),
     ]
     console.print(name_table(rows))

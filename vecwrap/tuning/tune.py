@@ -44,7 +44,6 @@ ISOLATION = ("step_timeout", "reset_timeout", "start_timeout", "start_method")
 CLUSTER = "ray"  # several machines; trying it would start a daemon that outlives the measuring process
 MOST_WORKERS = 64
 WAITING = 0.5  # of a core: a step that keeps less than this busy is waiting for something
-UNEVEN = 0.25  # of the mean; if steps spread more, not waiting for the slowest may pay
 
 TIE = 0.05  # smaller differences count as noise
 CLOSE = 0.15  # candidates less than this behind the best are measured again
@@ -68,7 +67,6 @@ class EnvCost:
     step_spread: float  # half the range from the 5th to the 95th percentile: the tails reflect other load
     steps: int  # how many were measured
     busy: float  # cores that a step keeps busy: 1 computes, near 0 waits
-    reset_seconds: float
     first_seconds: float  # its imports, making it, and its first reset
 
     @property
@@ -207,19 +205,11 @@ def backend_kinds() -> list[BackendKind]:
     return kinds
 
 
-def candidates(kinds: Iterable[BackendKind], now: Situation, cost: EnvCost) -> tuple[list[Candidate], list[Trial]]:
-    """Choose what to try, the current settings first; and name the backends that cannot be tried, with the reason."""
-    usable, refused = [], []
-    for kind in kinds:
-        lacks = [option for option in now.kept if not kind.takes(option)]
-        if kind.name == CLUSTER != now.backend:
-            reason = "not tried: it is for clusters, and the pipeline names none"
-            refused.append(Trial(Candidate(kind.name), failed=reason))
-        elif lacks:
-            reason = f"it has no {' and no '.join(lacks)}, which the pipeline sets"
-            refused.append(Trial(Candidate(kind.name), failed=reason))
-        else:
-            usable.append(kind)
+def candidates(kinds: Iterable[BackendKind], now: Situation, cost: EnvCost) -> list[Candidate]:
+    """Choose what to try, the current settings first; only backends that have the options which the pipeline sets."""
+    usable = [
+        kind for kind in kinds if all(map(kind.takes, now.kept)) and (kind.name != CLUSTER or now.backend == CLUSTER)
+    ]
     in_process = [kind for kind in usable if not kind.takes("workers")]
     with_workers = [kind for kind in usable if kind.takes("workers")]
     found = [_present(now, in_process), *(_candidate(kind, now) for kind in in_process)]
@@ -227,7 +217,7 @@ def candidates(kinds: Iterable[BackendKind], now: Situation, cost: EnvCost) -> t
         found.append(_candidate(kind, now))
         if kind.name == now.favourite:
             found += _variants(kind, now, cost)
-    return [one for number, one in enumerate(found) if one not in found[:number]], refused
+    return [one for number, one in enumerate(found) if one not in found[:number]]
 
 
 def _variants(kind: BackendKind, now: Situation, cost: EnvCost) -> list[Candidate]:
@@ -239,10 +229,9 @@ def _variants(kind: BackendKind, now: Situation, cost: EnvCost) -> list[Candidat
     counts = {now.cores * 2, now.cores // 2, *([one_each] if cost.waits else [])} - {min(now.cores, now.n)}
     found += [_candidate(kind, now, workers=count) for count in sorted(counts, reverse=True) if 1 <= count <= now.n]
     sizes = [now.n // 2] if now.batch_size is None else [now.batch_size // 2, now.batch_size * 2]
-    uneven = cost.waits or cost.step_spread > UNEVEN * cost.step_seconds
     for size in sizes:
         if 1 <= size <= now.n:
-            if uneven and now.n > now.cores:
+            if cost.waits:
                 found.append(_candidate(kind, now, size, workers=one_each))
             found.append(_candidate(kind, now, size))
     return found
@@ -365,10 +354,10 @@ class Search:
             data.pop("eval", None)
             cost = self._measured_env(data)
             situation = _situation(planned, spec)
-            wanted, refused = candidates(backend_kinds() if self.kinds is None else self.kinds, situation, cost)
+            wanted = candidates(backend_kinds() if self.kinds is None else self.kinds, situation, cost)
             trials = self._final(self._tried(wanted, data), data)
         recommendation = recommend(trials, cost, batch_size=spec.batch_size, now=wanted[0])
-        return Tuned(situation, wanted[0], cost, trials + refused, mode.value, recommendation)
+        return Tuned(situation, wanted[0], cost, trials, mode.value, recommendation)
 
     def _until(self, share: float) -> float:
         """The time of the clock at which this share of the budget is used up."""
@@ -475,7 +464,6 @@ def measure_env(pipeline: Mapping[str, Any], seconds: float, connection: Connect
     env.reset(seed=SEED)
     connection.send(("figures", {"first_seconds": clock() - start}))
     steps: list[float] = []
-    resets: list[float] = []
     computed: list[float] = []
     batches = action_batches(env.action_space, 1, as_list=True)
     began = clock()
@@ -486,23 +474,16 @@ def measure_env(pipeline: Mapping[str, Any], seconds: float, connection: Connect
         computed.append(computing() - start_computing)
         steps.append(clock() - start)
         if terminated or truncated:
-            resets.append(_timed_reset(env))
+            env.reset()
     twentieths = quantiles(steps, n=20) if len(steps) > 1 else [0.0]
     figures = {
         "step_seconds": fmean(steps),
         "step_spread": (twentieths[-1] - twentieths[0]) / 2,
         "steps": len(steps),
         "busy": busy_share(steps, computed),
-        "reset_seconds": fmean(resets or [_timed_reset(env)]),
     }
     env.close()
     connection.send(("figures", figures))
-
-
-def _timed_reset(env: Any) -> float:
-    start = time.perf_counter()
-    env.reset()
-    return time.perf_counter() - start
 
 
 def busy_share(steps: Sequence[float], computed: Sequence[float]) -> float:
