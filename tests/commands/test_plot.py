@@ -65,8 +65,8 @@ def test_json_has_the_numbers_and_draws_only_what_is_asked_for(here, capsys):
     assert first["curves"][2]["spread"] == line.spread.tolist()
     (seed,) = first["seeds"]
     assert seed["step_unit"] == "agent steps of 4 frames"
-    assert seed["episodes"]["steps"] == run.seeds[0].steps.tolist()
-    assert second["seeds"][0]["left_out"] == {"lost": 1, "not_finite": 0, "unreadable": 1}
+    assert seed["steps"] == run.seeds[0].steps.tolist()
+    assert [second["seeds"][0][key] for key in ("lost", "not_finite", "unreadable")] == [1, 0, 1]
     assert main(["plot", "runs/a", "--json", "-o", "a.png"]) == 0
     assert (here / "a.png").exists()
 
@@ -130,4 +130,4 @@ def test_a_run_of_ours_can_be_drawn_as_it_was_written(here, capsys):
     (run,) = json.loads(capsys.readouterr().out)
     assert run["name"] == "mine"
     assert run["seeds"][0]["env_id"] == "CartPole-v1"
-    assert sum(run["seeds"][0]["episodes"]["score"]) == run["seeds"][0]["total_steps"]  # CartPole pays 1 a step
+    assert sum(run["seeds"][0]["scores"]) == run["seeds"][0]["total_steps"]  # CartPole pays 1 a step

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from vecwrap.commands.output import print_json
 from vecwrap.errors import PlotError
-from vecwrap.plotting.curves import check, check_suffix, curve, draw, save
+from vecwrap.plotting.curves import Curve, check, check_suffix, curve, draw, save
 from vecwrap.plotting.runs import Run, Seed, read_runs, step_unit
 
 __all__ = ["plot_runs"]
@@ -67,28 +67,18 @@ def _window(text: str) -> int:
 def _data(run: Run, axes: Sequence[str], windows: Sequence[int]) -> dict[str, Any]:
     """Each episode, and each curve at each of its points."""
     curves = [
-        {"axis": axis, "window": window, **{key: values.tolist() for key, values in vars(line).items()}}
+        {"axis": axis, "window": window, **_plain(line)}
         for axis in axes
         for window in windows
         if (line := curve(run, axis, window)) is not None
     ]
-    return {"name": run.name, "seeds": [_seed_data(seed) for seed in run.seeds], "curves": curves}
+    seeds = [{**_plain(seed), "path": str(seed.path)} for seed in run.seeds]
+    return {"name": run.name, "seeds": seeds, "curves": curves}
 
 
-def _seed_data(seed: Seed) -> dict[str, Any]:
-    return {
-        "path": str(seed.path),
-        "env_id": seed.env_id,
-        "step_unit": seed.step_unit,
-        "pipeline": seed.pipeline,
-        "total_steps": seed.total_steps,
-        "left_out": {"lost": seed.lost, "not_finite": seed.not_finite, "unreadable": seed.unreadable},
-        "episodes": {
-            "score": seed.scores.tolist(),
-            "steps": seed.steps.tolist(),
-            "minutes": seed.minutes.tolist(),
-        },
-    }
+def _plain(record: Seed | Curve) -> dict[str, Any]:
+    fields = vars(record)
+    return {**fields, **{key: value.tolist() for key, value in fields.items() if isinstance(value, np.ndarray)}}
 
 
 # -- what is printed ---------------------------------------------------------------------------------------------------
