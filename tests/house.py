@@ -2,8 +2,8 @@
 
     python tests/house.py
 
-Code is what is neither blank, nor comment, nor docstring. Imports count wherever they stand, type-only ones too. A floor
-is one more than the highest of the floors that it imports; floors are counted between the names at the top.
+Code is what is neither blank, nor comment, nor docstring. Imports count wherever they stand, type-only ones too. Floors
+are counted between the names at the top: each is one above the highest that it imports from.
 """
 
 from __future__ import annotations
@@ -124,9 +124,8 @@ def main() -> None:
     print("by folder:")
     for name in sorted(tops_graph(graph)):
         own = [file for module, file in found.items() if module.split(".")[1:2] == [name]]
-        print(
-            f"  {name:<12} {sum(f.lines for f in own):>6} lines {sum(f.code for f in own):>6} of code {len(own):>4} files"
-        )
+        own_lines, own_code = sum(file.lines for file in own), sum(file.code for file in own)
+        print(f"  {name:<12} {own_lines:>6} lines {own_code:>6} of code {len(own):>4} files")
     long = [f"{name} {file.lines}" for name, file in found.items() if file.lines > LONGEST]
     print(f"over {LONGEST} lines:", "; ".join(long) or "none")
     print("circles of modules:", circles(graph) or "none")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Iterator
 from html import escape
 from os import PathLike
@@ -21,7 +22,6 @@ __all__ = ["Clip"]
 _ANIMATED = {".webp": "image/webp", ".gif": "image/gif"}
 _UNIT = {".webp": 1, ".gif": 10}  # the format's time unit in milliseconds
 _MOST = {".webp": 60.0, ".gif": 50.0}  # frames per second; browsers slow down GIFs with more
-_WITHOUT_LOSS: dict[str, dict[str, Any]] = {".webp": {"lossless": True, "method": 4}, ".gif": {}}
 
 
 class Clip:
@@ -67,8 +67,8 @@ class Clip:
         Raises:
             ClipError: the file cannot be read, or is not an ``.mp4``.
         """
-        _, frames = self._read()
-        yield from frames
+        for _, frame in self._read():
+            yield frame
 
     def save(
         self,
@@ -108,16 +108,22 @@ class Clip:
             raise ClipError("clip: expected a start of 0 or more, and seconds and fps above 0")
         if width is not None and width < 1:
             raise ClipError(f"clip: width: expected at least 1 pixel, got {width}")
-        rate, frames = self._read()
-        chosen, began = [], []
-        for when, frame in _thinned(frames, rate, min(fps or _MOST[kind], _MOST[kind]), start, seconds):
-            chosen.append(frame if width is None else fit(frame, (width, 1 << 20)))
-            began.append(when)
+        most = min(fps or _MOST[kind], _MOST[kind])
+        end = float("inf") if seconds is None else start + seconds
+        chosen, began, due = [], [], start
+        for when, frame in self._read():
+            if when >= end - 1e-9:
+                break
+            if when >= due - 1e-9:
+                chosen.append(frame if width is None else fit(frame, (width, 1 << 20)))
+                began.append(when)
+                due = when + 1 / most
         if not chosen:
             raise ClipError(f"clip: {self.path}: nothing is left from second {start:g} on")
-        began.append(began[-1] + (began[-1] - began[-2] if len(began) > 1 else 1 / rate))
+        began.append(began[-1] + (began[-1] - began[-2] if len(began) > 1 else 1 / most))
         ticks = np.round((np.array(began) - began[0]) * 1000 / _UNIT[kind]).astype(int)
         durations = (np.diff(ticks) * _UNIT[kind]).tolist()  # from rounded times, so that errors do not accumulate
+        options: dict[str, Any] = {"lossless": True, "method": 4} if kind == ".webp" else {}
         content = imageio.v3.imwrite(
             "<bytes>",
             np.stack(chosen),
@@ -125,7 +131,7 @@ class Clip:
             extension=kind,
             duration=durations if len(durations) > 1 else durations[0],  # Pillow takes no list for one frame
             loop=0,
-            **_WITHOUT_LOSS[kind],
+            **options,
         )
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -134,8 +140,8 @@ class Clip:
             raise ClipError(f"clip: {target} cannot be written: {error}; give another file") from error
         return Clip(target)
 
-    def _read(self) -> tuple[float, Iterator[NDArray[np.uint8]]]:
-        """The frames per second, and the frames."""
+    def _read(self) -> Iterator[tuple[float, NDArray[np.uint8]]]:
+        """Yield the frames, each with its time in seconds."""
         if self.path.suffix in _ANIMATED:
             raise ClipError(
                 f"clip: {self.path}: expected an .mp4 video to read frames from, got an animated image; give the "
@@ -143,10 +149,17 @@ class Clip:
             )
         cv2 = load_cv2("clip")
         capture = cv2.VideoCapture(str(self.path))
-        rate = float(capture.get(cv2.CAP_PROP_FPS)) if capture.isOpened() else 0.0
-        if rate <= 0:
-            raise ClipError(f"clip: {self.path} cannot be read as a video")
-        return rate, _frames(cv2, capture)
+        try:
+            rate = float(capture.get(cv2.CAP_PROP_FPS)) if capture.isOpened() else 0.0
+            if rate <= 0:
+                raise ClipError(f"clip: {self.path} cannot be read as a video")
+            for number in itertools.count():
+                there, frame = capture.read()
+                if not there:
+                    return
+                yield number / rate, cv2.cvtColor(frame, cv2.COLOR_BGR2RGB)
+        finally:
+            capture.release()
 
     def _repr_html_(self) -> str:
         """The clip itself, for notebooks."""
@@ -160,29 +173,3 @@ class Clip:
 
     def __repr__(self) -> str:
         return f'Clip("{self.path}")'
-
-
-def _frames(cv2: Any, capture: Any) -> Iterator[NDArray[np.uint8]]:
-    try:
-        while True:
-            there, frame = capture.read()
-            if not there:
-                return
-            yield cv2.cvtColor(frame, cv2.COLOR_BGR2RGB)
-    finally:
-        capture.release()
-
-
-def _thinned(
-    frames: Iterator[NDArray[np.uint8]], rate: float, most: float, start: float, seconds: float | None
-) -> Iterator[tuple[float, NDArray[np.uint8]]]:
-    """The frames to keep, each with its time in seconds."""
-    end = float("inf") if seconds is None else start + seconds
-    due = start
-    for number, frame in enumerate(frames):
-        when = number / rate
-        if when >= end - 1e-9:
-            return
-        if when >= due - 1e-9:
-            due = when + 1 / most
-            yield when, frame

@@ -114,49 +114,35 @@ def evaluate(
     episodes = _whole(episodes)
     counting = Quota(env, episodes)
     act = _acting(policy, deterministic)
-    with _standing_still(env), _keeping_builds_seed(env, seed), _bar(episodes, progress) as show:
+    with _unchanged(env, seed), _bar(episodes, progress) as show:
         observations, _ = counting.reset(seed=seed)
         while True:
             observations, _, terminations, truncations, _ = counting.step(act(observations, counting.first))
             show(counting.number)
             if counting.met.all():
-                break
+                return counting.result()
             again = _to_reset(counting, terminations | truncations)
             if again.any():
                 observations, _ = counting.reset(options={"reset_mask": again})
-    return counting.result()
 
 
 def _whole(episodes: Any) -> int:
-    """Read the number of episodes, before any is played."""
-    try:
-        number = operator.index(episodes)
-    except TypeError:
-        number = 0
-    if number < 1:
-        raise ArgumentError(f"evaluate: episodes: expected an int of 1 or more, got {episodes!r}")
-    return number
+    with contextlib.suppress(TypeError):
+        if (number := operator.index(episodes)) >= 1:
+            return number
+    raise ArgumentError(f"evaluate: episodes: expected an int of 1 or more, got {episodes!r}")
 
 
 class Quota(Monitor):
-    """A monitor that keeps and reports the first episodes of each sub-environment, as many as its quota.
-
-    Args:
-        env: the environment to evaluate.
-        episodes: of all sub-environments together; those with the highest indices play one more than the others.
-
-    Attributes:
-        first: (n,) bool. Whose last observation opens an episode of the agent.
-        lost: the number of episodes lost before their sub-environment's quota was met.
-    """
+    """A monitor that keeps and reports the first ``episodes`` of all sub-environments, as many of each as its quota."""
 
     def __init__(self, env: VecEnv, episodes: int) -> None:
         games = any(isinstance(layer, Monitor) and layer.rewards == "raw" for layer in env.layers)
         super().__init__(env, rewards="raw" if games else "seen", stats_key="vecwrap.evaluate")
         self._quotas: IntArray = (episodes + np.arange(env.num_envs)) // env.num_envs
         self._kept: list[list[tuple[float, int]]] = [[] for _ in range(env.num_envs)]
-        self.first = np.ones(env.num_envs, dtype=np.bool_)
-        self.lost = 0
+        self.first = np.ones(env.num_envs, dtype=np.bool_)  # whose last observation opens an episode of the agent
+        self.lost = 0  # episodes, before their sub-environment's quota was met
 
     def on_step(self, step: StepResult) -> None:
         """Accumulate, and note whose episodes begin."""
@@ -197,13 +183,9 @@ class Quota(Monitor):
 
     def result(self) -> Evaluation:
         """Return everything that was kept."""
-        kept = [episode for of_one in self._kept for episode in of_one]
-        return Evaluation(
-            returns=np.array([score for score, _ in kept], dtype=np.float64),
-            lengths=np.array([length for _, length in kept], dtype=np.int64),
-            env_ids=np.repeat(np.arange(self.num_envs, dtype=np.int64), self._quotas),
-            lost=self.lost,
-        )
+        returns, lengths = zip(*(episode for kept in self._kept for episode in kept), strict=True)
+        env_ids = np.repeat(np.arange(self.num_envs, dtype=np.int64), self._quotas)
+        return Evaluation(np.array(returns, dtype=np.float64), np.array(lengths, dtype=np.int64), env_ids, self.lost)
 
 
 def _to_reset(env: Quota, dones: BoolArray) -> BoolArray:
@@ -235,29 +217,23 @@ def _acting(policy: Any, deterministic: bool) -> Callable[[Any, BoolArray], Any]
 
 
 @contextlib.contextmanager
-def _standing_still(env: VecEnv) -> Iterator[None]:
-    """Freeze all statistics in the chain; afterwards each layer continues as before."""
+def _unchanged(env: VecEnv, seed: Any) -> Iterator[None]:
+    """Freeze all statistics in the chain; afterwards each layer continues as before.
+
+    An evaluation with its own seed uses up the seed of ``build``, which is kept for the first reset afterwards.
+    """
     before = [(layer, layer.training) for layer in env.layers]
+    root, kept = env._root, env._root._build_seed
     try:
         env.eval()
         yield
     finally:
-        interrupts = env._root._interrupts
-        with interrupts:
-            interrupts.hold()  # so that all of them continue
+        with root._interrupts:
+            root._interrupts.hold()  # so that all of them continue
             for layer, training in before:
                 layer.training = training
-
-
-@contextlib.contextmanager
-def _keeping_builds_seed(env: VecEnv, seed: Any) -> Iterator[None]:
-    """Keep the seed of ``build`` for the first reset after an evaluation with its own seed, which uses it up."""
-    root, kept = env._root, env._root._build_seed
-    try:
-        yield
-    finally:
-        if seed is not None:
-            root._build_seed = kept
+            if seed is not None:
+                root._build_seed = kept
 
 
 @contextlib.contextmanager

@@ -31,21 +31,13 @@ ROWS = ("_send", "_send_reset", "_receive")
 
 @dataclass
 class Part:
-    """One part and the time during which it, and nothing within it, was running.
+    """One part and the time during which it, and nothing within it, was running."""
 
-    Attributes:
-        name: a layer's name in pipelines, or what the part is called.
-        kind: what it is.
-        what: what is counted here, in a few words.
-        nanoseconds: the time.
-        calls: how often it was entered.
-    """
-
-    name: str
+    name: str  # a layer's name in pipelines, or what the part is called
     kind: Kind
-    what: str = ""
+    what: str = ""  # what is counted here, in a few words
     nanoseconds: int = 0
-    calls: int = 0
+    calls: int = 0  # how often it was entered
 
 
 class Stopwatch:
@@ -89,8 +81,7 @@ class Stopwatch:
         self._other = Part("other", "other", "the loop that drives the environment")
         self._sent = Part("send", "backend", "sends the actions off")
         self._places = list(self._all_places())
-        parts = {id(part): part for _, _, part in self._places}
-        self.parts = [*parts.values(), self._other]
+        self.parts = [*{id(part): part for _, _, part in self._places}.values(), self._other]
 
     @property
     def steps(self) -> int:
@@ -162,15 +153,13 @@ class Stopwatch:
             window = Part("window", "window", "shows the frames, and waits until the next are due")
             yield from ((self._env, name, window) for name in ROWS)
         face = Part("face", "face", "checks the actions, makes the five-tuple")
-        for name in FACE:
-            yield self._env, name, face
+        yield from ((self._env, name, face) for name in FACE)
 
     def _backend_places(self, root: Any) -> Iterator[tuple[Any, str, Part]]:
         wait = Part("wait", "backend", "until the workers have answered, and their layers")
         if isinstance(root, NativeBackend):
             wait.what = "until the engine has stepped"
-            yield root.vector_env, "step", wait
-            yield root.vector_env, "reset", wait
+            yield from ((root.vector_env, name, wait) for name in ("step", "reset"))
         elif isinstance(root, Backend):
             if isinstance(root, DummyBackend):
                 wait.what = "the loop over the sub-environments"
@@ -197,12 +186,11 @@ def _sub_env_places(sub_envs: list[SubEnv], env_name: str) -> Iterator[tuple[Any
             env = env.env
         else:  # no layers: its wrappers are its own
             env, around = sub_env.env, []
+        whole = Part(env_name, "environment", "the environment itself")
         for depth, thing in enumerate([env, *reversed(around)]):
-            if (depth, type(thing)) not in parts:
-                part = Part(_name(thing), "layer", "in each sub-environment")
-                parts[depth, type(thing)] = part if depth else Part(env_name, "environment", "the environment itself")
-            for name in ("step", "reset"):
-                yield thing, name, parts[depth, type(thing)]
+            part = Part(_name(thing), "layer", "in each sub-environment") if depth else whole
+            part = parts.setdefault((depth, type(thing)), part)
+            yield from ((thing, name, part) for name in ("step", "reset"))
 
 
 def _name(layer: Any) -> str:

@@ -12,7 +12,7 @@ import pytest
 from tests.plotting.files import random_rows, write_file
 from vecwrap.errors import PlotError
 from vecwrap.plotting import AXES, curve, draw, read_runs, save
-from vecwrap.plotting.picture import COLOURS, MARKERS
+from vecwrap.plotting.curves import COLOURS
 
 pytest.importorskip("matplotlib")
 
@@ -52,26 +52,22 @@ def test_a_mean_of_just_as_many_episodes_as_there_are_is_a_point_that_is_seen(tm
 
 def test_titles_and_legends(tmp_path):
     runs = runs_of(tmp_path, [12, 120])
-    top, bottom = draw(runs).legends
+    figure = draw(runs)
+    (top,) = figure.legends
     assert top.get_title().get_text() == "Toy-v0"
     assert [text.get_text() for text in top.get_texts()] == ["run-with-a-name-0", "run-with-a-name-1"]
-    assert [text.get_text() for text in bottom.get_texts()] == [
-        "an episode",
-        "mean of the last 10",
-        "mean of the last 100",
-        "± 1 standard deviation over sub-environments",
-    ]
+    lines, band = "lines: means of the last 10, 100", "bands: ± 1 standard deviation of the last 100 scores"
+    assert figure.get_supxlabel() == f"dots: episodes; {lines}; {band}"
     assert draw(runs, title="Mine: $5").legends[0].get_title().get_text() == "Mine: $5"
-    few = draw(runs[:1])
-    assert [text.get_text() for text in few.legends[1].get_texts()] == ["an episode", "mean of the last 10"]
+    assert "means of the last 10; bands" in draw(runs[:1]).get_supxlabel()
 
 
 def test_a_run_of_several_seeds_says_how_many(tmp_path):
     runs_of(tmp_path / "ppo", [30, 30, 30])
     (run,) = read_runs([tmp_path / "ppo"])
-    top, bottom = draw([run]).legends
-    assert [text.get_text() for text in top.get_texts()] == ["ppo (3 seeds)"]
-    assert bottom.get_texts()[-1].get_text() == "± 1 standard deviation over seeds"
+    figure = draw([run])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ppo (3 seeds)"]
+    assert figure.get_supxlabel().endswith("± 1 standard deviation over seeds")
 
 
 def test_runs_of_several_environments_and_step_units_have_titles_that_are_true(tmp_path):
@@ -89,7 +85,7 @@ def test_runs_of_several_environments_and_step_units_have_titles_that_are_true(t
 def test_nothing_overlaps(tmp_path, counts, axes):
     figure = draw(runs_of(tmp_path, counts), axes)
     figure.draw_without_rendering()
-    top, bottom = (legend.get_window_extent() for legend in figure.legends)
+    top, bottom = figure.legends[0].get_window_extent(), figure._supxlabel.get_window_extent()
     panels = [panel.get_tightbbox() for panel in figure.axes]
     stacked = [top, *panels, bottom]
     for upper, lower in itertools.pairwise(stacked):
@@ -106,14 +102,10 @@ def test_nothing_overlaps(tmp_path, counts, axes):
             assert all(getattr(a, high) < getattr(b, low) for a, b in itertools.pairwise(boxes))
 
 
-def test_runs_are_told_apart_by_colour_and_from_four_on_by_marker_too(tmp_path):
-    assert len(set(COLOURS)) == len(set(MARKERS)) == 8
-    runs = runs_of(tmp_path, [5] * 17)
-    for count, marked in ((3, False), (17, True)):
-        handles = draw(runs[:count], ["steps"]).legends[0].legend_handles
-        looks = [(line.get_color(), line.get_marker(), line.get_linestyle(), line._dash_pattern) for line in handles]
-        assert len(set(map(str, looks))) == count
-        assert all((line.get_marker() in MARKERS) == marked for line in handles)
+def test_runs_are_told_apart_by_colour_and_from_nine_on_by_dashes_too(tmp_path):
+    assert len(set(COLOURS)) == 8
+    handles = draw(runs_of(tmp_path, [5] * 17), ["steps"]).legends[0].legend_handles
+    assert len({(line.get_color(), line.get_linestyle()) for line in handles}) == 17
 
 
 def test_names_that_mean_something_to_matplotlib_are_shown_as_they_are(tmp_path):

@@ -2,14 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from vecwrap.tuning.measurements import Candidate, EnvCost, Trial
-from vecwrap.tuning.recommend import margin, recommend, tied_with
+from vecwrap.tuning.tune import Candidate, EnvCost, Trial, recommend
 
-COST = EnvCost(100e-6, 5e-6, 1000, 1.0, 50e-6, 0.1, 0.01, 2.0, 16)
+COST = EnvCost(100e-6, 5e-6, 1000, 1.0, 0.1)
 DUMMY = Candidate("dummy")
 TWO = Candidate("shmem", {}, processes=2)
-FOUR = Candidate("shmem", {"workers": 4}, processes=4, tried_options=("workers",))
-SHARED = Candidate("shmem", {"parent_share": True}, processes=2, tried_options=("parent_share",))
+FOUR = Candidate("shmem", {"workers": 4}, processes=4)
+SHARED = Candidate("shmem", {"parent_share": True}, processes=2)
 BATCHES = Candidate("shmem", {}, 4, 2)
 
 
@@ -27,7 +26,7 @@ def test_the_quickest_is_taken_and_its_rate_said():
     assert found.candidate == TWO
     assert "It is the quickest: 1,900 agent steps/s" in found.reason
     assert "The pipeline has it already." in found.reason
-    assert found.other_loop is None
+    assert found.other is None
 
 
 def test_what_the_pipeline_has_now_is_said_beside():
@@ -44,27 +43,16 @@ def test_of_a_tie_the_simpler_is_taken_whichever_comes_first(simple, other):
     for trials in ([trial(simple, 960), trial(other, 1000)], [trial(other, 1000), trial(simple, 960)]):
         assert chosen(*trials) == simple
         found = recommend(trials, COST, batch_size=None, now=other)
-        assert f"{other.name} did 4% more, which is noise (up to 5%)" in found.reason
+        assert f"{other.name} did 4% more, which may be noise" in found.reason
 
 
 def test_beyond_the_noise_the_quicker_is_taken():
     assert chosen(trial(DUMMY, 940), trial(TWO, 1000)) == TWO
 
 
-def test_noise_is_what_the_samples_show():
-    assert chosen(trial(DUMMY, 880, spread=0.15), trial(TWO, 1000)) == DUMMY
-    assert chosen(trial(DUMMY, 880), trial(TWO, 1000, spread=0.15)) == DUMMY
-    assert margin(trial(DUMMY, 1, 0.15), trial(TWO, 1)) == pytest.approx(0.15)
-
-
-def test_on_a_machine_that_is_all_noise_half_as_quick_is_still_slower():
-    assert chosen(trial(DUMMY, 500, spread=0.6), trial(TWO, 1000, spread=0.6)) == TWO
-
-
 def test_the_margin_is_counted_from_the_best_and_not_along_a_chain_of_ties():
     """4 % from one to the next: the last is 8 % behind the best, and no tie of it."""
     trials = [trial(DUMMY, 920), trial(TWO, 960), trial(FOUR, 1000)]
-    assert [t.candidate for t in tied_with(trials[2], trials)] == [TWO, FOUR]
     assert chosen(*trials) == TWO
 
 
@@ -75,19 +63,13 @@ def test_what_failed_is_never_taken():
 
 def test_another_loop_is_recommended_beside_where_it_is_worth_it_and_never_instead():
     found = recommend([trial(TWO, 1000), trial(BATCHES, 1400)], COST, batch_size=None, now=TWO)
-    assert (found.candidate, found.other_loop) == (TWO, BATCHES)
+    assert (found.candidate, found.other) == (TWO, BATCHES)
     assert "1.40 ×" in found.other_reason
-    assert recommend([trial(TWO, 1000), trial(BATCHES, 1040)], COST, batch_size=None, now=TWO).other_loop is None
+    assert recommend([trial(TWO, 1000), trial(BATCHES, 1040)], COST, batch_size=None, now=TWO).other is None
     assert recommend([trial(BATCHES, 1400)], COST, batch_size=None, now=TWO) is None
 
 
 def test_for_a_loop_that_receives_batches_its_own_size_is_the_same_loop():
     two = replace(BATCHES, batch_size=2)
     found = recommend([trial(BATCHES, 1000), trial(two, 1500)], COST, batch_size=4, now=BATCHES)
-    assert (found.candidate, found.other_loop) == (BATCHES, two)
-
-
-def test_the_data_hold_the_lines():
-    found = recommend([trial(TWO, 1000), trial(BATCHES, 1400)], COST, batch_size=None, now=TWO).to_data()
-    assert found["lines"] == ["backend: shmem"]
-    assert found["with_send_and_recv"]["lines"] == ["backend: shmem", "batch_size: 4"]
+    assert (found.candidate, found.other) == (BATCHES, two)

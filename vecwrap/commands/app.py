@@ -207,9 +207,10 @@ def clip(
     debug: Debug = False,
 ) -> None:
     """Turn a recorded video into an animated WebP or GIF, for READMEs and papers."""
-    from vecwrap.commands.clip import save_clip
+    from vecwrap.clip import Clip
 
-    save_clip(video, out, _console(), width=width, fps=fps, start=start, seconds=seconds)
+    written = Clip(video).save(out, width=width, fps=fps, start=start, seconds=seconds).path
+    _console().print(f"{written}: {written.stat().st_size / 1024:,.0f} KiB")
 
 
 @app.command(epilog="Example: vecwrap explain examples/pong.yaml --set wrappers.framestack.k=2")
@@ -404,7 +405,7 @@ def plot(
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Draw learning curves from monitor files: each episode, smoothed, with a band over seeds or sub-environments."""
+    """Draw learning curves from monitor files: each episode, smoothed, with a band of one standard deviation."""
     from vecwrap.commands.plot import plot_runs
 
     raise typer.Exit(

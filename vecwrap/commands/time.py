@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -33,15 +32,8 @@ WARM_UP = 32  # vector steps that are not counted, while caches fill and spin ti
 BLOCK = 16  # vector steps with the stopwatch on, then the same number with it off, alternating
 BLOCK_SECONDS = 0.1
 BAR = 20
-WORDS = 24  # columns for what a part does; if these two do not fit, the table omits them
-_COLOURS = {
-    "environment": "green",
-    "layer": "cyan",
-    "backend": "yellow",
-    "window": "red",
-    "face": "blue",
-    "policy": "magenta",
-}
+IN_FULL = 100  # columns from which on the table has bars and descriptions
+_COLOURS = {"environment": "green", "layer": "cyan", "backend": "yellow", "face": "blue", "policy": "magenta"}
 
 
 @dataclass
@@ -49,31 +41,18 @@ class _Timed:
     """The measurements: with the stopwatch on, and with it off."""
 
     description: str
-    parts: list[Part]
+    parts: list[Part]  # those that ran
     steps: int
-    plain_steps: int = 0
-    plain_nanoseconds: int = 0
-
-    @property
-    def nanoseconds(self) -> int:
-        return sum(part.nanoseconds for part in self.parts)
-
-    @property
-    def rows(self) -> list[tuple[Part, float, float]]:
-        """Each part that ran, with its µs per vector step and its share."""
-        whole = self.nanoseconds or 1
-        ran = [part for part in self.parts if part.calls or part.kind == "other"]
-        return [(part, part.nanoseconds / 1e3 / self.steps, part.nanoseconds / whole) for part in ran]
+    plain_microseconds: float | None  # a vector step with the stopwatch off; None if there was none
 
     @property
     def microseconds(self) -> float:
         """A whole vector step."""
-        return self.nanoseconds / 1e3 / self.steps
+        return sum(map(self.of, self.parts))
 
-    @property
-    def plain_microseconds(self) -> float | None:
-        """The same with the stopwatch off."""
-        return self.plain_nanoseconds / 1e3 / self.plain_steps if self.plain_steps else None
+    def of(self, part: Part) -> float:
+        """Microseconds of a part in a vector step."""
+        return part.nanoseconds / 1e3 / self.steps
 
 
 def time_pipeline(
@@ -87,16 +66,7 @@ def time_pipeline(
 ) -> int:
     """Run a pipeline and print what each part of a vector step costs; return the exit status.
 
-    Args:
-        spec: the pipeline; its files go to a temporary folder meanwhile.
-        policy: as ``find_policy`` takes it.
-        steps: agent steps over all sub-environments; None for no limit.
-        seconds: how long; None for a default, or no limit if ``steps`` is given.
-        as_json: print JSON instead of the table.
-        console: where it is shown.
-
-    Raises:
-        VecwrapError: it cannot be built, or stepping failed.
+    Its files go to a temporary folder meanwhile. ``steps`` are agent steps over all sub-environments.
     """
     if steps is None and seconds is None:
         seconds = DEFAULT_SECONDS
@@ -141,7 +111,8 @@ def _measure(
             break
     if not watch.steps:
         raise VecwrapError("time: ended before a step was timed; increase --steps, or press Ctrl-C later")
-    return _Timed(repr(env), watch.parts, watch.steps, plain, plain_nanoseconds)
+    ran = [part for part in watch.parts if part.calls or part.kind == "other"]
+    return _Timed(repr(env), ran, watch.steps, plain_nanoseconds / 1e3 / plain if plain else None)
 
 
 def _take(taken: Iterator[None], most: int, seconds: float) -> int:
@@ -176,37 +147,27 @@ def _exchange(
 
 
 def _show(measured: _Timed, console: Console) -> None:
-    table = _table(measured, in_full=False)
-    room = console.width - console.measure(table, options=console.options.update(max_width=sys.maxsize)).maximum
-    console.print(Text(measured.description, style="bold"))
-    console.print(_table(measured, in_full=True) if room >= BAR + WORDS else table)
-    console.print(Text(_remark(measured), style="dim"))
-
-
-def _table(measured: _Timed, *, in_full: bool) -> Table:
-    """The parts and their figures; in full with a bar and a description each. Figures are never cut."""
+    in_full = console.width >= IN_FULL
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("part", no_wrap=in_full, overflow="fold")
+    table.add_column("part", overflow="fold")
     table.add_column("µs/step", justify="right", no_wrap=True)
     table.add_column("share", justify="right", no_wrap=True)
     if in_full:
-        table.add_column("", no_wrap=True, min_width=BAR)
+        table.add_column("", no_wrap=True)
         table.add_column("", style="dim", overflow="fold")
-    widest = max(share for _, _, share in measured.rows) or 1.0
-    for part, microseconds, share in measured.rows:
-        colour = _COLOURS.get(part.kind, "white")
+    whole, most = measured.microseconds, max(map(measured.of, measured.parts))
+    for part in measured.parts:
+        colour, time_of = _COLOURS.get(part.kind, "white"), measured.of(part)
         name = Text(f"backend: {part.name}" if part.kind == "backend" else part.name, style=colour)
-        bar = Text("█" * round(BAR * share / widest), style=colour)
-        table.add_row(name, f"{microseconds:,.1f}", f"{share:.1%}", *((bar, part.what) if in_full else ()))
-    table.add_row(Text("all", style="bold"), f"{measured.microseconds:,.1f}", "100.0%", style="bold")
-    return table
-
-
-def _remark(measured: _Timed) -> str:
-    text = f"{measured.steps:,} vector steps were timed."
+        bar = Text("█" * round(BAR * time_of / most), style=colour)
+        table.add_row(name, f"{time_of:,.1f}", f"{time_of / whole:.1%}", *((bar, part.what) if in_full else ()))
+    table.add_row(Text("all", style="bold"), f"{whole:,.1f}", "100.0%", style="bold")
+    remark = f"{measured.steps:,} vector steps were timed."
     if measured.plain_microseconds is not None:
-        text += f" The same number in between, untimed, took {measured.plain_microseconds:,.1f} µs each."
-    return text
+        remark += f" The same number in between, untimed, took {measured.plain_microseconds:,.1f} µs each."
+    console.print(Text(measured.description, style="bold"))
+    console.print(table)
+    console.print(Text(remark, style="dim"))
 
 
 def _data(measured: _Timed) -> dict[str, Any]:
@@ -216,14 +177,7 @@ def _data(measured: _Timed) -> dict[str, Any]:
         "microseconds": measured.microseconds,
         "microseconds_without_stopwatch": measured.plain_microseconds,
         "parts": [
-            {
-                "name": part.name,
-                "kind": part.kind,
-                "what": part.what,
-                "microseconds": microseconds,
-                "share": share,
-                "calls": part.calls,
-            }
-            for part, microseconds, share in measured.rows
+            {**vars(part), "microseconds": measured.of(part), "share": measured.of(part) / measured.microseconds}
+            for part in measured.parts
         ],
     }

@@ -17,22 +17,7 @@ Example:
     [2.0]
 """
 
-from vecwrap.plotting.curves import AXES, Curve, curve, thinned, trailing_mean
-from vecwrap.plotting.monitor_log import MonitorLog, read_monitor_file
-from vecwrap.plotting.picture import draw, save
+from vecwrap.plotting.curves import AXES, Curve, curve, draw, save
 from vecwrap.plotting.runs import Run, Seed, read_runs
 
-__all__ = [
-    "AXES",
-    "Curve",
-    "MonitorLog",
-    "Run",
-    "Seed",
-    "curve",
-    "draw",
-    "read_monitor_file",
-    "read_runs",
-    "save",
-    "thinned",
-    "trailing_mean",
-]
+__all__ = ["AXES", "Curve", "Run", "Seed", "curve", "draw", "read_runs", "save"]

@@ -1,76 +1,145 @@
-"""Runs: the combined contents of a folder's monitor files, along one axis or another."""
+"""Runs from monitor files: ours, Stable-Baselines3's (``Monitor``, ``VecMonitor``) or OpenAI Baselines'."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from vecwrap.contract import FloatArray, IntArray
+from vecwrap.contract import BoolArray, FloatArray, IntArray
 from vecwrap.errors import PlotError, paths_looked_at
-from vecwrap.plotting.monitor_log import MonitorLog, read_monitor_file
 
-__all__ = ["Run", "Seed", "read_runs"]
+__all__ = ["MonitorLog", "Run", "Seed", "read_monitor_file", "read_runs", "step_unit"]
 
-PATTERNS = ("*monitor.csv", "*monitor.json")
+PATTERN = "*monitor.csv"
+_MOST = 2**53  # steps of an episode: more is no count, and not exact in float64
 _LARGEST = 1e150  # a score whose square, which a spread needs, is still finite
+
+
+# -- one file ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MonitorLog:
+    """One file: m episodes, in the order in which they ended."""
+
+    header: Mapping[str, Any]  # empty if the run was killed before writing it
+    scores: FloatArray  # not finite if the file says so
+    lengths: IntArray
+    ends: FloatArray  # seconds from the header's ``t_start``, never decreasing
+    lost: BoolArray  # ended because the sub-environment was lost, so that there is no score
+    unreadable: int  # complete lines that are not episodes
+
+
+def read_monitor_file(path: Path) -> MonitorLog:
+    """Read a monitor file: CSV below a line of JSON.
+
+    An unterminated last line is left out: the run was killed while writing it. If the times in a file decrease, a later
+    run appended to it and restarted the clock; its episodes continue from the time before.
+    """
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise PlotError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if text and text[0] != "#":
+        raise _no_monitor_file(path, text)
+    first, _, below = text[: text.rfind("\n") + 1].partition("\n")
+    header = _read_header(first, path) if first else {}
+    found = [_read_row(cells) for cells in _read_cells(below, path)]
+    rows = [row for row in found if row is not None]
+    scores, lengths, ends, lost = np.array(rows, dtype=np.float64).reshape(-1, 4).T
+    continued = ends - np.cumsum(np.minimum(np.diff(ends, prepend=ends[:1]), 0))
+    return MonitorLog(header, scores, lengths.astype(np.int64), continued, lost != 0, len(found) - len(rows))
+
+
+def _read_header(line: str, path: Path) -> dict[str, Any]:
+    try:
+        header = json.loads(line.removeprefix("#"))
+        if not math.isfinite(header["t_start"]):
+            raise ValueError
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        raise _no_monitor_file(path, line) from None
+    return dict(header)
+
+
+def _no_monitor_file(path: Path, text: str) -> PlotError:
+    return PlotError(
+        f'{path}: expected a monitor file, whose first line is "#" and JSON with t_start, got {text[:60]!r}; a folder '
+        "of a run is given as the folder"
+    )
+
+
+def _read_cells(text: str, path: Path) -> list[dict[str, Any]]:
+    """The rows below the header; none if the run ended before the column names were written."""
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    try:
+        columns = reader.fieldnames
+        rows = list(reader)
+    except csv.Error as error:
+        raise PlotError(f"{path}: expected rows of CSV, got something else: {error}") from error
+    if columns is not None and (missing := [name for name in ("r", "l", "t") if name not in columns]):
+        raise PlotError(
+            f'{path}: expected the columns r, l and t in its second line, got "{",".join(columns)[:60]}"; '
+            f"missing: {', '.join(missing)}"
+        )
+    return rows
+
+
+def _read_row(cells: Mapping[Any, Any]) -> tuple[float, int, float, int] | None:
+    """Read score, length, end, and whether it was lost; None if it is not an episode, such as a torn line."""
+    try:
+        row = float(cells["r"]), int(float(cells["l"])), float(cells["t"]), int(cells.get("lost", 0))
+    except (KeyError, ValueError, TypeError, OverflowError):
+        return None
+    torn = None in cells or None in cells.values()  # too many cells, or too few
+    return row if not torn and 0 <= row[1] < _MOST and math.isfinite(row[2]) else None
+
+
+# -- the files of a run -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Seed:
     """The m episodes of one folder, in the order in which they ended, regardless of their file.
 
-    Episodes whose sub-environment was lost, and scores that are not finite, are left out. The steps of lost episodes
-    are counted nevertheless, because they were taken.
+    Episodes whose sub-environment was lost, and scores that are not finite, are left out. Their steps are counted
+    nevertheless, because they were taken.
 
     Attributes:
         path: the folder, or the one file.
-        files: the files.
         env_id: as the files say; None if they do not.
-        step_unit: what a step is, ``"agent step"`` in our files; None if they do not say.
-        frame_skip: the number of frames per step, if the files say so.
+        step_unit: what is counted as a step: ``"agent steps of 4 frames"``; ``"steps"`` if the files do not say.
         pipeline: the pipeline's hash, if the files say so.
         scores: (m,) float64.
         steps: (m,) int64, steps of all sub-environments in all episodes that had ended by then, including this one.
         minutes: (m,) float64, from the earliest start of a file to the episode's end.
-        envs: (m,) int64, whose episode it was, counted from 0 in the order of the files and their indices.
-        total_steps: of all episodes, including lost ones.
+        total_steps: of all episodes, including those left out.
         lost: the number of episodes left out because their sub-environment was lost.
         not_finite: the number left out because their score is not finite, or beyond 1e150, too large to compute with.
         unreadable: the number of lines that are not episodes.
     """
 
     path: Path
-    files: tuple[Path, ...]
     env_id: str | None
-    step_unit: str | None
-    frame_skip: int | None
+    step_unit: str
     pipeline: str | None
     scores: FloatArray
     steps: IntArray
     minutes: FloatArray
-    envs: IntArray
     total_steps: int
     lost: int
     not_finite: int
     unreadable: int
 
-    @property
-    def num_envs(self) -> int:
-        """How many sub-environments have finished an episode."""
-        return len(np.unique(self.envs))
-
     def along(self, axis: str) -> FloatArray | IntArray:
-        """Return the positions of the episodes on an axis.
-
-        Args:
-            axis: ``"steps"``, ``"episodes"`` (counted from 1) or ``"minutes"``.
-
-        Returns:
-            (m,), never decreasing.
-        """
+        """Return the (m,) positions of the episodes on an axis: ``"steps"``, ``"episodes"`` from 1, ``"minutes"``."""
         if axis == "steps":
             return self.steps
         return self.minutes if axis == "minutes" else np.arange(1, len(self.scores) + 1)
@@ -78,22 +147,16 @@ class Seed:
 
 @dataclass(frozen=True)
 class Run:
-    """What is drawn as one curve: one seed, or several.
-
-    Attributes:
-        name: as in the legend.
-        seeds: its seeds.
-    """
+    """What is drawn as one curve, by the name in the legend: one seed, or several."""
 
     name: str
     seeds: tuple[Seed, ...]
 
-    @property
-    def over(self) -> str:
-        """What the spread of its curve is over: ``"seeds"``, ``"sub-environments"``, or ``""``."""
-        if len(self.seeds) > 1:
-            return "seeds"
-        return "sub-environments" if self.seeds[0].num_envs > 1 else ""
+
+def step_unit(runs: Iterable[Run]) -> str:
+    """What they count as a step; ``"steps"`` if they differ."""
+    units = {seed.step_unit for run in runs for seed in run.seeds}
+    return units.pop() if len(units) == 1 else "steps"
 
 
 @paths_looked_at(PlotError)
@@ -112,37 +175,20 @@ def read_runs(places: Sequence[str | Path]) -> list[Run]:
         The runs, in the order given.
 
     Raises:
-        PlotError: a place does not exist, holds no monitor file, or one that cannot be read; one is given twice under
-            the same name.
+        PlotError: a place does not exist, holds no monitor file, or one that cannot be read.
     """
-    named: dict[str, list[Seed]] = {}
-    unnamed: list[tuple[Path, list[Seed]]] = []
-    order: list[str | Path] = []
+    runs: dict[str | Path, list[Seed]] = {}
     for place in places:
         name, path = _name_and_path(place)
-        if name is not None:
-            order.append(name)
-            named.setdefault(name, []).extend(seed for _, seeds in _read_place(path) for seed in seeds)
-        else:
-            found = _read_place(path)
-            order.extend(each for each, _ in found)
-            unnamed.extend(found)
-    if not order:
+        for where, seeds in _read_place(path):
+            if name is None:
+                runs[where] = seeds
+            else:
+                runs.setdefault(name, []).extend(seeds)
+    if not runs:
         raise PlotError("expected folders of runs or monitor files, got none")
-    for name, seeds in named.items():
-        _refuse_twice(name, seeds)
-    names = _short_names([path for path, _ in unnamed])
-    runs = {path: Run(names[path], tuple(seeds)) for path, seeds in unnamed}
-    return [runs[each] if isinstance(each, Path) else Run(each, tuple(named[each])) for each in dict.fromkeys(order)]
-
-
-def _refuse_twice(name: str, seeds: Sequence[Seed]) -> None:
-    """Refuse a file that would count as two seeds."""
-    seen: set[Path] = set()
-    for file in (file.resolve() for seed in seeds for file in seed.files):
-        if file in seen:
-            raise PlotError(f"{name}: expected each seed once, got {file} twice; leave one of the places out")
-        seen.add(file)
+    names = _short_names([key for key in runs if isinstance(key, Path)])
+    return [Run(key if isinstance(key, str) else names[key], tuple(seeds)) for key, seeds in runs.items()]
 
 
 def _name_and_path(place: str | Path) -> tuple[str | None, Path]:
@@ -159,28 +205,23 @@ def _read_place(path: Path) -> list[tuple[Path, list[Seed]]]:
         return [(path, [_read_seed(path, [path])])]
     if not path.is_dir():
         raise PlotError(f"{path}: there is no such file or folder. Is the path right, relative to {Path.cwd()}?")
-    if files := _monitor_files(path):
+    if files := sorted(path.glob(PATTERN)):
         return [(path, [_read_seed(path, files)])]
-    folders = {folder: _monitor_files(folder) for folder in sorted(path.iterdir()) if folder.is_dir()}
+    folders = {folder: sorted(folder.glob(PATTERN)) for folder in sorted(path.iterdir()) if folder.is_dir()}
     seeds = [_read_seed(folder, files) for folder, files in folders.items() if files]
     if not seeds:
         raise PlotError(
-            f"{path}: expected monitor files ({' or '.join(PATTERNS)}) in it or in its folders, got none; the layer "
-            "monitor writes one where it is given a dir"
+            f"{path}: expected monitor files ({PATTERN}) in it or in its folders, got none; the layer monitor writes "
+            "one where it is given a dir"
         )
     if len({(seed.env_id, seed.pipeline) for seed in seeds}) > 1:
         return [(seed.path, [seed]) for seed in seeds]
     return [(path, seeds)]
 
 
-def _monitor_files(folder: Path) -> list[Path]:
-    return sorted(path for pattern in PATTERNS for path in folder.glob(pattern) if path.is_file())
-
-
 def _read_seed(path: Path, files: Sequence[Path]) -> Seed:
     logs = [read_monitor_file(file) for file in files]
-    starts = [float(log.header["t_start"]) for log in logs if log.header]
-    start = min(starts, default=0.0)
+    start = min((float(log.header["t_start"]) for log in logs if log.header), default=0.0)
     seconds = np.concatenate([log.ends + float(log.header.get("t_start", start)) - start for log in logs])
     order = np.argsort(seconds, kind="stable")
     lengths = np.concatenate([log.lengths for log in logs])[order]
@@ -188,19 +229,14 @@ def _read_seed(path: Path, files: Sequence[Path]) -> Seed:
     lost = np.concatenate([log.lost for log in logs])[order]
     finite = np.abs(scores) < _LARGEST
     kept = ~lost & finite
-    steps = np.cumsum(lengths)
-    frame_skip = _said(logs, "frame_skip")
     return Seed(
         path,
-        tuple(files),
         env_id=_said(logs, "env_id"),
-        step_unit=_said(logs, "step_unit"),
-        frame_skip=int(frame_skip) if frame_skip is not None and frame_skip.isdigit() else None,
+        step_unit=_step_unit(_said(logs, "step_unit"), _said(logs, "frame_skip")),
         pipeline=_said(logs, "pipeline"),
         scores=scores[kept],
-        steps=steps[kept],
+        steps=np.cumsum(lengths)[kept],
         minutes=seconds[order][kept] / 60,
-        envs=_numbered(logs)[order][kept],
         total_steps=int(lengths.sum()),
         lost=int(lost.sum()),
         not_finite=int((~lost & ~finite).sum()),
@@ -214,25 +250,22 @@ def _said(logs: Sequence[MonitorLog], key: str) -> str | None:
     return said.pop() if len(said) == 1 else None
 
 
-def _numbered(logs: Sequence[MonitorLog]) -> IntArray:
-    """Number the sub-environments across all files: one file may hold many, and two files may both have an index 0."""
-    pairs = np.concatenate([np.stack([np.full_like(log.envs, i), log.envs], axis=1) for i, log in enumerate(logs)])
-    _, numbers = np.unique(pairs, axis=0, return_inverse=True)
-    return np.asarray(numbers, dtype=np.int64).reshape(-1)
+def _step_unit(unit: str | None, frames: str | None) -> str:
+    if unit is None:
+        return "steps"
+    return f"{unit}s of {frames} frames" if frames not in (None, "1") else f"{unit}s"
 
 
 def _short_names(paths: Sequence[Path]) -> dict[Path, str]:
     """Name paths by as few of their last parts as tell them apart; a file ``monitor.csv`` by its folder."""
     parts = {}
-    for path in dict.fromkeys(paths):
+    for path in paths:
         whole = path.resolve()
         if whole.is_file():
             stem = whole.name.partition("monitor.")[0].rstrip(".")
             whole = whole.with_name(stem) if stem else whole.parent
         parts[path] = whole.parts
-    longest = max(map(len, parts.values()), default=0)
-    for count in range(1, longest + 1):
-        names = {path: "/".join(each[-count:]) for path, each in parts.items()}
-        if len(set(names.values())) == len(set(parts.values())):
-            break
-    return names if parts else {}
+    count = 1
+    while len({each[-count:] for each in parts.values()}) < len(set(parts.values())):
+        count += 1
+    return {path: "/".join(each[-count:]) for path, each in parts.items()}

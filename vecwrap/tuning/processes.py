@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import cloudpickle
 
 __all__ = ["Ended", "Measurer", "TooLate", "pss_mb"]
 
-LOOK = 0.1  # seconds between checks of the clock while waiting
+LOOK = 0.5  # seconds between checks that the parent is alive
 GRACE = 2.0  # seconds for an orderly end
 _BOOTSTRAP = """\
 import sys
@@ -27,7 +29,7 @@ if not sys.flags.safe_path:
 from multiprocessing.connection import Connection
 connection = Connection(int(sys.argv[1]))
 sys.path[:] = connection.recv()
-from vecwrap.tuning.trial import serve
+from vecwrap.tuning.processes import serve
 serve(connection, int(sys.argv[2]))
 """
 
@@ -43,17 +45,10 @@ class Ended(Exception):
 class Measurer:
     """A fresh interpreter that runs one job and answers; in its own session, so that Ctrl-C reaches only the parent.
 
-    Args:
-        job: a callable that takes the connection and sends its findings; it is sent by value.
-        tick: called now and then while waiting.
-        clock: in seconds.
+    ``job`` takes the connection and sends ``(kind, content)``; it is sent by value.
     """
 
-    def __init__(
-        self, job: Callable[[Any], None], tick: Callable[[], None], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._tick = tick
-        self._clock = clock
+    def __init__(self, job: Callable[[Connection], None]) -> None:
         self._words = tempfile.TemporaryFile()  # noqa: SIM115
         self._connection, other_end = Pipe()
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
@@ -88,24 +83,16 @@ class Measurer:
             self._connection.send(message)
 
     def hear(self, deadline: float) -> Any:
-        """Wait for the next answer.
-
-        Raises:
-            TooLate: none arrived by the deadline.
-            Ended: the process failed.
-        """
-        while True:
-            try:
-                if self._connection.poll(max(0.0, min(LOOK, deadline - self._clock()))):
-                    kind, content = self._connection.recv()
-                    if kind == "failed":
-                        raise Ended(content)
-                    return content
-            except (EOFError, OSError):
-                raise Ended(self._last_words()) from None
-            self._tick()
-            if self._clock() >= deadline:
+        """Wait for the next answer until ``deadline`` of the monotonic clock, else TooLate; Ended if it failed."""
+        try:
+            if not self._connection.poll(max(0.0, deadline - time.monotonic())):
                 raise TooLate
+            kind, content = self._connection.recv()
+        except (EOFError, OSError):
+            raise Ended(self._last_words()) from None
+        if kind == "failed":
+            raise Ended(content)
+        return content
 
     def end(self, *, kill: bool = False) -> None:
         """End it and everything it started; unless it is killed, it gets a moment to close its environment."""
@@ -132,6 +119,27 @@ class Measurer:
         lines = self._words.read().decode(errors="replace").strip().splitlines()
         said = f": {lines[-1]}" if lines else ""
         return f"the process ended with exit code {self._process.returncode}{said}"
+
+
+def serve(connection: Connection, parent: int) -> None:
+    """Run the job that is received, until it is done or the parent, a process id, is gone."""
+    threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
+    with contextlib.suppress(EOFError, OSError):  # the parent has heard enough
+        job = cloudpickle.loads(connection.recv_bytes())
+        try:
+            job(connection)
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            pass
+        except Exception as error:
+            text = str(error).strip().partition("\n")[0]
+            ours = type(error).__module__.startswith("vecwrap.")
+            connection.send(("failed", text if ours else f"{type(error).__name__}: {text}"))
+
+
+def _end_with_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(LOOK)
+    os._exit(1)
 
 
 def session_of(session: int) -> list[int]:
