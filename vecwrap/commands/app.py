@@ -221,7 +221,7 @@ def explain(
     debug: Debug = False,
 ) -> None:
     """Print the plan: each layer, where it runs, its spaces and bytes, and what it does at an episode's end."""
-    from vecwrap.commands.explain import explain_pipeline
+    from vecwrap.commands.inspect import explain_pipeline
     from vecwrap.commands.pipelines import read_pipeline
 
     explain_pipeline(read_pipeline(pipeline, settings or (), evaluation=evaluation), _console(), as_json=as_json)
@@ -255,7 +255,7 @@ def check(
     debug: Debug = False,
 ) -> None:
     """Look for mistakes in order and use, without stepping; exit with status 1 if there are errors."""
-    from vecwrap.commands.check import check_pipelines
+    from vecwrap.commands.inspect import check_pipelines
     from vecwrap.commands.pipelines import read_pipeline
 
     read = functools.partial(read_pipeline, settings=settings or (), evaluation=evaluation, imports=not no_imports)
@@ -285,7 +285,7 @@ def list_all(
     debug: Debug = False,
 ) -> None:
     """List layers and backends with their parameters and defaults, and the findings of check."""
-    from vecwrap.commands.show import list_names
+    from vecwrap.commands.inspect import list_names
 
     list_names(names or [], _console(), as_json=as_json)
 

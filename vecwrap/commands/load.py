@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from vecwrap.checkpoint import read_state
-from vecwrap.commands.check import show_findings
+from vecwrap.commands.inspect import show_findings
 from vecwrap.commands.journal import COLUMNS
 from vecwrap.commands.output import name_table, print_json
 from vecwrap.commands.pipelines import read_settings

@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from vecwrap.commands.catalogue import Row, argument_help, backend_rows, layer_rows
+from vecwrap.commands.inspect import Row, argument_help, backend_rows, layer_rows
 from vecwrap.commands.output import refuse_unwritable, write_out
 from vecwrap.contract import Autoreset
 from vecwrap.errors import SpecError
