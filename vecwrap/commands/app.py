@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.text import Text
 
 import vecwrap
-from vecwrap.commands import completion
 from vecwrap.commands.output import (
     Terminal,
     discard_output,
@@ -42,12 +41,26 @@ app = typer.Typer(
 )
 
 
+def _names(*tables: str) -> Callable[[str], list[str]]:
+    """Shell completion of registered names; Typer completes commands and options, and the shell files."""
+
+    def names(incomplete: str) -> list[str]:
+        from vecwrap import registry
+
+        with contextlib.suppress(VecwrapError):  # a name that two packages claim must not disturb the user while typing
+            return [
+                name for table in tables for name in getattr(registry, table).names() if name.startswith(incomplete)
+            ]
+        return []
+
+    return names
+
+
 Pipeline = Annotated[
     str,
     typer.Argument(
         help='A pipeline file, or a pipeline in one line: an environment id, or "Id n=8 | layer | layer".',
         metavar="PIPELINE",
-        autocompletion=completion.pipelines,
     ),
 ]
 Settings = Annotated[
@@ -56,22 +69,17 @@ Settings = Annotated[
         "--set",
         help="Set a key; a dotted key reaches inside: n=16, wrappers.framestack.k=2, eval.seed=7. May be repeated.",
         metavar="KEY=VALUE",
-        autocompletion=completion.settings,
     ),
 ]
 Evaluation = Annotated[bool, typer.Option("--eval", help="Use the pipeline's evaluation (its section eval).")]
 PolicyName = Annotated[
-    str,
-    typer.Option(
-        help="random, zeros, or module:callable from batched observations to batched actions.",
-        autocompletion=completion.policies,
-    ),
+    str, typer.Option(help="random, zeros, or module:callable from batched observations to batched actions.")
 ]
 Number = Annotated[int | None, typer.Option("--n", "-n", min=1, help="How many sub-environments.")]
 BackendName = Annotated[
     str | None,
     typer.Option(
-        help="What runs the sub-environments: auto, dummy, subprocess, shmem, ...", autocompletion=completion.backends
+        help="What runs the sub-environments: auto, dummy, subprocess, shmem, ...", autocompletion=_names("backends")
     ),
 ]
 Steps = Annotated[
@@ -231,9 +239,7 @@ def explain(
 def check(
     pipelines: Annotated[
         list[str],
-        typer.Argument(
-            help="Pipeline files, or pipelines in one line.", metavar="PIPELINE", autocompletion=completion.pipelines
-        ),
+        typer.Argument(help="Pipeline files, or pipelines in one line.", metavar="PIPELINE"),
     ],
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with status 1 on warnings too, and require a seed.")
@@ -243,7 +249,7 @@ def check(
         typer.Option(
             help="A finding to ignore. May be repeated.",
             metavar="ID",
-            autocompletion=completion.findings,
+            autocompletion=_names("rules"),
         ),
     ] = None,
     settings: Settings = None,
@@ -278,7 +284,9 @@ def list_all(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Only these layers, backends or findings, in full.", metavar="NAME", autocompletion=completion.names
+            help="Only these layers, backends or findings, in full.",
+            metavar="NAME",
+            autocompletion=_names("wrappers", "backends", "rules"),
         ),
     ] = None,
     as_json: Json = False,
@@ -345,7 +353,6 @@ def bench(
             help="Comma-separated peers: gymnasium, sb3, envpool, ale, tianshou. Default: all but tianshou. If a peer "
             "named here cannot take part, the exit status is 1.",
             metavar="PEERS",
-            autocompletion=completion.peers,
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Samples per contender, interleaved.")] = 5,
