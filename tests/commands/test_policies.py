@@ -4,7 +4,7 @@ import pytest
 from gymnasium import spaces
 
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.commands.policies import find_policy
+from vecwrap.commands.rollout import find_policy
 from vecwrap.errors import SpecError, VecwrapError
 from vecwrap.sub_env import SubEnvFactory
 

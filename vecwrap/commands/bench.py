@@ -15,7 +15,7 @@ from vecwrap.bench.peers import read_names
 from vecwrap.bench.report import TARGET_HEADER, markdown, result_header, result_rows, target_rows, to_data
 from vecwrap.bench.results import Verdict, WorkResult
 from vecwrap.commands.output import print_json, refuse_unwritable, write_out
-from vecwrap.commands.sigterm import sigterm_as_ctrl_c
+from vecwrap.commands.rollout import sigterm_as_ctrl_c
 from vecwrap.spec import PipelineSpec
 
 __all__ = ["DEFAULT_PEERS", "bench_pipeline", "print_result", "print_targets", "progress"]

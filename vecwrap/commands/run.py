@@ -21,8 +21,7 @@ from vecwrap.build import build_plan, rebuild
 from vecwrap.commands.journal import Journal
 from vecwrap.commands.output import discard_output, name_table
 from vecwrap.commands.pipelines import with_images, with_monitor, with_videos
-from vecwrap.commands.policies import find_policy
-from vecwrap.commands.rollout import Interrupt, StepCounter, Tally, interruptible, rollout
+from vecwrap.commands.rollout import Interrupt, StepCounter, Tally, find_policy, interruptible, rollout
 from vecwrap.errors import PlanError, SpecError, VecwrapError, text_of
 from vecwrap.evaluate import Quota
 from vecwrap.parts.run_files import seen_from_here, try_folder

@@ -20,8 +20,7 @@ from vecwrap.bench.comparison import refuse_asked_for_resets
 from vecwrap.bench.ours import into
 from vecwrap.build import build
 from vecwrap.commands.output import print_json
-from vecwrap.commands.policies import Policy, find_policy
-from vecwrap.commands.rollout import Interrupt, Tally, interruptible, rollout
+from vecwrap.commands.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout
 from vecwrap.errors import VecwrapError
 from vecwrap.spec import PipelineSpec
 from vecwrap.timing import Part, Stopwatch
