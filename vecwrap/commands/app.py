@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -190,8 +190,7 @@ def load(
     debug: Debug = False,
 ) -> None:
     """Show a run's folder, check that it can be rebuilt, and with --steps or --episodes run it again."""
-    from vecwrap.commands.load import load_folder
-    from vecwrap.commands.run import RunSettings
+    from vecwrap.commands.run import RunSettings, load_folder
 
     chosen = RunSettings(policy, steps, episodes, out, record, interval, snapshot, evaluation)
     raise typer.Exit(load_folder(folder, settings or (), chosen, _console(), as_json=as_json))
@@ -238,19 +237,14 @@ def explain(
 @app.command(epilog="Example: vecwrap check examples/pong.yaml --strict --ignore no_seed")
 def check(
     pipelines: Annotated[
-        list[str],
-        typer.Argument(help="Pipeline files, or pipelines in one line.", metavar="PIPELINE"),
+        list[str], typer.Argument(help="Pipeline files, or pipelines in one line.", metavar="PIPELINE")
     ],
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with status 1 on warnings too, and require a seed.")
     ] = False,
     ignore: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A finding to ignore. May be repeated.",
-            metavar="ID",
-            autocompletion=_names("rules"),
-        ),
+        typer.Option(help="A finding to ignore. May be repeated.", metavar="ID", autocompletion=_names("rules")),
     ] = None,
     settings: Settings = None,
     evaluation: Evaluation = False,
@@ -439,7 +433,13 @@ def run_app(arguments: list[str]) -> int:
     except OSError as error:
         _say(f"the working directory cannot be read ({error.strerror}), was it deleted? Change to another")
         return 2
-    with _modules_of(here), contextlib.nullcontext() if debug else _warnings_without_source():
+    with contextlib.ExitStack() as afterwards:
+        if here not in sys.path:  # as with `python -m vecwrap`, but last, so that nothing installed is hidden by a file
+            sys.path.append(here)
+            afterwards.callback(sys.path.remove, here)
+        if not debug:
+            afterwards.callback(setattr, warnings, "formatwarning", warnings.formatwarning)
+            warnings.formatwarning = _without_source
         try:
             status = _run(arguments, debug)
             flush_output()
@@ -453,40 +453,6 @@ def run_app(arguments: list[str]) -> int:
             _say(f"writing failed: {error.strerror}; free some space, or write elsewhere")
             return 1
     return status
-
-
-@contextlib.contextmanager
-def _modules_of(here: str) -> Iterator[None]:
-    """Make environments, layers and policies in the working directory importable, as with `python -m vecwrap`.
-
-    It comes last on the path, so that no file that happens to be there hides an installed package.
-    """
-    if here in sys.path:
-        yield
-        return
-    sys.path.append(here)
-    try:
-        yield
-    finally:
-        sys.path.remove(here)
-
-
-@contextlib.contextmanager
-def _warnings_without_source() -> Iterator[None]:
-    """Show warnings without their line of source code; vecwrap's own also without file and line number."""
-
-    def shown(
-        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
-    ) -> str:
-        ours = Path(filename).is_relative_to(Path(vecwrap.__file__).parent)
-        return f"{'' if ours else f'{filename}:{lineno}: '}{category.__name__}: {message}\n"
-
-    before = warnings.formatwarning
-    warnings.formatwarning = shown
-    try:
-        yield
-    finally:
-        warnings.formatwarning = before
 
 
 def _run(arguments: list[str], debug: bool) -> int:
@@ -503,7 +469,14 @@ def _run(arguments: list[str], debug: bool) -> int:
     return 0
 
 
+def _without_source(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """A warning without its line of source code; vecwrap's own also without file and line number."""
+    ours = Path(filename).is_relative_to(Path(vecwrap.__file__).parent)
+    return f"{'' if ours else f'{filename}:{lineno}: '}{category.__name__}: {message}\n"
+
+
 def _say(error: str) -> None:
-    Console(stderr=True, highlight=False, soft_wrap=True).print(
-        Text("error: ", style="bold red") + Text(printable_lines(error))
-    )
+    text = Text("error: ", style="bold red") + Text(printable_lines(error))
+    Console(stderr=True, highlight=False, soft_wrap=True).print(text)

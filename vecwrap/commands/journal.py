@@ -26,17 +26,9 @@ COLUMNS = ("time", "steps", "steps_per_second", "episodes", "score_mean", "score
 
 
 class Journal:
-    """The command's own files in a run folder; the layers write theirs.
+    """The command's own files in a run folder, which is created; the layers write theirs.
 
     A disk that fills up later causes a warning, once per file, and never ends the run.
-
-    Args:
-        folder: created if missing; refused if it contains a run.
-        planned: the plan that was built.
-        facts: further entries for ``run.json``.
-
-    Raises:
-        SpecError: a folder that contains a run, or that cannot be written to.
     """
 
     def __init__(self, folder: Path, planned: Plan, facts: Mapping[str, Any]) -> None:
@@ -91,11 +83,7 @@ class Journal:
     def note(self, env: VecEnv, tally: Tally, restarts: int, *, torn: bool = False) -> None:
         """Write a row of progress, and the current statistics; nothing if nothing happened meanwhile.
 
-        Args:
-            env: the environment with the statistics.
-            tally: the counts.
-            restarts: how many there were.
-            torn: whether a layer may have been interrupted during a step; then the last statistics are kept.
+        If a layer may have been interrupted during a step (``torn``), the last statistics are kept.
         """
         now = tally.seconds, tally.steps
         if now == self._before:
@@ -112,14 +100,9 @@ class Journal:
 
     def end(self, how: str, tally: Tally, restarts: int) -> None:
         """Write how the run ended, and its results."""
-        self._facts |= {
-            "ended": _now(),
-            "end": how,
-            "steps": tally.steps,
-            "episodes": tally.episodes,
-            "seconds": round(tally.seconds, 3),
-            "restarts": restarts,
-        }
+        seconds = round(tally.seconds, 3)
+        results = {"steps": tally.steps, "episodes": tally.episodes, "seconds": seconds, "restarts": restarts}
+        self._facts |= {"ended": _now(), "end": how, **results}
         self._try(FACTS, self._write_facts)
 
     def close(self) -> None:
