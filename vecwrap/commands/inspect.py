@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from vecwrap.commands.output import print_json, printable_lines
-from vecwrap.errors import PlanError, SpecError, did_you_mean, paths_looked_at
+from vecwrap.errors import PlanError, SpecError, did_you_mean
 from vecwrap.layer_plan import at_end
 from vecwrap.layer_spec import read_layers
-from vecwrap.pipeline_file import is_file, is_folder, names_file
+from vecwrap.pipeline_file import is_file, names_file
 from vecwrap.plan import plan
 from vecwrap.plan_text import WIDTH
 from vecwrap.preset import Preset
@@ -80,13 +80,11 @@ def check_pipelines(
         strict: whether warnings count too, and whether a seed is asked for.
         ignore: ids of findings that are meant so.
         as_json: print a list of findings instead.
-
-    Raises:
-        SpecError: a file that is missing or is a folder, or an id that no finding has.
     """
     checking.refuse_unknown(ignore, checking.rules())
     for pipeline in pipelines:
-        _refuse_what_is_no_file(pipeline)
+        if names_file(pipeline) and not is_file(Path(pipeline)):
+            read(pipeline)  # raises: a mistake in the call, and not in a pipeline
     found = [(pipeline, _findings(pipeline, read, strict, ignore)) for pipeline in pipelines]
     every = [finding for _, findings in found for finding in findings]
     if as_json:
@@ -100,16 +98,6 @@ def check_pipelines(
         if every:
             console.print(_sum(every))
     return int(any(strict or finding.severity == "error" for finding in every))
-
-
-def _refuse_what_is_no_file(pipeline: str) -> None:
-    """Refuse a file's name without a file: that is a mistake in the call, and not in a pipeline."""
-    if not names_file(pipeline) or is_file(Path(pipeline)):
-        return
-    with paths_looked_at(SpecError):  # it may be there, and not ours to see
-        Path(pipeline).exists()
-    found = "expected a pipeline file, got a folder" if is_folder(Path(pipeline)) else "there is no such file"
-    raise SpecError(f"{pipeline}: {found}. Is the path right, seen from {Path.cwd()}?")
 
 
 def _findings(

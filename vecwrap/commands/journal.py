@@ -80,7 +80,7 @@ class Journal:
             warnings.showwarning = note
             yield
 
-    def note(self, env: VecEnv, tally: Tally, restarts: int, *, torn: bool = False) -> None:
+    def note(self, env: VecEnv, tally: Tally, *, torn: bool = False) -> None:
         """Write a row of progress, and the current statistics; nothing if nothing happened meanwhile.
 
         If a layer may have been interrupted during a step (``torn``), the last statistics are kept.
@@ -92,17 +92,22 @@ class Journal:
         rate = (tally.steps - steps) / (tally.seconds - seconds) if tally.seconds > seconds else 0.0
         self._before = now
         score = ["", ""] if tally.recent_score is None else [round(value, 6) for value in tally.recent_score]
-        row = [round(tally.seconds, 3), tally.steps, round(rate, 1), tally.episodes, *score, restarts]
+        row = [round(tally.seconds, 3), tally.steps, round(rate, 1), tally.episodes, *score, tally.restarts]
         self._try(PROGRESS, lambda: self._progress.append(csv_line(row)))
         state = checkpoint.statistics_dict(env)
         if any(state["statistics"]) and not torn:
             self._try(STATISTICS, lambda: checkpoint.write_state(self.folder / STATISTICS, state))
 
-    def end(self, how: str, tally: Tally, restarts: int) -> None:
+    def end(self, how: str, tally: Tally) -> None:
         """Write how the run ended, and its results."""
-        seconds = round(tally.seconds, 3)
-        results = {"steps": tally.steps, "episodes": tally.episodes, "seconds": seconds, "restarts": restarts}
-        self._facts |= {"ended": _now(), "end": how, **results}
+        self._facts |= {
+            "ended": _now(),
+            "end": how,
+            "steps": tally.steps,
+            "episodes": tally.episodes,
+            "seconds": round(tally.seconds, 3),
+            "restarts": tally.restarts,
+        }
         self._try(FACTS, self._write_facts)
 
     def close(self) -> None:

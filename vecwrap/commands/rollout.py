@@ -1,6 +1,5 @@
 """Stepping under a policy, with counts and a way to stop; independent of terminals."""
 
-import importlib
 import signal
 import threading
 import time
@@ -19,7 +18,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from vecwrap.contract import StepResult
 from vecwrap.errors import SpecError, VecwrapError, did_you_mean
-from vecwrap.registry import import_target, is_import_path
+from vecwrap.registry import import_target
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
@@ -94,6 +93,7 @@ class Tally:
         steps: agent steps over all sub-environments.
         scores, lengths: of every reported episode: sum of rewards, agent steps.
         seconds: since the first reset was done.
+        restarts: how many sub-environments were lost and recreated.
     """
 
     stats_key: str = "episode"
@@ -102,6 +102,7 @@ class Tally:
     scores: list[float] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     seconds: float = 0.0
+    restarts: int = 0
     _recent: deque[tuple[float, int]] = field(default_factory=lambda: deque([(0.0, 0)], maxlen=64), repr=False)
 
     @property
@@ -230,33 +231,20 @@ def find_policy(name: str, env: VecEnv) -> Policy:
     if ":" not in name:
         near = did_you_mean(name, ("random", "zeros"))
         raise SpecError(f"--policy: expected random, zeros or module:callable, got {name!r}.{near}")
-    policy = _imported(name)
+    module, _, attribute = name.partition(":")
+    where = f"--policy {name}"
+    if module.endswith(".py") and Path(module).is_file():
+        path = ".".join(Path(module).with_suffix("").parts)
+        raise SpecError(f"{where}: expected module:callable, got a file name; leave out .py: {path}:{attribute}.")
+    policy = import_target(name, where)
 
     def act(observations: Any) -> Any:
         try:
             return policy(observations)
         except (Exception, SystemExit) as error:
-            raise VecwrapError(f"--policy {name} raised {type(error).__name__}: {error}") from error
+            raise VecwrapError(f"{where} raised {type(error).__name__}: {error}") from error
 
     return act
-
-
-def _imported(name: str) -> Policy:
-    module_name, _, attribute = name.partition(":")
-    where = f"--policy {name}"
-    if module_name.endswith(".py") and Path(module_name).is_file():
-        module_path = ".".join(Path(module_name).with_suffix("").parts)
-        raise SpecError(
-            f"{where}: expected module:callable, got a file name; leave out .py: {module_path}:{attribute}."
-        )
-    if is_import_path(name):
-        try:
-            importlib.import_module(module_name)
-        except ModuleNotFoundError as error:
-            raise SpecError(f"{where}: there is no module {error.name!r} in {Path.cwd()} or installed.") from error
-        except (Exception, SystemExit) as error:
-            raise SpecError(f"{where}: importing {module_name} raised {type(error).__name__}: {error}") from error
-    return import_target(name, where)
 
 
 def _zeros(env: VecEnv) -> Any:

@@ -120,7 +120,6 @@ class _Running:
         self._failure: Exception | None = None
         self._picture = "none"
         self._description = repr(env)
-        self._restarts = 0
 
     def go(self, act: Policy) -> None:
         """Step until something ends the run, then write what is left to write, take the picture, and close."""
@@ -128,7 +127,7 @@ class _Running:
         self._count_restarts()
         if self.journal is not None:
             torn = stopped_by is not None and not isinstance(stopped_by, VecwrapError)  # amid a step of the layers
-            self.journal.note(self._env, self._tally, self._restarts, torn=torn)
+            self.journal.note(self._env, self._tally, torn=torn)
         if stopped_by is None:
             self._attempt(self._take_picture)  # last: rendering may end the process, as without a display
         self._attempt(self._env.close)
@@ -172,7 +171,7 @@ class _Running:
             self.journal.say(summary)
             if self._failure is not None:
                 self.journal.say(Text(f"error: {_said(self._failure)}"))
-            self.journal.end(end, self._tally, self._restarts)
+            self.journal.end(end, self._tally)
         self._print(summary)
         if self._failure is not None:
             raise self._failure
@@ -187,7 +186,7 @@ class _Running:
             self._print(line)
         if self.journal is not None:
             self.journal.say(line)
-            self.journal.note(self._env, self._tally, self._restarts)
+            self.journal.note(self._env, self._tally)
 
     def _print(self, what: Text | Table) -> None:
         """Print it; a closed pipe (`| head`) ends a run like Ctrl-C, a full disk does not."""
@@ -223,10 +222,10 @@ class _Running:
             ("episodes", f"{tally.episodes:,}"),
             ("score", score),
         ]
-        return [*figures, ("restarts", f"{self._restarts:,}")] if self._restarts else figures
+        return [*figures, ("restarts", f"{tally.restarts:,}")] if tally.restarts else figures
 
     def _count_restarts(self) -> None:
-        self._restarts = int(self._env.health().restarts.sum())
+        self._tally.restarts = int(self._env.health().restarts.sum())
 
     # -- at its end ----------------------------------------------------------------------------------------------------
 
@@ -242,21 +241,21 @@ class _Running:
 
     def _summary(self) -> Table:
         tally = self._tally
-        lines: list[tuple[str, str]] = []
-        if self._interrupt.asked:
-            lines.append(("interrupted", f"by {self._by()}; the files are complete"))
-        lines.append(("environment", self._description))
-        lines.append(("policy", self._settings.policy))
-        lines.append(("agent steps", f"{tally.steps:,} in {tally.seconds:.1f} s, {tally.rate:,.0f} a second"))
-        lines.append(("episodes", f"{tally.episodes:,}"))
+        lines = [("interrupted", f"by {self._by()}; the files are complete")] if self._interrupt.asked else []
+        lines += [
+            ("environment", self._description),
+            ("policy", self._settings.policy),
+            ("agent steps", f"{tally.steps:,} in {tally.seconds:.1f} s, {tally.rate:,.0f} a second"),
+            ("episodes", f"{tally.episodes:,}"),
+        ]
         if tally.episodes:
             scores, lengths = np.array(tally.scores), np.array(tally.lengths)
-            lines.append(
-                ("score", f"{scores.mean():.2f} ± {scores.std():.2f}, from {scores.min():g} to {scores.max():g}")
-            )
-            lines.append(("length", f"{lengths.mean():.0f} agent steps, from {lengths.min()} to {lengths.max()}"))
-        if self._restarts:
-            lines.append(("restarts", f"{self._restarts:,} sub-environments were lost and recreated"))
+            lines += [
+                ("score", f"{scores.mean():.2f} ± {scores.std():.2f}, from {scores.min():g} to {scores.max():g}"),
+                ("length", f"{lengths.mean():.0f} agent steps, from {lengths.min()} to {lengths.max()}"),
+            ]
+        if tally.restarts:
+            lines.append(("restarts", f"{tally.restarts:,} sub-environments were lost and recreated"))
         lines += [("monitor", str(seen_from_here(path))) for path in self._monitor.paths if path.exists()]
         lines += [("video", path) for path in _first([path for layer in self._videos for path in layer.paths])]
         lines.append(("picture", self._picture))
