@@ -189,7 +189,7 @@ def list_names(names: Sequence[str], console: Console, *, as_json: bool = False)
         SpecError: for an unknown name.
     """
     layers, backends, findings = layer_rows(), backend_rows(), rule_rows()
-    known = [row.name for row in (*layers, *backends, *findings)]
+    known = [row.name for row in layers + backends] + [row.name for row in findings]
     for name in names:
         if name not in known:
             remedy = did_you_mean(name, known) or f" Known names: {', '.join(known)}."
