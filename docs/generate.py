@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-from vecwrap.commands.catalogue import Row, RuleRow, backend_rows, layer_rows, rule_rows
+from vecwrap.commands.inspect import Row, RuleRow, backend_rows, layer_rows, rule_rows
 
 LAYERS = """# Layers
 

@@ -4,7 +4,7 @@ import pytest
 
 import vecwrap
 from vecwrap import registry
-from vecwrap.commands.catalogue import layer_rows
+from vecwrap.commands.inspect import layer_rows
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.plan import plan
 from vecwrap.preset import Preset

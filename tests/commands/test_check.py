@@ -36,7 +36,7 @@ def here(tmp_path, monkeypatch):
 def test_a_folder_that_is_called_like_a_file_is_told_as_a_folder(here, capsys):
     Path("folder.yaml").mkdir()
     assert main(["check", "folder.yaml"]) == 2
-    assert capsys.readouterr().err.startswith("error: folder.yaml: expected a pipeline file, got a folder. ")
+    assert capsys.readouterr().err.startswith("error: folder.yaml: cannot be read (Is a directory)")
 
 
 def test_errors_warnings_and_what_is_good_are_told_apart(here, capsys):
@@ -92,7 +92,7 @@ def test_the_exit_status(here, capsys, arguments, status):
 
 def test_a_call_that_cannot_be_used_is_told(here, capsys):
     main(["check", "no-such.yaml"])
-    assert "no-such.yaml: there is no such file" in capsys.readouterr().err
+    assert "no-such.yaml: cannot be read (No such file or directory)" in capsys.readouterr().err
     main(["check", "good.yaml", "--ignore", "zero_pading"])
     assert 'Did you mean "zero_padding"?' in capsys.readouterr().err
 

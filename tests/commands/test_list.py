@@ -7,7 +7,7 @@ import pytest
 
 from vecwrap import registry
 from vecwrap.cli import main
-from vecwrap.commands.catalogue import backend_rows, layer_rows
+from vecwrap.commands.inspect import backend_rows, layer_rows
 from vecwrap.preset import Preset
 from vecwrap.rules.check import rules
 from vecwrap.rules.refusals import REFUSALS
@@ -41,27 +41,13 @@ def test_one_name(capsys):
 def test_what_is_named_is_shown_in_full(capsys, name):
     """All that its docstring says: what is in its files and infos is said nowhere else."""
     (row,) = [row for row in [*layer_rows(), *backend_rows()] if row.name == name]
-    details = re.sub(r"\|[-|]*", " ", row.details.replace("::\n", ":\n"))  # a table is shown without its bars
-    texts = [details, row.at_end[1:], *(row.help[each.name] for each in row.parameters)]
+    texts = [row.details.replace("::\n", ":\n"), row.at_end[1:], *(row.help[each.name] for each in row.parameters)]
     assert main(["list", name]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert row.details
     assert [text for text in texts if " ".join(text.split()) not in said] == []
     assert main(["list"]) == 0
     assert " ".join(texts[0].split()) not in " ".join(capsys.readouterr().out.split())
-
-
-def test_a_table_is_shown_in_columns(capsys):
-    assert main(["list", "framestack"]) == 0
-    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    begin = lines.index('space      `axis="new"`  `axis="channel"`  with channels `first`')
-    assert lines[begin + 1 : begin + 6] == [
-        "(H, W, C)  (k, H, W, C)  (H, W, k*C)",
-        "(C, H, W)  (k, C, H, W)                    (k*C, H, W)",
-        "(H, W)     (k, H, W)     (H, W, k)         (k, H, W)",
-        "(D,)       (k, D)        (k*D,)            (k*D,)",
-        "",
-    ]
 
 
 def test_a_finding_is_shown_in_full(capsys):

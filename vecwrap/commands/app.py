@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.text import Text
 
 import vecwrap
-from vecwrap.commands import completion
 from vecwrap.commands.output import (
     Terminal,
     discard_output,
@@ -42,12 +41,26 @@ app = typer.Typer(
 )
 
 
+def _names(*tables: str) -> Callable[[str], list[str]]:
+    """Shell completion of registered names; Typer completes commands and options, and the shell files."""
+
+    def names(incomplete: str) -> list[str]:
+        from vecwrap import registry
+
+        with contextlib.suppress(VecwrapError):  # a name that two packages claim must not disturb the user while typing
+            return [
+                name for table in tables for name in getattr(registry, table).names() if name.startswith(incomplete)
+            ]
+        return []
+
+    return names
+
+
 Pipeline = Annotated[
     str,
     typer.Argument(
         help='A pipeline file, or a pipeline in one line: an environment id, or "Id n=8 | layer | layer".',
         metavar="PIPELINE",
-        autocompletion=completion.pipelines,
     ),
 ]
 Settings = Annotated[
@@ -56,22 +69,17 @@ Settings = Annotated[
         "--set",
         help="Set a key; a dotted key reaches inside: n=16, wrappers.framestack.k=2, eval.seed=7. May be repeated.",
         metavar="KEY=VALUE",
-        autocompletion=completion.settings,
     ),
 ]
 Evaluation = Annotated[bool, typer.Option("--eval", help="Use the pipeline's evaluation (its section eval).")]
 PolicyName = Annotated[
-    str,
-    typer.Option(
-        help="random, zeros, or module:callable from batched observations to batched actions.",
-        autocompletion=completion.policies,
-    ),
+    str, typer.Option(help="random, zeros, or module:callable from batched observations to batched actions.")
 ]
 Number = Annotated[int | None, typer.Option("--n", "-n", min=1, help="How many sub-environments.")]
 BackendName = Annotated[
     str | None,
     typer.Option(
-        help="What runs the sub-environments: auto, dummy, subprocess, shmem, ...", autocompletion=completion.backends
+        help="What runs the sub-environments: auto, dummy, subprocess, shmem, ...", autocompletion=_names("backends")
     ),
 ]
 Steps = Annotated[
@@ -182,8 +190,7 @@ def load(
     debug: Debug = False,
 ) -> None:
     """Show a run's folder, check that it can be rebuilt, and with --steps or --episodes run it again."""
-    from vecwrap.commands.load import load_folder
-    from vecwrap.commands.run import RunSettings
+    from vecwrap.commands.run import RunSettings, load_folder
 
     chosen = RunSettings(policy, steps, episodes, out, record, interval, snapshot, evaluation)
     raise typer.Exit(load_folder(folder, settings or (), chosen, _console(), as_json=as_json))
@@ -222,7 +229,7 @@ def explain(
     debug: Debug = False,
 ) -> None:
     """Print the plan: each layer, where it runs, its spaces and bytes, and what it does at an episode's end."""
-    from vecwrap.commands.explain import explain_pipeline
+    from vecwrap.commands.inspect import explain_pipeline
     from vecwrap.commands.pipelines import read_pipeline
 
     explain_pipeline(read_pipeline(pipeline, settings or (), evaluation=evaluation), _console(), as_json=as_json)
@@ -231,21 +238,14 @@ def explain(
 @app.command(epilog="Example: vecwrap check examples/pong.yaml --strict --ignore no_seed")
 def check(
     pipelines: Annotated[
-        list[str],
-        typer.Argument(
-            help="Pipeline files, or pipelines in one line.", metavar="PIPELINE", autocompletion=completion.pipelines
-        ),
+        list[str], typer.Argument(help="Pipeline files, or pipelines in one line.", metavar="PIPELINE")
     ],
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with status 1 on warnings too, and require a seed.")
     ] = False,
     ignore: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A finding to ignore. May be repeated.",
-            metavar="ID",
-            autocompletion=completion.findings,
-        ),
+        typer.Option(help="A finding to ignore. May be repeated.", metavar="ID", autocompletion=_names("rules")),
     ] = None,
     settings: Settings = None,
     evaluation: Evaluation = False,
@@ -256,7 +256,7 @@ def check(
     debug: Debug = False,
 ) -> None:
     """Look for mistakes in order and use, without stepping; exit with status 1 if there are errors."""
-    from vecwrap.commands.check import check_pipelines
+    from vecwrap.commands.inspect import check_pipelines
     from vecwrap.commands.pipelines import read_pipeline
 
     read = functools.partial(read_pipeline, settings=settings or (), evaluation=evaluation, imports=not no_imports)
@@ -279,14 +279,16 @@ def list_all(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Only these layers, backends or findings, in full.", metavar="NAME", autocompletion=completion.names
+            help="Only these layers, backends or findings, in full.",
+            metavar="NAME",
+            autocompletion=_names("wrappers", "backends", "rules"),
         ),
     ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """List layers and backends with their parameters and defaults, and the findings of check."""
-    from vecwrap.commands.show import list_names
+    from vecwrap.commands.inspect import list_names
 
     list_names(names or [], _console(), as_json=as_json)
 
@@ -346,7 +348,6 @@ def bench(
             help="Comma-separated peers: gymnasium, sb3. Default: both. If a peer named here cannot take part, the "
             "exit status is 1.",
             metavar="PEERS",
-            autocompletion=completion.peers,
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Samples per contender, interleaved.")] = 5,
@@ -433,7 +434,13 @@ def run_app(arguments: list[str]) -> int:
     except OSError as error:
         _say(f"the working directory cannot be read ({error.strerror}), was it deleted? Change to another")
         return 2
-    with _modules_of(here), contextlib.nullcontext() if debug else _warnings_without_source():
+    with contextlib.ExitStack() as afterwards:
+        if here not in sys.path:  # as with `python -m vecwrap`, but last, so that nothing installed is hidden by a file
+            sys.path.append(here)
+            afterwards.callback(sys.path.remove, here)
+        if not debug:
+            afterwards.callback(setattr, warnings, "formatwarning", warnings.formatwarning)
+            warnings.formatwarning = _without_source
         try:
             status = _run(arguments, debug)
             flush_output()
@@ -447,40 +454,6 @@ def run_app(arguments: list[str]) -> int:
             _say(f"writing failed: {error.strerror}; free some space, or write elsewhere")
             return 1
     return status
-
-
-@contextlib.contextmanager
-def _modules_of(here: str) -> Iterator[None]:
-    """Make environments, layers and policies in the working directory importable, as with `python -m vecwrap`.
-
-    It comes last on the path, so that no file that happens to be there hides an installed package.
-    """
-    if here in sys.path:
-        yield
-        return
-    sys.path.append(here)
-    try:
-        yield
-    finally:
-        sys.path.remove(here)
-
-
-@contextlib.contextmanager
-def _warnings_without_source() -> Iterator[None]:
-    """Show warnings without their line of source code; vecwrap's own also without file and line number."""
-
-    def shown(
-        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
-    ) -> str:
-        ours = Path(filename).is_relative_to(Path(vecwrap.__file__).parent)
-        return f"{'' if ours else f'{filename}:{lineno}: '}{category.__name__}: {message}\n"
-
-    before = warnings.formatwarning
-    warnings.formatwarning = shown
-    try:
-        yield
-    finally:
-        warnings.formatwarning = before
 
 
 def _run(arguments: list[str], debug: bool) -> int:
@@ -497,7 +470,14 @@ def _run(arguments: list[str], debug: bool) -> int:
     return 0
 
 
+def _without_source(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """A warning without its line of source code; vecwrap's own also without file and line number."""
+    ours = Path(filename).is_relative_to(Path(vecwrap.__file__).parent)
+    return f"{'' if ours else f'{filename}:{lineno}: '}{category.__name__}: {message}\n"
+
+
 def _say(error: str) -> None:
-    Console(stderr=True, highlight=False, soft_wrap=True).print(
-        Text("error: ", style="bold red") + Text(printable_lines(error))
-    )
+    text = Text("error: ", style="bold red") + Text(printable_lines(error))
+    Console(stderr=True, highlight=False, soft_wrap=True).print(text)

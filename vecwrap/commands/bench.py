@@ -13,7 +13,7 @@ from vecwrap.bench.ours import compare_pipeline
 from vecwrap.bench.peers import PEERS, read_names
 from vecwrap.bench.report import describe_machine, machine_line, markdown, result_table, to_data
 from vecwrap.commands.output import print_json, refuse_unwritable, write_out
-from vecwrap.commands.sigterm import sigterm_as_ctrl_c
+from vecwrap.commands.rollout import sigterm_as_ctrl_c
 from vecwrap.spec import PipelineSpec
 
 __all__ = ["bench_pipeline", "print_result", "progress"]

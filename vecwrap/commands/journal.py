@@ -26,17 +26,9 @@ COLUMNS = ("time", "steps", "steps_per_second", "episodes", "score_mean", "score
 
 
 class Journal:
-    """The command's own files in a run folder; the layers write theirs.
+    """The command's own files in a run folder, which is created; the layers write theirs.
 
     A disk that fills up later causes a warning, once per file, and never ends the run.
-
-    Args:
-        folder: created if missing; refused if it contains a run.
-        planned: the plan that was built.
-        facts: further entries for ``run.json``.
-
-    Raises:
-        SpecError: a folder that contains a run, or that cannot be written to.
     """
 
     def __init__(self, folder: Path, planned: Plan, facts: Mapping[str, Any]) -> None:
@@ -88,14 +80,10 @@ class Journal:
             warnings.showwarning = note
             yield
 
-    def note(self, env: VecEnv, tally: Tally, restarts: int, *, torn: bool = False) -> None:
+    def note(self, env: VecEnv, tally: Tally, *, torn: bool = False) -> None:
         """Write a row of progress, and the current statistics; nothing if nothing happened meanwhile.
 
-        Args:
-            env: the environment with the statistics.
-            tally: the counts.
-            restarts: how many there were.
-            torn: whether a layer may have been interrupted during a step; then the last statistics are kept.
+        If a layer may have been interrupted during a step (``torn``), the last statistics are kept.
         """
         now = tally.seconds, tally.steps
         if now == self._before:
@@ -104,13 +92,13 @@ class Journal:
         rate = (tally.steps - steps) / (tally.seconds - seconds) if tally.seconds > seconds else 0.0
         self._before = now
         score = ["", ""] if tally.recent_score is None else [round(value, 6) for value in tally.recent_score]
-        row = [round(tally.seconds, 3), tally.steps, round(rate, 1), tally.episodes, *score, restarts]
+        row = [round(tally.seconds, 3), tally.steps, round(rate, 1), tally.episodes, *score, tally.restarts]
         self._try(PROGRESS, lambda: self._progress.append(csv_line(row)))
         state = checkpoint.statistics_dict(env)
         if any(state["statistics"]) and not torn:
             self._try(STATISTICS, lambda: checkpoint.write_state(self.folder / STATISTICS, state))
 
-    def end(self, how: str, tally: Tally, restarts: int) -> None:
+    def end(self, how: str, tally: Tally) -> None:
         """Write how the run ended, and its results."""
         self._facts |= {
             "ended": _now(),
@@ -118,7 +106,7 @@ class Journal:
             "steps": tally.steps,
             "episodes": tally.episodes,
             "seconds": round(tally.seconds, 3),
-            "restarts": restarts,
+            "restarts": tally.restarts,
         }
         self._try(FACTS, self._write_facts)
 

@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import io
 import json
-import math
 import os
 import re
 import sys
@@ -40,11 +39,7 @@ class Terminal(Console):
     """Rich's console, but the caller decides what a broken pipe (`| head`) means; Rich would exit."""
 
     def on_broken_pipe(self) -> None:
-        """Print nothing more, not even at interpreter exit.
-
-        Raises:
-            BrokenPipeError: always.
-        """
+        """Print nothing more, not even at interpreter exit, and raise."""
         self.quiet = True
         discard_output()
         raise BrokenPipeError
@@ -52,7 +47,8 @@ class Terminal(Console):
 
 def print_json(data: Any, console: Console) -> None:
     """Print plain data as JSON, in colour on a terminal; infinities and NaN become null, as JSON lacks them."""
-    text = json.dumps(_finite(msgspec.to_builtins(data)), indent=2)  # as ASCII, which every terminal can show
+    finite = json.loads(json.dumps(msgspec.to_builtins(data)), parse_constant=lambda name: None)
+    text = json.dumps(finite, indent=2)  # as ASCII, which every terminal can show
     with stdout_of_result():
         if console.is_terminal:
             console.print_json(text)
@@ -60,23 +56,12 @@ def print_json(data: Any, console: Console) -> None:
             print(text)  # noqa: T201
 
 
-def _finite(data: Any) -> Any:
-    if isinstance(data, dict):
-        return {key: _finite(value) for key, value in data.items()}
-    if isinstance(data, (list, tuple)):
-        return [_finite(value) for value in data]
-    return None if isinstance(data, float) and not math.isfinite(data) else data
-
-
 _kept: list[tuple[Any, int | None]] = []  # sys.stdout and a copy of descriptor 1, while result_alone lasts
 
 
 @contextlib.contextmanager
 def result_alone() -> Iterator[None]:
-    """Reserve stdout for ``print_json``; all other output goes to stderr meanwhile.
-
-    This includes output of C libraries, and of processes started meanwhile.
-    """
+    """Reserve stdout for ``print_json``: all else goes to stderr, what C libraries and other processes print too."""
     flush_output()
     descriptor: int | None = None
     with contextlib.suppress(OSError):  # it is closed
@@ -143,35 +128,21 @@ def printable_lines(text: str) -> str:
 
 
 def refuse_unwritable(out: Path) -> None:
-    """Check that the file of ``--out`` can be written, before doing work whose result would be lost.
-
-    A missing folder is created.
-
-    Raises:
-        SpecError: it cannot.
-    """
-    try:
+    """Refuse a file of ``--out`` that cannot be written, before work whose result would be lost; create its folder."""
+    with _writing(out):
         if out.is_dir():
             raise SpecError(f"--out {out}: expected a file, got a folder. Give a name in it: --out {out / 'NAME'}.")
         if not _is_stream(out):
             try_folder(out.parent)
-    except OSError as error:
-        raise _cannot_be_written(out, error) from error
 
 
 def write_out(out: Path, text: str) -> None:
-    """Write the file of ``--out`` atomically, so that a full disk leaves the old one.
-
-    Raises:
-        SpecError: it cannot be written.
-    """
-    try:
+    """Write the file of ``--out`` atomically, so that a full disk leaves the old one."""
+    with _writing(out):
         if _is_stream(out):
             out.write_text(text, encoding="utf-8")
         else:
             write_whole(Path(os.path.realpath(out)), lambda file: file.write(text.encode()))
-    except OSError as error:
-        raise _cannot_be_written(out, error) from error
 
 
 def _is_stream(path: Path) -> bool:
@@ -179,8 +150,12 @@ def _is_stream(path: Path) -> bool:
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
-def _cannot_be_written(out: Path, error: OSError) -> SpecError:
-    return SpecError(f"--out {out}: cannot be written ({error.strerror}). Give another file.")
+@contextlib.contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SpecError(f"--out {out}: cannot be written ({error.strerror}). Give another file.") from error
 
 
 def name_table(lines: Iterable[tuple[str, RenderableType]]) -> Table:

@@ -39,9 +39,6 @@ def read_pipeline(
         options: the values of keys that have their own option; None if not given.
         evaluation: whether to use the pipeline's evaluation.
         imports: whether the pipeline may name something to import.
-
-    Raises:
-        SpecError: it cannot be read.
     """
     path = Path(pipeline)
     if names_file(pipeline) or is_file(path):
@@ -74,11 +71,7 @@ def _refuse_run_folder(folder: Path, env: Any) -> None:
 
 
 def read_settings(settings: Sequence[str]) -> dict[str, Any]:
-    """Read ``key=value``: values as in a one-line pipeline, lists and mappings as in YAML; a key's last value counts.
-
-    Raises:
-        SpecError: one cannot be read.
-    """
+    """Read ``key=value``: values as in a one-line pipeline, lists and mappings as in YAML; the last one counts."""
     read = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
@@ -105,17 +98,10 @@ def with_monitor(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
 
 
 def with_videos(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
-    """Return the pipeline with video recording.
+    """Return the pipeline, which has a monitor with a folder, with video recording.
 
     The outermost ``video`` stays as it is, except for its folder if ``out`` is given; a pipeline without one gets one
-    around everything, with a folder next to the monitor's file.
-
-    Args:
-        spec: with a monitor that has a folder.
-        out: the run folder; the videos go into its subfolder ``videos``.
-
-    Raises:
-        SpecError: the environment does not render images.
+    around everything. The folder is ``videos`` in ``out`` or in the monitor's.
     """
     if spec.render_mode not in ("rgb_array", "human") and spec.env_kwargs.get("render_mode") != "rgb_array":
         asked = spec.render_mode or spec.env_kwargs.get("render_mode")
@@ -152,28 +138,19 @@ def _laid_open(spec: PipelineSpec, name: str) -> PipelineSpec:
 
     The evaluation is then filled in, because its section may refer to the preset.
     """
-    layers = tuple(part for word in spec.wrappers for part in _parts(word, name))
-    if layers == spec.wrappers:
+    layers: list[LayerSpec] = []
+    for word in spec.wrappers:
+        parts = plan_layers([word])[1]
+        holds = any(part.preset and part.spec.name == name for part in parts)
+        layers += [part.spec for part in parts] if holds else [word]
+    if tuple(layers) == spec.wrappers:
         return spec
-    return dataclasses.replace(spec, wrappers=layers, eval=plan(spec).pipeline.eval)
-
-
-def _parts(word: LayerSpec, name: str) -> tuple[LayerSpec, ...]:
-    """The layers of a preset that contains one of a name; else the word itself."""
-    _, layers = plan_layers([word])
-    if any(layer.preset and layer.spec.name == name for layer in layers):
-        return tuple(layer.spec for layer in layers)
-    return (word,)
+    return dataclasses.replace(spec, wrappers=tuple(layers), eval=plan(spec).pipeline.eval)
 
 
 def _outermost(spec: PipelineSpec, name: str) -> int | None:
     names = (name, wrappers.entry(name).target)
     return max((i for i, layer in enumerate(spec.wrappers) if layer.name in names), default=None)
-
-
-def _arguments(layer: LayerSpec) -> dict[str, Any]:
-    """The arguments of a layer whose first argument is its folder."""
-    return {**dict(zip(("dir",), layer.args, strict=False)), **layer.kwargs}
 
 
 def _folder_of(spec: PipelineSpec, name: str) -> Path | None:
@@ -182,7 +159,7 @@ def _folder_of(spec: PipelineSpec, name: str) -> Path | None:
     if found is None:
         return None
     layer = spec.wrappers[found]
-    folder = _arguments(layer).get("dir")
+    folder = layer.kwargs.get("dir", layer.args[0] if layer.args else None)
     directory = layer.source.at(layer.name, "dir").directory
     return None if folder is None else Path(directory or "", folder)
 
@@ -197,11 +174,7 @@ def _folder(spec: PipelineSpec, out: Path | None) -> Path:
 
 
 def with_images(spec: PipelineSpec) -> PipelineSpec:
-    """Return the pipeline with image rendering, if it renders nothing yet and its environment supports that.
-
-    Raises:
-        VecwrapError: there is no such environment.
-    """
+    """Return the pipeline with image rendering, if it renders nothing yet and its environment supports that."""
     if spec.render_mode is not None or "render_mode" in spec.env_kwargs:
         return spec
     found = find_environment(spec.env, spec.env_kwargs, None, spec.source.at("env"))

@@ -1,34 +1,78 @@
-"""Steps a vector environment under a policy and keeps count; independent of terminals."""
+"""Stepping under a policy, with counts and a way to stop; independent of terminals."""
 
 import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import concatenate, create_empty_array
 
-from vecwrap.commands.policies import Policy
 from vecwrap.contract import StepResult
+from vecwrap.errors import SpecError, VecwrapError, did_you_mean
+from vecwrap.registry import import_target
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 
-__all__ = ["RECENT", "Interrupt", "StepCounter", "Tally", "interruptible", "rollout"]
+__all__ = [
+    "Interrupt",
+    "Policy",
+    "StepCounter",
+    "Tally",
+    "find_policy",
+    "interruptible",
+    "rollout",
+    "sigterm_as_ctrl_c",
+]
 
-RECENT = 100  # episodes over which scores are averaged during a run
+Policy: TypeAlias = Callable[[Any], Any]
+
+
+def rollout(
+    env: VecEnv, policy: Policy, tally: "Tally", *, steps: int | None, episodes: int | None, interrupt: "Interrupt"
+) -> Iterator[None]:
+    """Reset, then step until enough steps or episodes are done or the user asks to stop; yields after each step.
+
+    Args:
+        env: with a monitor among its layers, whose reports under ``tally.stats_key`` count as episodes.
+        policy: from observations to actions.
+        tally: receives the counts.
+        steps: agent steps over all sub-environments, rounded up to a whole vector step; None for no limit.
+        episodes: None for no limit.
+        interrupt: checked between steps.
+    """
+    mode = env.metadata["autoreset_mode"]
+    observations, _ = env.reset()
+    start = time.perf_counter()
+    resetting = np.zeros(env.num_envs, bool)
+    while not (
+        interrupt.asked
+        or (steps is not None and tally.steps >= steps)
+        or (episodes is not None and tally.episodes >= episodes)
+    ):
+        observations, _, terminations, truncations, infos = env.step(policy(observations))
+        tally.add(int((~resetting).sum()), infos, time.perf_counter() - start)
+        dones = terminations | truncations
+        if mode == AutoresetMode.NEXT_STEP:
+            resetting = dones
+        elif mode == AutoresetMode.DISABLED and dones.any():
+            observations, _ = env.reset(options={"reset_mask": dones})
+        yield
+
+
+# -- counting ---------------------------------------------------------------------------------------------------------
 
 
 class StepCounter(VecEnvWrapper):
-    """Counts the agent steps of all sub-environments: not resets, and not rows that were lost.
-
-    Attributes:
-        steps: how many.
-    """
+    """Counts the agent steps of all sub-environments: not resets, and not rows that were lost."""
 
     def __init__(self, env: VecEnv) -> None:
         super().__init__(env)
@@ -45,18 +89,20 @@ class Tally:
 
     Attributes:
         stats_key: the monitor's key in infos.
+        window: how many episodes ``recent_score`` covers.
         steps: agent steps over all sub-environments.
         scores, lengths: of every reported episode: sum of rewards, agent steps.
-        window: how many episodes ``recent_score`` covers.
         seconds: since the first reset was done.
+        restarts: how many sub-environments were lost and recreated.
     """
 
     stats_key: str = "episode"
-    window: int = RECENT
+    window: int = 100
     steps: int = 0
     scores: list[float] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     seconds: float = 0.0
+    restarts: int = 0
     _recent: deque[tuple[float, int]] = field(default_factory=lambda: deque([(0.0, 0)], maxlen=64), repr=False)
 
     @property
@@ -92,6 +138,9 @@ class Tally:
             self.lengths.extend(ended["l"][mask].tolist())
 
 
+# -- Ctrl-C and SIGTERM -----------------------------------------------------------------------------------------------
+
+
 @dataclass
 class Interrupt:
     """Whether the user or the system has requested a stop, and by which signal.
@@ -108,7 +157,7 @@ class Interrupt:
 
     @contextmanager
     def may_stop(self) -> Iterator[None]:
-        """Run what may take long or hang: a second signal stops it by a KeyboardInterrupt, which is noted and raised.
+        """Run what may take long or hang: a second signal stops it by a KeyboardInterrupt.
 
         From its end on, until the next such block, further signals are only noted.
         """
@@ -123,62 +172,98 @@ class Interrupt:
 def interruptible() -> Iterator[Interrupt]:
     """Let the first Ctrl-C or SIGTERM stop after the current step; the second stops at once, unless all is ending."""
     interrupt = Interrupt()
-    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
-        yield interrupt
-        return
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if interrupt.asked and not interrupt.ending:
-            handler = before[number]
-            if callable(handler):
-                handler(number, frame)
-            else:  # the system's: it ends the process
-                signal.signal(number, handler)
-                signal.raise_signal(number)
+        at_once = interrupt.asked and not interrupt.ending
         interrupt.asked, interrupt.number = True, number
+        if at_once:
+            raise KeyboardInterrupt
 
-    handlers: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    # A signal ignored from the start stays ignored: a run that a script put into the background must survive Ctrl-C.
-    before = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
-    for number in before:
-        signal.signal(number, ask)
-    try:
+    with _handled((signal.SIGINT, signal.SIGTERM), ask):
         yield interrupt
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
-def rollout(
-    env: VecEnv, policy: Policy, tally: Tally, *, steps: int | None, episodes: int | None, interrupt: Interrupt
-) -> Iterator[None]:
-    """Reset, then step until enough steps or episodes are done or the user asks to stop.
+@contextmanager
+def sigterm_as_ctrl_c() -> Iterator[list[int]]:
+    """Let SIGTERM end a command like Ctrl-C, closing everything; yields a list that receives the signal."""
+    came: list[int] = [signal.SIGINT]
 
-    Args:
-        env: with a monitor among its layers, whose reports under ``tally.stats_key`` count as episodes.
-        policy: from observations to actions.
-        tally: receives the counts.
-        steps: agent steps over all sub-environments, rounded up to a whole vector step; None for no limit.
-        episodes: None for no limit.
-        interrupt: checked between steps.
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        came[0] = number
+        raise KeyboardInterrupt
 
-    Yields:
-        After each vector step.
+    with _handled((signal.SIGTERM,), interrupt):
+        yield came
+
+
+@contextmanager
+def _handled(numbers: Sequence[int], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle signals meanwhile, in the main thread, which alone may.
+
+    One that is ignored from the start stays ignored: a run that a script put into the background must survive Ctrl-C.
     """
-    mode = env.metadata["autoreset_mode"]
-    observations, _ = env.reset()
-    start = time.perf_counter()
-    resetting = np.zeros(env.num_envs, bool)
-    while not (
-        interrupt.asked
-        or (steps is not None and tally.steps >= steps)
-        or (episodes is not None and tally.episodes >= episodes)
-    ):
-        observations, _, terminations, truncations, infos = env.step(policy(observations))
-        tally.add(int((~resetting).sum()), infos, time.perf_counter() - start)
-        dones = terminations | truncations
-        if mode == AutoresetMode.NEXT_STEP:
-            resetting = dones
-        elif mode == AutoresetMode.DISABLED and dones.any():
-            observations, _ = env.reset(options={"reset_mask": dones})
+    main = threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.getsignal(number) for number in numbers if main}
+    before = {number: old for number, old in handlers.items() if old is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, handler)
+    try:
         yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+# -- policies ---------------------------------------------------------------------------------------------------------
+
+
+def find_policy(name: str, env: VecEnv) -> Policy:
+    """Return a policy: ``random``, ``zeros`` (the action nearest to zero), or ``module:callable``.
+
+    Raises:
+        SpecError: the name cannot be resolved.
+    """
+    if name == "random":
+        return lambda observations: env.action_space.sample()
+    if name == "zeros":
+        zeros = _zeros(env)
+        return lambda observations: zeros
+    if ":" not in name:
+        near = did_you_mean(name, ("random", "zeros"))
+        raise SpecError(f"--policy: expected random, zeros or module:callable, got {name!r}.{near}")
+    module, _, attribute = name.partition(":")
+    where = f"--policy {name}"
+    if module.endswith(".py") and Path(module).is_file():
+        path = ".".join(Path(module).with_suffix("").parts)
+        raise SpecError(f"{where}: expected module:callable, got a file name; leave out .py: {path}:{attribute}.")
+    policy = import_target(name, where)
+
+    def act(observations: Any) -> Any:
+        try:
+            return policy(observations)
+        except (Exception, SystemExit) as error:
+            raise VecwrapError(f"{where} raised {type(error).__name__}: {error}") from error
+
+    return act
+
+
+def _zeros(env: VecEnv) -> Any:
+    space = env.single_action_space
+    out: Any = create_empty_array(space, env.num_envs)
+    return concatenate(space, [_nearest_to_zero(space)] * env.num_envs, out)
+
+
+def _nearest_to_zero(space: spaces.Space[Any]) -> Any:
+    if isinstance(space, spaces.Box):
+        return np.clip(np.zeros(space.shape, space.dtype), space.low, space.high)
+    if isinstance(space, spaces.Discrete):
+        return np.clip(np.int64(0), space.start, space.start + space.n - 1)
+    if isinstance(space, spaces.MultiDiscrete):
+        return np.clip(np.zeros(space.shape, space.dtype), space.start, space.start + space.nvec - 1)
+    if isinstance(space, spaces.MultiBinary):
+        return np.zeros(space.shape, space.dtype)
+    if isinstance(space, spaces.Dict):
+        return {key: _nearest_to_zero(member) for key, member in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_nearest_to_zero(member) for member in space.spaces)
+    raise SpecError(f"--policy zeros: the action space {space} contains no zero. Use --policy random.")

@@ -1,13 +1,16 @@
-"""``vecwrap run``: steps a pipeline under a policy, and reports the results."""
+"""``vecwrap run`` steps a pipeline under a policy and reports the results; ``vecwrap load`` shows and reruns a run."""
 
 import contextlib
+import csv
+import math
 import secrets
 import shlex
 import signal
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import imageio.v3 as imageio
 import numpy as np
@@ -18,23 +21,26 @@ from rich.table import Table
 from rich.text import Text
 
 from vecwrap.building import build_plan, rebuild
-from vecwrap.commands.journal import Journal
-from vecwrap.commands.output import discard_output, name_table
-from vecwrap.commands.pipelines import with_images, with_monitor, with_videos
-from vecwrap.commands.policies import find_policy
-from vecwrap.commands.rollout import Interrupt, StepCounter, Tally, interruptible, rollout
+from vecwrap.checkpoint import read_state
+from vecwrap.commands.inspect import show_findings
+from vecwrap.commands.journal import COLUMNS, Journal
+from vecwrap.commands.output import discard_output, name_table, print_json
+from vecwrap.commands.pipelines import read_settings, with_images, with_monitor, with_videos
+from vecwrap.commands.rollout import Interrupt, Policy, StepCounter, Tally, find_policy, interruptible, rollout
 from vecwrap.errors import PlanError, SpecError, VecwrapError, text_of
 from vecwrap.evaluating import Quota
 from vecwrap.parts.run_files import seen_from_here, try_folder
+from vecwrap.places import Place
 from vecwrap.plan import plan
-from vecwrap.run_folder import Run, refuse_taken
+from vecwrap.rules.check import check
+from vecwrap.run_folder import PIPELINE, PROGRESS, VIDEOS, Run, read_run, refuse_taken
 from vecwrap.spec import PipelineSpec
 from vecwrap.vec_env import VecEnv
 from vecwrap.whole_file import write_whole
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.video import Video
 
-__all__ = ["RunSettings", "run_pipeline"]
+__all__ = ["RunSettings", "load_folder", "run_pipeline"]
 
 DEFAULT_STEPS = 20_000  # two or three games of random Pong in each of eight sub-environments
 PICTURES = (".png", ".jpg", ".webp")
@@ -44,19 +50,7 @@ REFRESH_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class RunSettings:
-    """How a pipeline is run.
-
-    Attributes:
-        policy: as ``find_policy`` takes it.
-        steps: agent steps over all sub-environments; None for a default, or no limit if ``episodes`` is given.
-        episodes: stop after this many; in an evaluation, when each sub-environment has met its quota.
-        out: the folder to write; None: only monitor.csv and the picture, in the monitor layer's folder or else in one
-            named after the pipeline.
-        record: whether to record videos.
-        interval: seconds between rows of progress, and between lines if the output is piped.
-        snapshot: the file for the picture; None: ``tiles.png`` in the folder.
-        evaluation: whether this is the pipeline's evaluation.
-    """
+    """How a pipeline is run; the help of ``vecwrap run`` describes each option."""
 
     policy: str = "random"
     steps: int | None = None
@@ -71,14 +65,13 @@ class RunSettings:
 def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, loaded: Run | None = None) -> int:
     """Run a pipeline; return the exit status.
 
+    A failure of a layer or of stepping is raised after the summary.
+
     Args:
         spec: the pipeline.
         settings: how to run it.
         console: where it is shown.
         loaded: the run folder that it was loaded from, whose statistics it uses.
-
-    Raises:
-        VecwrapError: stepping failed; raised after the summary, like any other exception of a layer.
     """
     out = settings.out
     if settings.snapshot is not None and settings.snapshot.suffix not in PICTURES:
@@ -104,19 +97,11 @@ def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, lo
             files.callback(journal.close)
             files.enter_context(journal.warnings_too())
         running.go(act)
-        running.close()
         return running.finish()
 
 
 class _Running:
-    """A run from its first step to its summary.
-
-    Args:
-        env: with a monitor among its layers.
-        settings: how it is run.
-        interrupt: whether the user wants to stop.
-        console: where it is shown.
-    """
+    """A run from its first step to its summary; ``env`` has a monitor among its layers."""
 
     def __init__(self, env: VecEnv, settings: RunSettings, interrupt: Interrupt, console: Console) -> None:
         self._env = env
@@ -129,60 +114,55 @@ class _Running:
         self.folder = self._monitor.dir
         self.journal: Journal | None = None
         self._counted, self._tally = _counted(env, settings)
+        self._limit = settings.steps
+        if settings.steps is None and settings.episodes is None:
+            self._limit = DEFAULT_STEPS
         self._failure: Exception | None = None
         self._picture = "none"
         self._description = repr(env)
-        self._restarts = 0
 
-    def go(self, act: Callable[..., object]) -> None:
-        """Step until something ends the run."""
-        limit = self._settings.steps
-        if limit is None and self._settings.episodes is None:
-            limit = DEFAULT_STEPS
-        counter = StepCounter(self._counted)
-        steps_taken = rollout(
-            counter, act, self._tally, steps=limit, episodes=self._settings.episodes, interrupt=self._interrupt
-        )
-        torn = False
-        try:
-            with self._interrupt.may_stop(), self._shown(limit) as show:
-                due = self._settings.interval
-                for _ in steps_taken:
-                    self._tally.steps = counter.steps
-                    if self._tally.seconds >= due:
-                        due = self._tally.seconds + self._settings.interval
-                        self._note()
-                    show()
-        except KeyboardInterrupt:  # the second Ctrl-C
-            self._interrupt.asked = torn = True
-        except (Exception, SystemExit) as error:
-            self._failure = _as_failure(error)
-            torn = not isinstance(error, VecwrapError)  # a layer raised during a step
+    def go(self, act: Policy) -> None:
+        """Step until something ends the run, then write what is left to write, take the picture, and close."""
+        stopped_by = self._attempt(lambda: self._step(act))
         self._count_restarts()
         if self.journal is not None:
-            self.journal.note(self._env, self._tally, self._restarts, torn=torn)
-        if not torn and self._failure is None:
-            self._take_picture()
+            torn = stopped_by is not None and not isinstance(stopped_by, VecwrapError)  # amid a step of the layers
+            self.journal.note(self._env, self._tally, torn=torn)
+        if stopped_by is None:
+            self._attempt(self._take_picture)  # last: rendering may end the process, as without a display
+        self._attempt(self._env.close)
 
-    def _take_picture(self) -> None:
-        """Take the picture after everything else is written: rendering may end the process, as without a display."""
+    def _attempt(self, do: Callable[[], None]) -> BaseException | None:
+        """Do what may hang or fail; a second Ctrl-C or a failure is noted and returned, so that the rest can follow."""
         try:
             with self._interrupt.may_stop():
-                self._picture = _save_picture(self._env, self._settings.snapshot or self.folder / "tiles.png")
-        except KeyboardInterrupt:  # the second Ctrl-C
+                do()
+        except KeyboardInterrupt as error:  # closing is continued at the end
             self._interrupt.asked = True
-        except (Exception, SystemExit) as error:
-            self._failure = _as_failure(error)
-
-    def close(self) -> None:
-        """Close the environment; even if a layer fails at that, the summary and the folder are completed."""
-        try:
-            with self._interrupt.may_stop():
-                self._env.close()
-        except KeyboardInterrupt:  # the second Ctrl-C; closing is continued at the end
-            self._interrupt.asked = True
+            return error
         except (Exception, SystemExit) as error:
             self._failure = self._failure or _as_failure(error)
+            return error
+        return None
+
+    def _step(self, act: Policy) -> None:
+        tally, settings = self._tally, self._settings
+        counter = StepCounter(self._counted)
+        taken = rollout(counter, act, tally, steps=self._limit, episodes=settings.episodes, interrupt=self._interrupt)
+        live = Live(console=self._console, transient=True, auto_refresh=False) if self._console.is_terminal else None
+        refreshed, due = -math.inf, settings.interval
+        with live or contextlib.nullcontext():
+            for _ in taken:
+                tally.steps = counter.steps
+                if tally.seconds >= due:
+                    due = tally.seconds + settings.interval
+                    self._note()
+                if live is not None and tally.seconds - refreshed > REFRESH_SECONDS:
+                    refreshed = tally.seconds
+                    live.update(self._live(), refresh=True)
+
+    def _take_picture(self) -> None:
+        self._picture = _save_picture(self._env, self._settings.snapshot or self.folder / "tiles.png")
 
     def finish(self) -> int:
         """Print the summary, once all files of the environment are closed; return the exit status."""
@@ -191,7 +171,7 @@ class _Running:
             self.journal.say(summary)
             if self._failure is not None:
                 self.journal.say(Text(f"error: {_said(self._failure)}"))
-            self.journal.end(end, self._tally, self._restarts)
+            self.journal.end(end, self._tally)
         self._print(summary)
         if self._failure is not None:
             raise self._failure
@@ -199,34 +179,14 @@ class _Running:
 
     # -- while it runs -------------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def _shown(self, limit: int | None) -> Iterator[Callable[[], None]]:
-        """A live table on a terminal; nothing if the output is piped, which gets lines instead."""
-        if not self._console.is_terminal:
-            yield lambda: None
-            return
-        with Live(console=self._console, transient=True, auto_refresh=False) as live:
-            live.update(self._live(limit), refresh=True)
-            refreshed = 0.0
-
-            def show() -> None:
-                nonlocal refreshed
-                if self._tally.seconds - refreshed > REFRESH_SECONDS:
-                    refreshed = self._tally.seconds
-                    self._count_restarts()
-                    live.update(self._live(limit), refresh=True)
-
-            yield show
-
     def _note(self) -> None:
         """Print a line if no table is shown, and write a row to the folder."""
-        self._count_restarts()
         line = Text("  ".join(f"{name} {value}" for name, value in self._figures()))
         if not self._console.is_terminal:
             self._print(line)
         if self.journal is not None:
             self.journal.say(line)
-            self.journal.note(self._env, self._tally, self._restarts)
+            self.journal.note(self._env, self._tally)
 
     def _print(self, what: Text | Table) -> None:
         """Print it; a closed pipe (`| head`) ends a run like Ctrl-C, a full disk does not."""
@@ -244,11 +204,13 @@ class _Running:
                 stacklevel=2,
             )
 
-    def _live(self, limit: int | None) -> Table:
-        done, total = (self._tally.steps, limit) if limit else (self._tally.episodes, self._settings.episodes)
+    def _live(self) -> Table:
+        limit, tally = self._limit, self._tally
+        done, total = (tally.steps, limit) if limit else (tally.episodes, self._settings.episodes)
         return name_table([*self._figures(), ("", ProgressBar(total or 1, done, width=40))])
 
     def _figures(self) -> list[tuple[str, str]]:
+        self._count_restarts()
         tally, score = self._tally, "-"
         if tally.recent_score is not None:
             mean, spread = tally.recent_score
@@ -260,10 +222,10 @@ class _Running:
             ("episodes", f"{tally.episodes:,}"),
             ("score", score),
         ]
-        return [*figures, ("restarts", f"{self._restarts:,}")] if self._restarts else figures
+        return [*figures, ("restarts", f"{tally.restarts:,}")] if tally.restarts else figures
 
     def _count_restarts(self) -> None:
-        self._restarts = int(self._env.health().restarts.sum())
+        self._tally.restarts = int(self._env.health().restarts.sum())
 
     # -- at its end ----------------------------------------------------------------------------------------------------
 
@@ -279,21 +241,21 @@ class _Running:
 
     def _summary(self) -> Table:
         tally = self._tally
-        lines: list[tuple[str, str]] = []
-        if self._interrupt.asked:
-            lines.append(("interrupted", f"by {self._by()}; the files are complete"))
-        lines.append(("environment", self._description))
-        lines.append(("policy", self._settings.policy))
-        lines.append(("agent steps", f"{tally.steps:,} in {tally.seconds:.1f} s, {tally.rate:,.0f} a second"))
-        lines.append(("episodes", f"{tally.episodes:,}"))
+        lines = [("interrupted", f"by {self._by()}; the files are complete")] if self._interrupt.asked else []
+        lines += [
+            ("environment", self._description),
+            ("policy", self._settings.policy),
+            ("agent steps", f"{tally.steps:,} in {tally.seconds:.1f} s, {tally.rate:,.0f} a second"),
+            ("episodes", f"{tally.episodes:,}"),
+        ]
         if tally.episodes:
             scores, lengths = np.array(tally.scores), np.array(tally.lengths)
-            lines.append(
-                ("score", f"{scores.mean():.2f} ± {scores.std():.2f}, from {scores.min():g} to {scores.max():g}")
-            )
-            lines.append(("length", f"{lengths.mean():.0f} agent steps, from {lengths.min()} to {lengths.max()}"))
-        if self._restarts:
-            lines.append(("restarts", f"{self._restarts:,} sub-environments were lost and recreated"))
+            lines += [
+                ("score", f"{scores.mean():.2f} ± {scores.std():.2f}, from {scores.min():g} to {scores.max():g}"),
+                ("length", f"{lengths.mean():.0f} agent steps, from {lengths.min()} to {lengths.max()}"),
+            ]
+        if tally.restarts:
+            lines.append(("restarts", f"{tally.restarts:,} sub-environments were lost and recreated"))
         lines += [("monitor", str(seen_from_here(path))) for path in self._monitor.paths if path.exists()]
         lines += [("video", path) for path in _first([path for layer in self._videos for path in layer.paths])]
         lines.append(("picture", self._picture))
@@ -356,3 +318,146 @@ def _save_picture(env: VecEnv, path: Path) -> str:
     except (VecwrapError, OSError) as error:
         return f"none: {' '.join(str(error).split())}"
     return str(seen_from_here(path))
+
+
+# -- load -------------------------------------------------------------------------------------------------------------
+
+_FOR_A_RUN = ("policy", "out", "record", "snapshot", "interval")
+
+
+def load_folder(
+    folder: Path,
+    settings: Sequence[str],
+    chosen: RunSettings,
+    console: Console,
+    *,
+    as_json: bool = False,
+) -> int:
+    """Show the contents of a run folder; run it if steps or episodes are given.
+
+    Args:
+        folder: written by ``vecwrap run --out``.
+        settings: the values of ``--set``.
+        chosen: how to run it.
+        console: where it is shown.
+        as_json: print it as JSON instead.
+
+    Returns:
+        The exit status: 1 if a finding of ``vecwrap check`` is an error, else 0, or that of the run.
+    """
+    again = chosen.steps is not None or chosen.episodes is not None
+    if as_json and again:
+        raise SpecError("load: --json prints the folder's contents; leave out --steps and --episodes, or --json.")
+    default = RunSettings()
+    idle = [name for name in _FOR_A_RUN if getattr(chosen, name) != getattr(default, name) and not again]
+    if idle:
+        options = ", ".join(f"--{name}" for name in idle)
+        raise SpecError(f"load: {options}: expected --steps or --episodes too; without them nothing is run.")
+    run = read_run(folder)
+    overrides = read_settings(settings)
+    spec = run.pipeline("eval" if chosen.evaluation else "train", overrides, dict.fromkeys(overrides, Place("--set")))
+    resolved = plan(spec).pipeline
+    findings = check(spec)
+    facts = _facts(run, resolved)
+    status = int(any(finding.severity == "error" for finding in findings))
+    if as_json:
+        print_json({**facts, "findings": [finding.to_dict() for finding in findings]}, console)
+        return status
+    console.print(name_table(_lines(facts)))
+    for name, (then, now) in run.differences.items():
+        installed = "and is not installed" if now is None else f"and {now} is installed: the stream may differ"
+        console.print(Text.assemble(("warning", "bold yellow"), f"  {name} was {then}, {installed}"))
+    show_findings(findings, str(run.folder / PIPELINE), console)
+    return run_pipeline(spec, chosen, console, loaded=run) if again else status
+
+
+def _facts(run: Run, resolved: PipelineSpec) -> dict[str, Any]:
+    """Everything known about a run, as plain data."""
+    facts = {key: value for key, value in run.facts.items() if key not in ("pipeline", "versions")}
+    return {
+        "folder": str(run.folder),
+        "pipeline": run.resolved.hash,
+        **facts,
+        "progress": _last_row(run.folder / PROGRESS),
+        "statistics": None if run.statistics is None else _statistics(run.statistics),
+        "files": _files(run.folder),
+        "versions": dict(run.facts.get("versions", {})),
+        "installed": {name: now for name, (_, now) in run.differences.items()},
+        "rebuilt": resolved.to_dict(),
+        "rebuilt_hash": resolved.hash,
+    }
+
+
+def _last_row(path: Path) -> dict[str, float | None] | None:
+    """The last complete row of progress; None if there is none, or another program wrote the file."""
+    try:
+        with path.open(newline="", encoding="utf-8", errors="replace") as file:
+            header, *rows = csv.reader(file)
+    except (OSError, ValueError, csv.Error):  # ValueError: it is empty
+        return None
+    whole = [row for row in rows if len(row) == len(header)]
+    if tuple(header[: len(COLUMNS)]) != COLUMNS or not whole:
+        return None
+    return dict(zip(header, map(_number, whole[-1]), strict=True))
+
+
+def _number(text: str) -> float | None:
+    """A finite number, or None."""
+    with contextlib.suppress(ValueError):
+        number = float(text)
+        return number if math.isfinite(number) else None
+    return None
+
+
+def _statistics(path: Path) -> dict[str, dict[str, float]]:
+    """How many values each layer's statistics have seen."""
+    state = read_state(path)
+    layers = zip(reversed(state["chain"]["layers"]), state["statistics"], strict=True)
+    return {
+        name: {key: values["count"] for key, values in statistics.items()} for name, statistics in layers if statistics
+    }
+
+
+def _files(folder: Path) -> list[str]:
+    """The files there, except those that a rebuilt run wrote."""
+    names = [path.name for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith(".")]
+    return names + sorted(f"{VIDEOS}/{path.name}" for path in (folder / VIDEOS).glob("*.mp4"))
+
+
+def _lines(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    rebuilt = facts["rebuilt"]
+    layers = [layer if isinstance(layer, str) else next(iter(layer)) for layer in rebuilt.get("wrappers", ())]
+    what = f"{rebuilt['env']}, n={rebuilt['n']}, layers {' > '.join(layers)}" if layers else rebuilt["env"]
+    lines = [("run", f"{facts['folder']}, {_ended(facts)}"), ("pipeline", f"{facts['rebuilt_hash']}: {what}")]
+    if facts["rebuilt_hash"] != facts["pipeline"]:
+        lines.append(("the run's own", str(facts["pipeline"])))
+    if "policy" in facts:
+        lines.append(("policy", f"{facts['policy']}, seed {facts.get('seed')}"))
+    if row := facts["progress"]:
+        if row["steps"] is not None and row["time"] is not None:
+            lines.append(("agent steps", f"{row['steps']:,.0f} in {row['time']:.1f} s"))
+        if row["episodes"] is not None:
+            lines.append(("episodes", f"{row['episodes']:,.0f}"))
+        if row["score_mean"] is not None and row["score_std"] is not None:
+            lines.append(("score", f"{row['score_mean']:.2f} ± {row['score_std']:.2f} over the last episodes"))
+        if row["restarts"]:
+            lines.append(("restarts", f"{row['restarts']:,.0f}"))
+    if facts["statistics"]:
+        seen = [
+            f"{layer} {key}, {count:,.0f} values"
+            for layer, counts in facts["statistics"].items()
+            for key, count in counts.items()
+        ]
+        lines.append(("statistics", "; ".join(seen)))
+    lines.append(("files", ", ".join(facts["files"])))
+    if facts["versions"]:
+        lines.append(("versions", ", ".join(f"{name} {version}" for name, version in facts["versions"].items())))
+    return lines
+
+
+def _ended(facts: Mapping[str, Any]) -> str:
+    if "started" not in facts:
+        return "of which nothing else is known"
+    if facts.get("ended") is None:
+        return f"started {facts['started']}: killed, or still running"
+    return f"{facts.get('end')} {facts['ended']}"

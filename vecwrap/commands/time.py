@@ -18,8 +18,7 @@ from rich.text import Text
 from vecwrap.bench.ours import into, refuse_asked_for_resets
 from vecwrap.building import build
 from vecwrap.commands.output import print_json
-from vecwrap.commands.policies import Policy, find_policy
-from vecwrap.commands.rollout import Interrupt, Tally, interruptible, rollout
+from vecwrap.commands.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout
 from vecwrap.errors import VecwrapError
 from vecwrap.spec import PipelineSpec
 from vecwrap.timing import Part, Stopwatch

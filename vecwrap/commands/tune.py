@@ -10,7 +10,7 @@ from rich.text import Text
 
 from vecwrap.bench.report import figure
 from vecwrap.commands.output import name_table, print_json
-from vecwrap.commands.sigterm import sigterm_as_ctrl_c
+from vecwrap.commands.rollout import sigterm_as_ctrl_c
 from vecwrap.errors import SpecError
 from vecwrap.spec import PipelineSpec
 from vecwrap.tuning.tune import Recommendation, Search, Tuned

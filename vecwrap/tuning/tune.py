@@ -21,16 +21,15 @@ from statistics import fmean, median, quantiles
 from typing import Any
 
 from vecwrap import registry
-from vecwrap.backend_plan import PIPELINE_KEYS
 from vecwrap.backends.cores import usable_cores
 from vecwrap.bench.comparison import ASKED_FOR
 from vecwrap.bench.contender import SEED, Throughput, action_batches
 from vecwrap.bench.ours import driver, into
-from vecwrap.build import build_plan
+from vecwrap.building import build_plan
 from vecwrap.checkpoint import refuse_unread
 from vecwrap.contract import Autoreset
 from vecwrap.errors import SpecError, VecwrapError
-from vecwrap.plan import Plan, plan
+from vecwrap.plan import PIPELINE_KEYS, Plan, plan
 from vecwrap.signatures import Signature
 from vecwrap.spec import PipelineSpec
 from vecwrap.tuning.processes import Ended, Measurer, TooLate, pss_mb
