@@ -153,8 +153,7 @@ assert vecwrap.check("CartPole-v1", n=2, wrappers=["framestack:4,padding=first"]
 ```
 
 `vecwrap.build` does not report warnings: a pipeline is checked once, when it is written, but built a thousand times,
-including in tests that turn warnings into errors. [A rule of your own](adding-a-wrapper.md#a-rule-of-your-own) is one
-function.
+including in tests that turn warnings into errors.
 
 """
 

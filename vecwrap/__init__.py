@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from vecwrap.evaluate import Evaluation as Evaluation
     from vecwrap.evaluate import evaluate as evaluate
     from vecwrap.registry import register_wrapper as register_wrapper
+    from vecwrap.rules.check import Finding as Finding
     from vecwrap.rules.check import check as check
-    from vecwrap.rules.finding import Finding as Finding
     from vecwrap.spec import PipelineSpec as PipelineSpec
     from vecwrap.vec_env import VecEnv as VecEnv
     from vecwrap.wrapper import MapObservations as MapObservations
@@ -53,7 +53,7 @@ _PUBLIC = {
     "evaluate": "vecwrap.evaluate",
     "Evaluation": "vecwrap.evaluate",
     "check": "vecwrap.rules.check",
-    "Finding": "vecwrap.rules.finding",
+    "Finding": "vecwrap.rules.check",
     "Clip": "vecwrap.clip",
     "PipelineSpec": "vecwrap.spec",
     "VecEnv": "vecwrap.vec_env",

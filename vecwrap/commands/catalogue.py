@@ -1,5 +1,6 @@
-"""The named layers, backends and rules, each with a description for the reader."""
+"""The named layers, backends and findings, each with a description for the reader."""
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,10 +12,9 @@ from vecwrap.errors import SpecError
 from vecwrap.layer_plan import at_end
 from vecwrap.layer_spec import read_layers
 from vecwrap.preset import Preset
-from vecwrap.registry import NameTable, backends, rules, wrappers
-from vecwrap.rules.check import load_rule
-from vecwrap.rules.finding import reasons
-from vecwrap.rules.refusals import REFUSALS
+from vecwrap.registry import NameTable, backends, wrappers
+from vecwrap.rules.check import REFUSALS
+from vecwrap.rules.rules import RULES
 from vecwrap.signatures import REQUIRED, Parameter, Signature, details, section, summary
 from vecwrap.source import Source
 from vecwrap.wrapper import VecEnvWrapper
@@ -64,10 +64,9 @@ class RuleRow:
     Attributes:
         name: its id.
         kind: ``"error"``, ``"warning"``, or ``"warning, with --strict"``.
-        summary: the mistake in one line, or why the rule cannot be imported.
-        reasons: why it is one.
+        summary: the mistake in one line.
+        reasons: why it is one, in paragraphs.
         wrong, right: a one-line pipeline that has it, and one that does not; ``""`` if there are none.
-        owner: the package that registered it.
     """
 
     name: str
@@ -76,7 +75,6 @@ class RuleRow:
     reasons: str
     wrong: str = ""
     right: str = ""
-    owner: str = "vecwrap"
 
 
 def layer_rows() -> list[Row]:
@@ -91,18 +89,19 @@ def backend_rows() -> list[Row]:
 
 def rule_rows() -> list[RuleRow]:
     """Every kind of finding: those that ``build`` refuses, then the rules, sorted by name."""
-    refusals = [RuleRow(each.__name__, "error", summary(each), reasons(each)) for each in REFUSALS]
-    return refusals + [_rule_row(name) for name in rules.names()]
+    refusals = [_rule_row(name, "error", text) for name, text in REFUSALS.items()]
+    kinds = {name: f"{rule.severity}{', with --strict' * rule.strict}" for name, rule in sorted(RULES.items())}
+    return refusals + [_rule_row(name, kind, RULES[name].faults.__doc__ or "") for name, kind in kinds.items()]
 
 
-def _rule_row(name: str) -> RuleRow:
-    try:
-        rule = load_rule(name)
-        owner = rules.entry(name).owner
-    except SpecError as error:  # as for layers
-        return RuleRow(name, "", str(error), "", owner="")
-    kind = f"{rule.severity}, with --strict" if rule.strict else str(rule.severity)
-    return RuleRow(name, kind, _plain(rule.summary), _plain(rule.reasons), rule.wrong, rule.right, owner)
+def _rule_row(name: str, kind: str, text: str) -> RuleRow:
+    """Split a docstring: a summary, reasons, and two pipelines after ``Wrong:`` and ``Right:``."""
+    summary, _, body = inspect.cleandoc(text).partition("\n")
+    examples = dict(re.findall(r"(?m)^(Wrong|Right): ``(.*)``$", body))
+    body = re.sub(r"(?m)^(Wrong|Right): .*\n?", "", body)
+    paragraphs = (" ".join(paragraph.split()) for paragraph in body.split("\n\n"))
+    reasons = "\n\n".join(filter(None, paragraphs))
+    return RuleRow(name, kind, _plain(summary), _plain(reasons), examples.get("Wrong", ""), examples.get("Right", ""))
 
 
 def _row(table: NameTable, name: str, without: tuple[str, ...]) -> Row:

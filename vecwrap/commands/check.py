@@ -11,9 +11,7 @@ from rich.text import Text
 from vecwrap.commands.output import print_json, printable_lines
 from vecwrap.errors import PlanError, SpecError, paths_looked_at
 from vecwrap.pipeline_file import is_file, is_folder, names_file
-from vecwrap.rules.check import check, refuse_unknown, rules
-from vecwrap.rules.finding import Finding
-from vecwrap.rules.refusals import not_read
+from vecwrap.rules.check import Finding, check, not_read, refuse_unknown
 from vecwrap.spec import PipelineSpec
 
 __all__ = ["check_pipelines", "show_findings"]
@@ -54,7 +52,7 @@ def check_pipelines(
     Raises:
         SpecError: a file that is not there or is a folder, or an id that no finding has.
     """
-    refuse_unknown(ignore, rules())
+    refuse_unknown(ignore)
     for pipeline in pipelines:
         _refuse_what_is_no_file(pipeline)
     results = [_Checked(pipeline, _findings(pipeline, read, strict, ignore)) for pipeline in pipelines]

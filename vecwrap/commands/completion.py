@@ -102,10 +102,10 @@ def _layers() -> list[str]:
 
 
 def _findings() -> list[str]:
-    from vecwrap import registry
-    from vecwrap.rules.refusals import REFUSALS
+    from vecwrap.rules.check import REFUSALS
+    from vecwrap.rules.rules import RULES
 
-    return [*(refusal.__name__ for refusal in REFUSALS), *registry.rules.names()]
+    return [*REFUSALS, *RULES]
 
 
 def _parameters(layer: str) -> Iterator[str]:

@@ -17,8 +17,7 @@ from vecwrap.commands.pipelines import read_settings
 from vecwrap.commands.run import RunSettings, run_pipeline
 from vecwrap.errors import SpecError
 from vecwrap.plan import plan
-from vecwrap.rules.check import check
-from vecwrap.rules.finding import Finding
+from vecwrap.rules.check import Finding, check
 from vecwrap.run_folder import PIPELINE, PROGRESS, VIDEOS, Run, read_run
 from vecwrap.source import Place
 from vecwrap.spec import PipelineSpec

@@ -60,8 +60,6 @@ def _rule_table(rows: Sequence[RuleRow], in_full: bool) -> Table:
             text.append(f"\n{row.reasons}")
             for word, line in (("wrong", row.wrong), ("right", row.right)):
                 text.append(f"\n{word}: {line}" if line else "", style="dim")
-        if row.owner not in ("", "vecwrap"):
-            text.append(f"\nfrom {row.owner}", style="dim")
         table.add_row(row.name, text)
     return table
 
