@@ -4,8 +4,8 @@ from rich.console import Console
 from rich.text import Text
 
 from vecwrap.commands.output import print_json
+from vecwrap.explain import Line
 from vecwrap.plan import plan
-from vecwrap.plan_text import WIDTH, Line
 from vecwrap.spec import PipelineSpec
 
 __all__ = ["explain_pipeline"]
@@ -28,8 +28,7 @@ def explain_pipeline(spec: PipelineSpec, console: Console, *, as_json: bool = Fa
     if as_json:
         print_json(planned.to_dict(), console)
         return
-    width = console.width if console.is_terminal else WIDTH
-    for line in planned.lines(width):
+    for line in planned.lines():
         console.print(_styled(line), no_wrap=True, overflow="ignore", crop=False)
 
 

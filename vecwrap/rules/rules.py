@@ -15,10 +15,10 @@ import numpy as np
 from gymnasium import spaces
 
 from vecwrap.evaluation_spec import evaluation
+from vecwrap.explain import Stage
 from vecwrap.layer_plan import PlannedLayer, plan_layers
 from vecwrap.parts.members import Key, name_of
 from vecwrap.plan import Plan
-from vecwrap.probe import Stage
 from vecwrap.space_text import space_text
 from vecwrap.wrapper import VecEnvWrapper
 

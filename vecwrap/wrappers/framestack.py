@@ -122,6 +122,10 @@ class FrameStack(VecEnvWrapper):
         for key, each in self._stacks.items():
             each.load(members.of(state["stacks"], key))
 
+    def bytes_held(self) -> int:
+        """The memory of all stacks, for the plan."""
+        return sum(stack.nbytes for stack in self._stacks.values())
+
     def _remember(self, step: StepResult) -> None:
         """Keep what other members show; the stacks already keep their own."""
         if None not in self._stacks:
@@ -196,6 +200,7 @@ class _Stack:
 
     Attributes:
         space: the space of one stack.
+        nbytes: the memory of all.
     """
 
     def __init__(self, space: spaces.Box, num_envs: int, layout: _Layout, padding: str) -> None:
@@ -208,7 +213,8 @@ class _Stack:
         runs = math.prod(layout.value_shape[: layout.position])
         dtype = self.space.dtype  # for every value: runs are merged as raw bytes, which needs one byte order
         self._values = [np.zeros((num_envs, runs, layout.run), dtype) for _ in range(layout.k)]  # oldest first
-        recycle(sum(value.nbytes for value in self._values))
+        self.nbytes = sum(value.nbytes for value in self._values)
+        recycle(self.nbytes)
         self._cv2 = None
         short = runs > 1 and 0 < layout.run <= _SHORT and layout.k * layout.run <= _MOST_CHANNELS
         if short and low.itemsize in _PIXELS:
