@@ -38,23 +38,14 @@ __all__ = ["Explanation", "LentEngine", "Line", "OneForAll", "Probe", "Row", "Sh
 
 @dataclass(frozen=True)
 class Stage:
-    """What comes out of the environment, or of a layer.
-
-    Attributes:
-        observation_space, action_space: of one sub-environment.
-        render_mode: what it was made to render.
-        stacks: the name of what stacks observations in it, or ``""``.
-        held: the bytes that the layer says it keeps between steps (its ``bytes_held``), or None.
-        words: the layer's description of itself once it is made (its ``describe``), or ``""``.
-        refusal: why the layer cannot be put here; the other fields are then those of what it would have wrapped.
-    """
+    """What comes out of the environment, or of a layer; of what a layer would have wrapped, if it refuses."""
 
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
     render_mode: str | None = None
-    stacks: str = ""
-    held: int | None = None
-    words: str = ""
+    stacks: str = ""  # the name of what stacks observations in it
+    held: int | None = None  # the layer's ``bytes_held``
+    words: str = ""  # the layer's ``describe``
     refusal: PlanError | None = None
 
     @classmethod
@@ -250,29 +241,17 @@ class Shares(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """The environment or a layer, as shown.
-
-    Attributes:
-        name: its name.
-        runs_in: ``"worker"`` or ``"parent"``.
-        copies: how many there are.
-        arguments: those it was given, as text.
-        settings: all its arguments, with their defaults.
-        preset: the preset that it was written as, or ``""``.
-        words: what it does, if it says so.
-        at_end: what it does at an episode's end, if known.
-        before, after: its input and output; None if not known yet.
-    """
+    """The environment or a layer, as shown."""
 
     name: str
-    runs_in: str
+    runs_in: str  # "worker" or "parent"
     copies: int = 1
-    arguments: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    arguments: str = ""  # as they were given
+    settings: Mapping[str, Any] = field(default_factory=dict)  # with their defaults
     preset: str = ""
     words: str = ""
     at_end: str = ""
-    before: Stage | None = None
+    before: Stage | None = None  # None if not known yet
     after: Stage | None = None
 
     @property
@@ -317,20 +296,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Explanation:
-    """All that a plan shows.
+    """All that a plan shows."""
 
-    Attributes:
-        pipeline: the resolved spec.
-        rows: the environment, then the layers, inner first.
-        shares: how many sub-environments each process holds; None if the backend does not use our workers.
-        reason: why this backend.
-        outline: the backend's own description.
-    """
-
-    pipeline: PipelineSpec
-    rows: Sequence[Row]
-    shares: Shares | None
-    reason: str
+    pipeline: PipelineSpec  # resolved
+    rows: Sequence[Row]  # the environment, then the layers, inner first
+    shares: Shares | None  # None if the backend does not use our workers
+    reason: str  # why this backend
     outline: Outline | None
 
     # -- as text

@@ -242,14 +242,7 @@ def _written(layer: LayerSpec | PlannedLayer) -> str:
 
 
 def _refusal(id: str, error: VecwrapError, file: str, about: Iterable[LayerSpec | PlannedLayer | str] = ()) -> Finding:
-    """Split an error's text: ``FILE:LINE: wrappers[1] "framestack": what is wrong``.
-
-    Args:
-        id: of the finding.
-        error: as ``build`` raises it.
-        file: that the pipeline was read from, or ``""``.
-        about: what the text may begin with, after file and line.
-    """
+    """Split an error's text: ``FILE:LINE: wrappers[1] "framestack": what is wrong``; it may be about a layer."""
     text, line = str(error), None
     places = (place if isinstance(place, str) else _written(place) for place in about)
     place = next((place for place in places if place in text), "")

@@ -25,7 +25,7 @@ from vecwrap.wrapper import VecEnvWrapper
 __all__ = ["RULES", "Fault", "Rule", "Severity"]
 
 Severity: TypeAlias = Literal["error", "warning"]
-_Faults: TypeAlias = Callable[["Plan"], Iterator["Fault"]]
+_Faults: TypeAlias = Callable[[Plan], Iterator["Fault"]]
 
 
 class Fault(NamedTuple):
@@ -175,8 +175,8 @@ def changes_nothing(plan: Plan) -> Iterator[Fault]:
     Right: ``FrozenLake-v1 | flatten``
     """
     for spot in spots(plan):
-        if spot.name in _CHANGE_SPACES and spot.before is not None and _same_spaces(spot.before, spot.after):
-            before = spot.before
+        before = spot.before
+        if spot.name in _CHANGE_SPACES and before is not None and _same_spaces(before, spot.after):
             what = before.action_space if spot.name.endswith("_action") else before.observation_space
             yield Fault(spot.layer, f"it changes nothing: {space_text(what)} stays what it is.", "Leave it out.")
         arguments = _WITHOUT_EFFECT.get(spot.name, {})
@@ -186,9 +186,9 @@ def changes_nothing(plan: Plan) -> Iterator[Fault]:
 
 
 def _same_spaces(one: Stage, other: Stage | None) -> bool:
-    return other is not None and (
-        (one.observation_space, one.action_space) == (other.observation_space, other.action_space)
-    )
+    if other is None:
+        return False
+    return (one.observation_space, one.action_space) == (other.observation_space, other.action_space)
 
 
 @rule("warning")

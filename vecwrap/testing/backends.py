@@ -113,11 +113,10 @@ def timeouts_lose_nothing(make_backend: MakeBackend) -> None:
 
 
 def _poll(both: Lockstep, name: str, *args: Any, **kwargs: Any) -> None:
-    results = []
     for env in both.envs:
         getattr(env, f"{name}_async")(*args, **kwargs)
-        results.append(_wait(getattr(env, f"{name}_wait")))
-    assert_same(*results, f"a {name} that was polled for")
+    expected, got = (_wait(getattr(env, f"{name}_wait")) for env in both.envs)
+    assert_same(expected, got, f"a {name} that was polled for")
 
 
 def _wait(wait: Callable[..., Any], patience: float = 60.0) -> Any:

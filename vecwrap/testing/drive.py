@@ -342,24 +342,13 @@ def arrivals(env: VecEnv, steps: int, seed: int, start: int = 0) -> Iterator[tup
 
 
 class Witness(VecEnvWrapper):
-    """A layer that remembers every StepResult that passes, and makes its arrays read-only.
-
-    Args:
-        env: what it is around.
-        ignore: dotted names of infos that depend on a clock; it removes them.
-        keep: whether to keep a history.
-
-    Attributes:
-        seen: the last StepResult's fields.
-        keys: all keys that infos have had.
-        history: the fields of every result, with copies of them.
-    """
+    """A layer that remembers what passes, makes its arrays read-only, and removes infos that depend on a clock."""
 
     def __init__(self, env: VecEnv, *, ignore: Collection[str] = (), keep: bool = False) -> None:
         super().__init__(env)
-        self.seen: dict[str, Any] = {}
-        self.keys: set[str] = set()
-        self.history: list[tuple[Any, Any]] = []
+        self.seen: dict[str, Any] = {}  # the last StepResult's fields
+        self.keys: set[str] = set()  # all keys that infos have had
+        self.history: list[tuple[Any, Any]] = []  # if kept: the fields of every result, with copies of them
         self._ignore, self._keep = ignore, keep
 
     def on_step(self, step: StepResult) -> None:
@@ -397,13 +386,7 @@ def _without(infos: Infos, ignore: Collection[str], prefix: str = "") -> Infos:
 
 
 class SideBySide(Lockstep):
-    """Lockstep that also compares every StepResult, below the layer and above it: raw fields and frames, too.
-
-    Args:
-        wrap: takes a vector environment and returns the wrapped one.
-        *backends: the backends to wrap, the reference first; the caller closes them.
-        ignore: dotted names of infos that depend on a clock; they are left out.
-    """
+    """Lockstep that also compares every StepResult, below the layer and above it: raw fields and frames, too."""
 
     def __init__(self, wrap: Callable[[VecEnv], VecEnv], *backends: VecEnv, ignore: Collection[str]) -> None:
         self._below = [Witness(backend, ignore=ignore) for backend in backends]
@@ -423,10 +406,7 @@ class SideBySide(Lockstep):
 class Diary(VecEnvWrapper):
     """The outermost layer: notes each sub-environment's steps and resets, in a form in which modes do not differ.
 
-    Args:
-        env: the layer under test.
-        below: the witness below it: infos that it has not seen are the layer's own.
-        ignore: dotted names of infos to leave out.
+    Infos that the witness below has not seen are the layer's own.
     """
 
     def __init__(self, env: VecEnv, below: Witness, ignore: Collection[str]) -> None:
