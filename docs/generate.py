@@ -107,8 +107,8 @@ are then two processes, this one and a worker, instead of three.
 `vecwrap explain` shows which applies:
 
 ```
-backend shmem: 1 worker, 3 sub-environments each, started as fresh interpreters, and 2 in this process, which
-    would only wait (parent_share)
+backend shmem: 1 worker, 3 sub-environments each, started as fresh interpreters,
+    and 2 in this process, which would only wait (parent_share)
 ```
 
 The parent's rows run **in `step_wait`**, not in `step_async`. So whatever a loop does between the two overlaps only
@@ -153,8 +153,7 @@ assert vecwrap.check("CartPole-v1", n=2, wrappers=["framestack:4,padding=first"]
 ```
 
 `vecwrap.build` does not report warnings: a pipeline is checked once, when it is written, but built a thousand times,
-including in tests that turn warnings into errors. [A rule of your own](adding-a-wrapper.md#a-rule-of-your-own) is one
-function.
+including in tests that turn warnings into errors.
 
 """
 

@@ -228,7 +228,7 @@ class Watches(AsksForFrames):
         met["ends"] += step.ended.sum()
         met["episodes broken off by a masked reset"] += partial_batch * (opened & self.running[step.rows]).sum()
         met["rows of a partial batch that acted"] += partial_batch * step.acted.sum()
-        met["frames"] += sum(frame is not None for frame in step.frames)
+        met["frames"] += sum(frame is not None for frame in step.frames or ())
         met["final frames"] += sum(frame is not None for frame in step.final_frames or ())
         self.running[step.rows] = step.live & ~(step.dones & ~step.first)
 

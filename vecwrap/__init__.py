@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from vecwrap.evaluating import Evaluation as Evaluation
     from vecwrap.evaluating import evaluate as evaluate
     from vecwrap.registry import register_wrapper as register_wrapper
+    from vecwrap.rules.check import Finding as Finding
     from vecwrap.rules.check import check as check
-    from vecwrap.rules.finding import Finding as Finding
     from vecwrap.spec import PipelineSpec as PipelineSpec
     from vecwrap.vec_env import VecEnv as VecEnv
     from vecwrap.wrapper import MapObservations as MapObservations
@@ -51,7 +51,7 @@ _PUBLIC = {
     "evaluate": "vecwrap.evaluating",
     "Evaluation": "vecwrap.evaluating",
     "check": "vecwrap.rules.check",
-    "Finding": "vecwrap.rules.finding",
+    "Finding": "vecwrap.rules.check",
     "Clip": "vecwrap.clip",
     "PipelineSpec": "vecwrap.spec",
     "VecEnv": "vecwrap.vec_env",

@@ -22,10 +22,8 @@ from vecwrap.backends.workers import share_out
 from vecwrap.environments import Environment, find_environment, refuse_unsendable
 from vecwrap.errors import PlanError, SpecError, SubEnvError, did_you_mean
 from vecwrap.evaluation import differences, evaluation
+from vecwrap.explain import Explanation, LentEngine, Line, OneForAll, Probe, Row, Shares, Stage, outer_stages
 from vecwrap.layers import PlannedLayer, placed, plan_layers, refuse_layers_of_sub_envs, refuse_wrong_order
-from vecwrap.plan_html import plan_html
-from vecwrap.plan_text import WIDTH, Line, Row, Shares, plain_text, plan_data, plan_lines
-from vecwrap.probe import LentEngine, OneForAll, Probe, Stage, outer_stages
 from vecwrap.signatures import Signature
 from vecwrap.spec import PipelineSpec
 from vecwrap.sub_env import SubEnvFactory
@@ -139,17 +137,17 @@ class Plan:
             rows.append(row)
         return tuple(rows)
 
-    def text(self, width: int = WIDTH) -> str:
-        """Show the plan, in lines of at most ``width`` characters where names and spaces allow it."""
-        return plain_text(self.lines(width))
+    @property
+    def _explanation(self) -> Explanation:
+        return Explanation(self.pipeline, self.rows, self.shares, self.reason)
 
-    def lines(self, width: int = WIDTH) -> list[Line]:
-        """Return the same, each line in parts that say what they are."""
-        return plan_lines(self.pipeline, self.rows, self.shares, self.reason, width)
+    def lines(self) -> list[Line]:
+        """Return the lines that ``print`` shows, each in parts that say what they are."""
+        return self._explanation.lines()
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything that is shown as plain data, for JSON."""
-        return plan_data(self.pipeline, self.rows, self.shares, self.reason)
+        return self._explanation.to_dict()
 
     def of_made(self, made: Sequence[VecEnv]) -> Plan:
         """Return the plan with the spaces of what was made from it.
@@ -161,11 +159,11 @@ class Plan:
         return dataclasses.replace(self, stages=(*unknown, *known))
 
     def __str__(self) -> str:
-        return self.text()
+        return str(self._explanation)
 
     def _repr_html_(self) -> str:
         """A table, for notebooks."""
-        return plan_html(self.pipeline, self.rows, self.shares, self.reason)
+        return self._explanation.html()
 
 
 def _started(backend: Callable[..., VecEnv], factories: list[Any], settings: Mapping[str, Any], plan: Plan) -> VecEnv:

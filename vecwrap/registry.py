@@ -1,7 +1,7 @@
-"""The name tables: which layer, backend or rule a name stands for. A target is imported on first use.
+"""The name tables: which layer or backend a name stands for. A target is imported on first use.
 
-Adding a wrapper to this package takes one line here. Other packages use the entry point groups ``vecwrap.wrappers``,
-``vecwrap.backends`` and ``vecwrap.rules``, or ``register_wrapper``.
+Adding a wrapper to this package takes one line here. Other packages use the entry point groups ``vecwrap.wrappers``
+and ``vecwrap.backends``, or ``register_wrapper``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ __all__ = [
     "imported",
     "is_import_path",
     "register_wrapper",
-    "rules",
     "wrappers",
 ]
 
@@ -231,31 +230,6 @@ backends = NameTable(
         "ray": "vecwrap.backends.ray:RayBackend",
         "shmem": "vecwrap.backends.shmem:ShmemBackend",
         "subprocess": "vecwrap.backends.subprocess:SubprocessBackend",
-    },
-)
-rules = NameTable(
-    "rule",
-    "vecwrap.rules",
-    {
-        "changes_nothing": "vecwrap.rules.spaces:changes_nothing",
-        "clip_hides_bounds": "vecwrap.rules.actions:clip_hides_bounds",
-        "clip_inside_rescale": "vecwrap.rules.actions:clip_inside_rescale",
-        "eval_keeps_training": "vecwrap.rules.running:eval_keeps_training",
-        "extract_inside_dict": "vecwrap.rules.spaces:extract_inside_dict",
-        "fewer_than_workers": "vecwrap.rules.running:fewer_than_workers",
-        "flatten_inside_stack": "vecwrap.rules.stacking:flatten_inside_stack",
-        "monitors_share_folder": "vecwrap.rules.files:monitors_share_folder",
-        "no_render_mode": "vecwrap.rules.frames:no_render_mode",
-        "no_seed": "vecwrap.rules.running:no_seed",
-        "normalize_images": "vecwrap.rules.normalizing:normalize_images",
-        "normalize_stack": "vecwrap.rules.normalizing:normalize_stack",
-        "normalize_twice": "vecwrap.rules.normalizing:normalize_twice",
-        "restarts_not_asked_for": "vecwrap.rules.running:restarts_not_asked_for",
-        "reward_inside_normalize": "vecwrap.rules.normalizing:reward_inside_normalize",
-        "stack_twice": "vecwrap.rules.stacking:stack_twice",
-        "time_aware_in_frames": "vecwrap.rules.frames:time_aware_in_frames",
-        "time_limit_in_frames": "vecwrap.rules.frames:time_limit_in_frames",
-        "zero_padding": "vecwrap.rules.stacking:zero_padding",
     },
 )
 

@@ -48,7 +48,6 @@ __all__ = [
 
 PIPELINE, FACTS, PROGRESS, LOG, STATISTICS = "pipeline.yaml", "run.json", "progress.csv", "log.txt", "stats.npz"
 VIDEOS = "videos"
-LOADED = "loaded"  # where a rebuilt environment writes, so that the run's own files stay unchanged
 
 
 @dataclass(frozen=True)
@@ -73,19 +72,11 @@ class Run:
         overrides: Mapping[str, Any] | None = None,
         places: Mapping[str, Place] | None = None,
     ) -> PipelineSpec:
-        """Return the pipeline as it is rebuilt; what it writes leaves the run's own files alone.
-
-        The folder's own statistics replace a file that the pipeline names.
-
-        Args:
-            mode: ``"eval"`` for the evaluation that belongs to it, which writes to its own folder anyway.
-            overrides: as in ``vecwrap.load``.
-            places: where the overrides were written, by key.
-        """
+        """Return the pipeline as it is rebuilt, with the folder's own statistics instead of a file that it names."""
         spec = self.resolved
-        if mode == "train":
+        if mode == "train":  # what it writes leaves the run's own files alone; an evaluation has a folder of its own
             root = self.folder.absolute()
-            spec = moved(spec, root, root / LOADED)
+            spec = moved(spec, root, root / "loaded")
         if self.statistics is not None:
             section = Settings({key: value for key, value in spec.eval.items() if key != "stats"})
             training = spec.training if spec.stats is None else spec.in_training
@@ -101,9 +92,6 @@ class Run:
 @paths_looked_at(SpecError)
 def read_run(folder: str | Path) -> Run:
     """Read a run folder, and check that its parts are of one pipeline.
-
-    Args:
-        folder: one that ``vecwrap run --out`` or your own script filled.
 
     Raises:
         SpecError: no pipeline in it, one that cannot be read, or a file of another pipeline beside it.
@@ -127,11 +115,7 @@ def read_run(folder: str | Path) -> Run:
 
 @paths_looked_at(SpecError)
 def refuse_taken(folder: Path, remedy: str = "Give another folder, or delete this one.") -> None:
-    """Refuse a folder that already holds a run: its files would be mixed with, or moved aside by, those of the next.
-
-    Raises:
-        SpecError: with what exists there.
-    """
+    """Refuse a folder that already holds a run: its files would be mixed with, or moved aside by, those of the next."""
     files = [name for name in (PIPELINE, FACTS, PROGRESS, LOG, STATISTICS) if (folder / name).exists()]
     if files:
         raise SpecError(
@@ -146,13 +130,7 @@ def portable(pipeline: PipelineSpec, folder: Path) -> PipelineSpec:
 
 
 def moved(pipeline: PipelineSpec, folder: Path, to: Path) -> PipelineSpec:
-    """Return a resolved pipeline with the paths within a folder, its evaluation's too, moved to another one.
-
-    Args:
-        pipeline: as resolved by a plan.
-        folder: the old folder.
-        to: the new one; with ``Path()`` they are relative to nothing at all.
-    """
+    """Return a resolved pipeline with the paths within a folder, its evaluation's too, moved to another one."""
     layers, section = _paths_within(pipeline.wrappers, folder, to), dict(pipeline.eval)
     if isinstance(section.get("wrappers"), tuple):
         section["wrappers"] = _paths_within(section["wrappers"], folder, to)
@@ -180,7 +158,6 @@ def _top_module(target: Any) -> str:
 
 
 def _paths_within(layers: Sequence[LayerSpec], folder: Path, to: Path) -> tuple[LayerSpec, ...]:
-    """Do for layers what ``moved`` does."""
     root, changed = os.path.realpath(folder), []
     for layer in layers:
         kwargs = dict(layer.kwargs)
@@ -189,9 +166,6 @@ def _paths_within(layers: Sequence[LayerSpec], folder: Path, to: Path) -> tuple[
                 kwargs[key] = str(to / path.relative_to(root))
         changed.append(dataclasses.replace(layer, kwargs=Settings(kwargs)))
     return tuple(changed)
-
-
-# -- reading ----------------------------------------------------------------------------------------------------------
 
 
 def _instead(path: Path) -> str:

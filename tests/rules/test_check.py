@@ -3,18 +3,13 @@
 from pathlib import Path
 
 import gymnasium
-import numpy as np
 import psutil
 import pytest
-from gymnasium import spaces
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vecwrap
-from vecwrap import registry
-from vecwrap.errors import CheckpointError, PlanError, SpecError, VecwrapError
-from vecwrap.rules import Fault, rule
-from vecwrap.rules.check import rules
+from vecwrap.errors import CheckpointError, PlanError, SpecError
 
 FILE = """env: Pendulum-v1
 n: 2
@@ -193,79 +188,6 @@ def test_checking_steps_nothing_writes_nothing_and_leaves_nothing_behind(backend
     assert ids(line) == []
     assert list(Path().iterdir()) == []
     assert psutil.Process().children() == before
-
-
-# -- rules of others --------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def registered():
-    """Registers rules for a test."""
-    names = []
-
-    def register(name, target, owner="somebody"):
-        registry.rules.register(name, target, owner)
-        names.append(name)
-
-    yield register
-    for name in names:
-        registry.rules.unregister(name)
-
-
-def test_a_rule_that_is_registered_is_applied(registered):
-    @rule("warning")
-    def no_monitor(plan):
-        """Nobody counts."""
-        if not any(layer.spec.name == "monitor" for layer in plan.layers):
-            yield Fault("wrappers", "no layer counts episodes.", "Add monitor.")
-
-    registered("no_monitor", no_monitor)
-    (finding,) = vecwrap.check("CartPole-v1 n=2 backend=dummy")
-    assert (finding.id, finding.place, finding.docs) == ("no_monitor", "wrappers", "")
-    assert ids("CartPole-v1 n=2 backend=dummy | monitor") == []
-
-
-def test_a_rule_that_raises_is_named_with_its_owner(registered):
-    @rule("error")
-    def broken(plan):
-        """Raises."""
-        raise KeyError("stages")
-
-    registered("broken", broken)
-    with pytest.raises(VecwrapError, match=r"""^rule "broken" of somebody raised KeyError: 'stages'$"""):
-        vecwrap.check("CartPole-v1 n=2 backend=dummy")
-
-
-def test_what_is_no_rule_is_refused_with_its_owner(registered):
-    registered("no_rule", lambda plan: ())
-    with pytest.raises(SpecError, match='rule "no_rule" of somebody: expected a function with the decorator'):
-        rules()
-
-
-def test_a_name_that_is_taken_is_refused_with_both_owners(registered):
-    with pytest.raises(SpecError) as error:
-        registered("zero_padding", "my_package.rules:zero_padding", "my-package")
-    assert "taken by vecwrap (vecwrap.rules.stacking:zero_padding)" in str(error.value)
-    assert "my-package (my_package.rules:zero_padding)" in str(error.value)
-
-
-class Plain(gymnasium.Env):
-    observation_space = spaces.Box(-1, 1, (2,), np.float32)
-    action_space = spaces.Discrete(2)
-
-
-def test_an_error_that_explains_a_refusal_stands_in_its_place(registered):
-    @rule("error")
-    def needs_images(plan):
-        """Transposes what is no image."""
-        for layer in plan.layers:
-            if layer.spec.name == "transpose":
-                yield Fault(layer, "these are no images.", "Leave it out.")
-
-    changes = {"n": 2, "backend": "dummy", "wrappers": ["transpose", "flatten"]}
-    assert ids(Plain, **changes) == ["refused"]
-    registered("needs_images", needs_images)
-    assert ids(Plain, **changes) == ["needs_images", "changes_nothing"]
 
 
 LAYERS = (

@@ -43,7 +43,6 @@ def print_schema(out: Path | None) -> None:
 def pipeline_schema() -> Json:
     """Return the JSON schema (draft 2020-12) of a pipeline file, with every registered layer and backend."""
     layers, keys = layer_rows(), _keys()
-    name_or_number: Json = {"type": ["string", "integer"], "minLength": 1, "minimum": 0}
     extends: Json = {"properties": {"extends": {"type": "string"}}, "required": ["extends"]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

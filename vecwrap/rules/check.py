@@ -4,25 +4,94 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import gymnasium
 
-from vecwrap import registry
 from vecwrap.building import read
 from vecwrap.checkpoint import refuse_unread
 from vecwrap.errors import CheckpointError, PlanError, SpecError, VecwrapError, did_you_mean
 from vecwrap.evaluation import in_mode
 from vecwrap.layers import PlannedLayer, plan_layers
 from vecwrap.plan import Plan, plan, plan_around
-from vecwrap.rules.finding import DOCS, Fault, Finding, Rule
-from vecwrap.rules.refusals import REFUSALS, not_read, refused, unmakeable, unreadable
+from vecwrap.rules.rules import RULES, Fault, Severity
 from vecwrap.spec import PipelineSpec
 from vecwrap.vec_env import VecEnv
 from vecwrap.words import LayerSpec
 
-__all__ = ["check", "load_rule", "refuse_unknown", "rules"]
+__all__ = ["REFUSALS", "Finding", "check", "not_read", "refuse_unknown"]
+
+# What ``build`` refuses, by the stage at which it does, each with its section of docs/checks.md.
+REFUSALS = {
+    "unreadable": """A pipeline that cannot be read: invalid YAML, an unknown key, a value of the wrong kind.
+
+    Nothing else is checked, because there is no pipeline yet.
+    """,
+    "refused": """An unknown name, an argument that does not fit, a layer that refuses what it wraps, a wrong order.
+
+    The reason gives what was expected, what was found, and what to do. If a layer refuses what it wraps, nothing is
+    reported about the layers outside it, because their spaces are not the intended ones. A ``stats`` file must exist
+    for the training; that of an evaluation may not exist yet. Whether an evaluation has statistics at all is not
+    checked, because they are usually passed to ``build``.
+    """,
+    "unmakeable": """An environment that cannot be made, or a worker that cannot be started.
+
+    One sub-environment is made to inspect its spaces, in the place where the backend would make it. Exceptions of its
+    constructor are reported here; rules that need no spaces still apply.
+    """,
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One mistake in a pipeline.
+
+    Attributes:
+        id: the rule's name; ``docs/checks.md`` has a section of that name.
+        severity: ``"error"``: it cannot be built; ``"warning"``: it can, but is probably not intended.
+        file: the file, as its name was given; ``""`` if it is not in a file.
+        line: the line in the file, counted from 1; None if there is none.
+        place: ``'wrappers[1] "framestack"'``, a key of the pipeline, or ``""``.
+        layer: the layer's name, or ``""``.
+        reason: what is wrong.
+        fix: what to do; ``""`` if the reason includes it.
+
+    >>> (finding,) = check("CartPole-v1 n=2 backend=dummy | framestack:4")
+    >>> finding.id, finding.severity, finding.where
+    ('zero_padding', 'warning', 'wrappers[0] "framestack"')
+    >>> finding.to_dict()["fix"]
+    'Use padding=first.'
+    """
+
+    id: str
+    severity: Severity
+    file: str
+    line: int | None
+    place: str
+    layer: str
+    reason: str
+    fix: str = ""
+
+    @property
+    def where(self) -> str:
+        """``'pong.yaml:7: wrappers[1] "framestack"'``."""
+        file = f"{self.file}:{self.line}" if self.line is not None else self.file
+        return ": ".join(filter(None, (file, self.place)))
+
+    @property
+    def docs(self) -> str:
+        """Where to read more."""
+        return f"docs/checks.md#{self.id}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data, for JSON."""
+        return {**dataclasses.asdict(self), "docs": self.docs}
+
+    def __str__(self) -> str:
+        parts = (self.where, f"{self.severity} {self.id}", " ".join(filter(None, (self.reason, self.fix))))
+        return ": ".join(filter(None, parts))
 
 
 def check(
@@ -51,7 +120,7 @@ def check(
         severity ``"error"``.
 
     Raises:
-        SpecError: an unknown id or setting, or a rule's name that two packages claim.
+        SpecError: an unknown id or setting.
 
     >>> for finding in check("CartPole-v1", n=2, wrappers=["flatten", "framestack:4"], backend="dummy"):
     ...     print(finding)
@@ -59,9 +128,7 @@ def check(
     wrappers[1] "framestack": warning zero_padding: each episode's first stacks are padded with zeros, which are
     values like any other in observations (4,) float32. Use padding=first.
     """
-    known = rules()
-    refuse_unknown(ignore, known)
-    asked = {name: rule for name, rule in known.items() if strict or not rule.strict}
+    refuse_unknown(ignore)
     engine = None
     try:
         if isinstance(pipeline, VecEnv):
@@ -71,44 +138,26 @@ def check(
         spec = in_mode(read(pipeline), mode, settings)
     except (SpecError, PlanError) as error:
         return (not_read(error, str(pipeline)),)
-    findings = _findings(spec, asked, engine)
-    return tuple(finding for finding in sorted(findings, key=_place) if finding.id not in ignore)
+    findings = _findings(spec, engine, strict)
+    return tuple(finding for finding in sorted(findings, key=_order) if finding.id not in ignore)
 
 
-def rules() -> dict[str, Rule]:
-    """Every registered rule by its name.
-
-    Raises:
-        SpecError: one cannot be imported, is not a rule, or has a name that two packages claim.
-    """
-    return {name: load_rule(name) for name in registry.rules.names()}
-
-
-def load_rule(name: str) -> Rule:
-    """One of them.
-
-    Raises:
-        SpecError: as ``rules``.
-    """
-    loaded = registry.rules.load(name)
-    if not isinstance(loaded, Rule):
-        owner = registry.rules.entry(name).owner
-        raise SpecError(
-            f'rule "{name}" of {owner}: expected a function with the decorator vecwrap.rules.rule, got {loaded!r}.'
-        )
-    return loaded
-
-
-def refuse_unknown(ignore: Collection[str], known: Collection[str]) -> None:
+def refuse_unknown(ignore: Collection[str]) -> None:
     """Raise SpecError for an id that no finding can have, and for one instead of a list."""
     if isinstance(ignore, str):
         raise SpecError(f'ignore: expected a list of findings, got "{ignore}"; write ["{ignore}"]')
-    ids = [*known, *(refusal.__name__ for refusal in REFUSALS)]
+    ids = [*REFUSALS, *RULES]
     for name in ignore:
         if name not in ids:
             raise SpecError(f'ignore: there is no finding "{name}".{did_you_mean(name, ids)}')
-        if name in (unreadable.__name__, refused.__name__):
+        if name in ("unreadable", "refused"):
             raise SpecError(f'ignore: "{name}" is of a pipeline that cannot be built, which nobody can mean to have')
+
+
+def not_read(error: VecwrapError, pipeline: str) -> Finding:
+    """Report an error raised before there was a pipeline; a PlanError is about a layer of the evaluation."""
+    file = pipeline if str(error).startswith(f"{pipeline}:") else ""
+    return _refusal("refused" if isinstance(error, PlanError) else "unreadable", error, file)
 
 
 def _pipeline_of(env: VecEnv) -> PipelineSpec:
@@ -118,7 +167,7 @@ def _pipeline_of(env: VecEnv) -> PipelineSpec:
     return pipeline
 
 
-def _findings(spec: PipelineSpec, known: dict[str, Rule], engine: Any = None) -> Sequence[Finding]:
+def _findings(spec: PipelineSpec, engine: Any, strict: bool) -> Sequence[Finding]:
     """Plan each layer alone, all together, then with spaces, as far as possible; then apply the rules."""
     findings: list[Finding] = []
     good: list[LayerSpec] = []
@@ -127,22 +176,22 @@ def _findings(spec: PipelineSpec, known: dict[str, Rule], engine: Any = None) ->
             plan_layers((word,))
             good.append(word)
         except (SpecError, PlanError) as error:
-            findings.append(refused(error, spec.source.file, [_place_of(word)]))
+            findings.append(_refusal("refused", error, spec.source.file, [word]))
     try:
         good_spec = dataclasses.replace(spec, wrappers=tuple(good))
         if findings:
             good_spec = dataclasses.replace(good_spec, eval={})  # it may refer to the layers that are left out
         planned = plan(good_spec) if engine is None else plan_around(engine, good_spec)
     except (SpecError, PlanError) as error:
-        return [*findings, refused(error, spec.source.file, map(_place_of, good))]
+        return [*findings, _refusal("refused", error, spec.source.file, good)]
     if not findings:  # otherwise a layer is missing, and spaces would not be the intended ones
         try:
             planned = planned.with_refusals()
-        except PlanError as error:
-            findings.append(refused(error, spec.source.file))
         except VecwrapError as error:
-            findings.append(unmakeable(error, spec.source.file))
-    return [*_unread_statistics(planned), *findings, *_findings_in(planned, known)]
+            findings.append(
+                _refusal("refused" if isinstance(error, PlanError) else "unmakeable", error, spec.source.file)
+            )
+    return [*_unread_statistics(planned), *findings, *_findings_in(planned, strict)]
 
 
 def _unread_statistics(planned: Plan) -> Iterator[Finding]:
@@ -152,58 +201,64 @@ def _unread_statistics(planned: Plan) -> Iterator[Finding]:
         try:
             refuse_unread(planned.pipeline.stats, written.where("stats"))
         except CheckpointError as error:
-            yield refused(error, written.source.file, ["stats"])
+            yield _refusal("refused", error, written.source.file, ["stats"])
 
 
-def _findings_in(planned: Plan, known: dict[str, Rule]) -> Iterator[Finding]:
+def _findings_in(planned: Plan, strict: bool) -> Iterator[Finding]:
     """The rules' findings, and a layer's refusals that no rule explains.
 
     Nothing is reported about layers outside such a layer, because its resulting spaces are unknown.
     """
-    told = [(name, fault) for name, rule in known.items() for fault in _faults(name, rule, planned)]
-    explained = {id(fault.place) for name, fault in told if (fault.severity or known[name].severity) == "error"}
+    asked = {name: rule for name, rule in RULES.items() if strict or not rule.strict}
+    found = [
+        (fault, _finding(name, fault.severity or rule.severity, fault, planned))
+        for name, rule in asked.items()
+        for fault in rule.faults(planned)
+    ]
+    explained = {id(fault.place) for fault, finding in found if finding.severity == "error"}
     silent: set[int] = set()
     for layer, stage in zip(planned.layers, (planned.stages or ())[1:], strict=False):
         if silent:
             silent.add(id(layer))
         elif stage is not None and stage.refusal is not None and id(layer) not in explained:
             silent.add(id(layer))
-            prefix = layer.spec.source.prefix()
-            yield refused(stage.refusal, planned.written.source.file, [layer.where.removeprefix(prefix)])
-    for name, fault in told:
-        if id(fault.place) not in silent:
-            yield _finding(name, known[name], fault, planned)
+            yield _refusal("refused", stage.refusal, planned.written.source.file, [layer])
+    yield from (finding for fault, finding in found if id(fault.place) not in silent)
 
 
-def _faults(name: str, rule: Rule, planned: Plan) -> list[Fault]:
-    try:
-        return list(rule(planned))
-    except Exception as error:
-        owner = registry.rules.entry(name).owner
-        raise VecwrapError(f'rule "{name}" of {owner} raised {type(error).__name__}: {error}') from error
-
-
-def _finding(name: str, rule: Rule, fault: Fault, planned: Plan) -> Finding:
+def _finding(name: str, severity: Severity, fault: Fault, planned: Plan) -> Finding:
     if isinstance(fault.place, PlannedLayer):
-        prefix = fault.place.spec.source.prefix()
-        place, layer = fault.place.where.removeprefix(prefix), fault.place.spec.name
-    else:
-        source = planned.written.source
-        prefix = source.at(*fault.place.split(".")).prefix() or (f"{source.file}: " if source.file else "")
-        place, layer = fault.place, ""
-    match = re.fullmatch(r"(.*?)(?::(\d+))?: ", prefix)
-    file = match[1] if match else ""
-    line = int(match[2]) if match and match[2] else None
-    docs = f"{DOCS}#{name}" if registry.rules.entry(name).owner == "vecwrap" else ""
-    severity = fault.severity or rule.severity
-    return Finding(name, severity, file, line, place, layer, fault.reason, fault.fix, docs)
+        source, layer = fault.place.spec.source.place, fault.place.spec.name
+        return Finding(name, severity, source.file, source.line, _written(fault.place), layer, fault.reason, fault.fix)
+    source = planned.written.source.at(*fault.place.split(".")).place
+    file = source.file or planned.written.source.file
+    return Finding(name, severity, file, source.line, fault.place, "", fault.reason, fault.fix)
 
 
-def _place_of(layer: LayerSpec) -> str:
-    return layer.where.removeprefix(layer.source.prefix())
+def _written(layer: LayerSpec | PlannedLayer) -> str:
+    """``'wrappers[1] "framestack"'``: a layer's place within its file."""
+    source = layer.source if isinstance(layer, LayerSpec) else layer.spec.source
+    return layer.where.removeprefix(source.prefix())
 
 
-def _place(finding: Finding) -> tuple[list[int], bool]:
-    """A sort key: the pipeline's keys first, then layer by layer; for one layer, errors first."""
+def _refusal(id: str, error: VecwrapError, file: str, about: Iterable[LayerSpec | PlannedLayer | str] = ()) -> Finding:
+    """Split an error's text: ``FILE:LINE: wrappers[1] "framestack": what is wrong``; it may be about a layer."""
+    text, line = str(error), None
+    places = (place if isinstance(place, str) else _written(place) for place in about)
+    place = next((place for place in places if place in text), "")
+    found = re.match(rf"(?:(.+?)(?::(\d+))?: )?{re.escape(place)}", text) if place else None
+    if place and found is None:
+        place = ""
+    if not place and file:
+        found = re.match(rf"({re.escape(file)})(?::(\d+))?: ", text)
+    if found is not None:
+        file, text = found[1] or "", text[found.end() :].lstrip(":, ")
+        line = int(found[2]) if found[2] else None
+    layer = place.partition('"')[2].rstrip('"')
+    return Finding(id, "error", file, line, place, layer, text)
+
+
+def _order(finding: Finding) -> tuple[list[int], bool]:
+    """The pipeline's keys first, then layer by layer; for one layer, errors first."""
     numbers = re.findall(r"\[(\d+)\]", finding.place.partition(" ")[0])
     return [int(number) for number in numbers], finding.severity == "warning"

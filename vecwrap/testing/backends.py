@@ -16,8 +16,8 @@ from gymnasium.vector import AutoresetMode
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.contract import Autoreset
 from vecwrap.errors import ResetNeededError, SubEnvError
-from vecwrap.testing.compare import assert_same, rows_of
-from vecwrap.testing.drive import Lockstep, Policy, drive, drive_rows
+from vecwrap.testing.compare import assert_same
+from vecwrap.testing.drive import Lockstep, Policy, assert_in_space, assert_kept, drive, drive_rows, play
 from vecwrap.testing.leftovers import Holdings, assert_nothing_left
 from vecwrap.testing.toys import SPACES, toy
 from vecwrap.vec_env import VecEnv
@@ -73,34 +73,19 @@ def every_space_goes_through(make_backend: MakeBackend, *, steps: int = 30) -> N
                 _check_spaces(env, name)
             drive(both, steps, seed=5)
             for env in both.envs[1:]:
-                _check_observations(env, name)
+                assert_in_space(env, 3, name)
 
 
 def _check_spaces(env: VecEnv, name: str) -> None:
     space = SPACES[name]()
     batched = gymnasium.vector.utils.batch_space(space, env.num_envs)
-    assert env.single_observation_space == space, f"single_observation_space: expected {space}"
-    assert env.single_action_space == space, f"single_action_space: expected {space}"
-    assert env.observation_space == batched, f"observation_space: expected {batched}"
-    assert env.action_space == batched, f"action_space: expected {batched}"
+    for attribute, expected in {
+        "single_observation_space": space, "single_action_space": space,
+        "observation_space": batched, "action_space": batched,
+    }.items():  # fmt: skip
+        assert getattr(env, attribute) == expected, f"{attribute}: expected {expected}"
     assert env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP, f"metadata: got {env.metadata}"
     assert env.metadata["render_fps"] == 30, f"metadata of the environment are kept: got {env.metadata}"
-
-
-def _check_observations(env: VecEnv, name: str) -> None:
-    space = env.single_observation_space
-    observations, infos = env.reset(seed=1)
-    flags = np.zeros(env.num_envs, dtype=np.bool_)
-    result: tuple[Any, ...] = (observations, np.zeros(env.num_envs), flags, flags, infos)
-    for k in range(3):
-        assert result[0] in env.observation_space, f"{name}, {k} steps after reset: expected {env.observation_space}"
-        for i, row in rows_of(space, result):
-            assert row["observation"] in space, (
-                f"{name}, row {i}, {k} steps after reset: expected an element of {space}"
-            )
-        result = env.step(Policy(env, seed=k)())
-        dtypes = [array.dtype for array in result[1:4]]
-        assert dtypes == [np.float64, np.bool_, np.bool_], f"rewards and flags: got {dtypes}"
 
 
 def same_rows_by_send_and_recv(make_backend: MakeBackend, *, steps: int = 40) -> None:
@@ -122,20 +107,16 @@ def timeouts_lose_nothing(make_backend: MakeBackend) -> None:
         policy = Policy(both.envs[0], seed=2)
         both("reset", seed=2)
         for _ in range(30):
-            actions = policy()
-            results = []
-            for env in both.envs:
-                env.step_async(actions)
-                results.append(_wait(env.step_wait))
-            assert_same(results[0], results[1], "a step that was polled for")
-        for env in both.envs:
-            env.reset_async(seed=4)
-        results = [_wait(env.reset_wait) for env in both.envs]
-        assert_same(results[0], results[1], "a reset that was polled for")
-        for env in both.envs:
-            env.call_async("state")
-        results = [_wait(env.call_wait) for env in both.envs]
-        assert_same(results[0], results[1], "a call that was polled for")
+            _poll(both, "step", policy())
+        _poll(both, "reset", seed=4)
+        _poll(both, "call", "state")
+
+
+def _poll(both: Lockstep, name: str, *args: Any, **kwargs: Any) -> None:
+    for env in both.envs:
+        getattr(env, f"{name}_async")(*args, **kwargs)
+    expected, got = (_wait(getattr(env, f"{name}_wait")) for env in both.envs)
+    assert_same(expected, got, f"a {name} that was polled for")
 
 
 def _wait(wait: Callable[..., Any], patience: float = 60.0) -> Any:
@@ -160,46 +141,21 @@ def results_are_yours_to_keep(make_backend: MakeBackend, *, steps: int = 100) ->
     """Returned results never change, even if the environments overwrite their buffers."""
     for mode in ("same_step", "disabled"):
         with make_backend([toy(observations="mixed", actions="mixed")] * 3, autoreset=mode) as env:
-            kept: list[Any] = [env.reset(seed=1)]
-            copies = deepcopy(kept)
-            env.action_space.seed(1)
-            result: tuple[Any, ...]
-            for _ in range(steps):
-                result = env.step(env.action_space.sample())
-                kept.append(result)
-                copies.append(deepcopy(result))
-                ended = result[2] | result[3]
-                if mode == "disabled" and ended.any():
-                    result = env.reset(options={"reset_mask": ended})
-                    kept.append(result)
-                    copies.append(deepcopy(result))
-            for k, (before, now) in enumerate(zip(copies, kept, strict=True)):
-                assert_same(before, now, f"{mode}: what call {k} gave, looked at after {len(kept)} calls")
-        for k, (before, now) in enumerate(zip(copies, kept, strict=True)):
-            assert_same(before, now, f"{mode}: what call {k} gave, looked at after close")
+            assert_kept(env, steps, mode)
 
 
 def what_is_yours_is_writable(make_backend: MakeBackend) -> None:
     """Writing into returned results does not affect later ones."""
-    with _beside_dummy(make_backend, [toy(observations="box_float32")] * 3, autoreset="disabled") as both:
-        policy = Policy(both.envs[0], seed=1)
-        for env in both.envs[1:]:
-            observations, _ = env.reset(seed=1)
-            observations[:] = 99
-        both.envs[0].reset(seed=1)
-        mask = np.array([True, False, False])
-        both("reset", options={"reset_mask": mask})  # shows rows 1 and 2 again
-        for _ in range(3):
-            actions = policy()
-            expected = both.envs[0].step(actions)
-            for env in both.envs[1:]:
-                got = env.step(actions)
-                assert_same(expected, got, "a step after the user wrote into older results")
-                for array in got[:4]:
-                    array[:] = 0
-            ended = expected[2] | expected[3]
-            if ended.any():
-                both("reset", options={"reset_mask": ended})
+    factories = [toy(observations="box_float32")] * 3
+    with _beside_dummy(make_backend, factories, autoreset="disabled") as both:
+        reference, env = both.envs
+        reference.reset(seed=1)
+        env.reset(seed=1)[0][:] = 99
+        both("reset", options={"reset_mask": np.array([True, False, False])})  # shows rows 1 and 2 again
+        for expected, got in zip(*(play(each, 30, Policy(each, seed=1)) for each in both.envs), strict=True):
+            assert_same(expected, got, "a result after the user wrote into older ones")
+            for array in got[:4]:
+                array[:] = 0
 
 
 def arguments_are_never_touched(make_backend: MakeBackend) -> None:
@@ -207,14 +163,12 @@ def arguments_are_never_touched(make_backend: MakeBackend) -> None:
     for name in ("nested", "mixed", "custom", "box_float32"):
         with make_backend([toy(observations="discrete", actions=name)] * 3) as env:
             env.action_space.seed(1)
+            mask = np.array([True, False, True])
             arguments: list[Any] = [
                 ("reset", {"seed": [1, None, 3], "options": {"level": [1, 2], "map": np.zeros(2)}}),
                 ("step", {"actions": env.action_space.sample()}),
                 ("step", {"actions": Policy(env, seed=1)()}),
-                (
-                    "reset",
-                    {"seed": [1, 2, 3], "options": {"reset_mask": np.array([True, False, True]), "deep": {"a": [1]}}},
-                ),
+                ("reset", {"seed": [1, 2, 3], "options": {"reset_mask": mask, "deep": {"a": [1]}}}),
                 ("step", {"actions": Policy(env, seed=2)()}),
             ]
             for method, keywords in arguments:
@@ -271,24 +225,21 @@ def attributes_are_seen_by_the_environment(make_backend: MakeBackend) -> None:
 def nothing_is_left_behind(make_backend: MakeBackend) -> None:
     """No process, descriptor or shared memory outlives ``close``: after use, during a call, unused, after an error."""
 
-    def ready(env: VecEnv) -> None:
+    def step(env: VecEnv) -> None:
         env.reset(seed=1)
         env.step([0] * env.num_envs)
 
-    def in_mid_call(env: VecEnv) -> None:
+    def leave_a_call(env: VecEnv) -> None:
         env.reset(seed=1)
         env.step_async([0] * env.num_envs)
 
-    def unused(env: VecEnv) -> None:
-        pass
-
-    def failed(env: VecEnv) -> None:
+    def fail(env: VecEnv) -> None:
         env.reset(seed=1)
         env.set_attr("raise_in", "step", indices=1)
         _raises(SubEnvError, env.step, [0] * env.num_envs)
 
     make_backend([toy()] * 3).close()  # resources opened once by the first use (an import, a helper) are not leaks
-    for use in (ready, in_mid_call, unused, failed):
+    for use in (step, leave_a_call, fail, lambda env: None):
         for terminate in (False, True):
             before = Holdings.now()
             env = make_backend([toy(observations="nested")] * 3)
@@ -333,27 +284,29 @@ def close_is_idempotent(make_backend: MakeBackend) -> None:
 
 def seeds_are_per_sub_environment(make_backend: MakeBackend) -> None:
     """Sub-environment i gets ``seed + start_index + i``; a list, one each; the seed of a build serves one reset."""
-
-    def seeds(env: VecEnv) -> list[int]:
-        return [int(seed) for seed in env.get_attr("np_random_seed")]
-
+    masks = np.array([False, True, False]), np.array([True, False, True])
     with make_backend([toy()] * 3, start_index=10, seed=100) as env:
         first = env.reset()[0]
-        assert seeds(env) == [110, 111, 112], f"seed=100, start_index=10: got {seeds(env)}"
+        _check_seeds(env, [110, 111, 112], "seed=100, start_index=10")
         again = env.reset()[0]
         assert not np.array_equal(first, again), "the seed given to build serves one reset, not every one"
-        env.reset(seed=np.int64(5))  # type: ignore[arg-type]
-        assert seeds(env) == [15, 16, 17], f"reset(seed=np.int64(5)), start_index=10: got {seeds(env)}"
-        env.reset(seed=[7, None, 9])
-        assert seeds(env) == [7, 16, 9], f"reset(seed=[7, None, 9]): got {seeds(env)}"
-        env.reset(seed=np.array([1, 2, 3]))  # type: ignore[arg-type]
-        assert seeds(env) == [1, 2, 3], f"reset(seed=array): got {seeds(env)}"
-        env.reset(seed=[20, 21, 22], options={"reset_mask": np.array([False, True, False])})
-        assert seeds(env) == [1, 21, 3], f"seeds of rows that a mask leaves alone are ignored: got {seeds(env)}"
-        env.reset(seed=30, options={"reset_mask": np.array([True, False, True])})
-        assert seeds(env) == [40, 21, 42], f"an int with a mask: got {seeds(env)}"
+        resets: list[tuple[dict[str, Any], list[int]]] = [
+            ({"seed": np.int64(5)}, [15, 16, 17]),
+            ({"seed": [7, None, 9]}, [7, 16, 9]),
+            ({"seed": np.array([1, 2, 3])}, [1, 2, 3]),
+            ({"seed": [20, 21, 22], "options": {"reset_mask": masks[0]}}, [1, 21, 3]),  # the others' are ignored
+            ({"seed": 30, "options": {"reset_mask": masks[1]}}, [40, 21, 42]),
+        ]
+        for keywords, expected in resets:
+            env.reset(**keywords)
+            _check_seeds(env, expected, f"reset with {keywords}, start_index=10")
         for bad in ([1, 2], -50, 1.5, True, "1", [1.5, 2, 3]):
             _raises(ValueError, env.reset, seed=bad)
+
+
+def _check_seeds(env: VecEnv, expected: list[int], where: str) -> None:
+    got = [int(seed) for seed in env.get_attr("np_random_seed")]
+    assert got == expected, f"{where}: expected the seeds {expected}, got {got}"
 
 
 # -- order of calls, errors ------------------------------------------------------------------------------------
@@ -416,25 +369,21 @@ def stepping_an_ended_row_is_an_error(make_backend: MakeBackend) -> None:
 
 def an_error_of_one_leaves_the_others(make_backend: MakeBackend) -> None:
     """A sub-environment that raises is named, the others' transitions are kept, and a masked reset revives it."""
+    mask = np.array([False, True, True])
     for mode in Autoreset:
         with _beside_dummy(make_backend, [toy(end=0.0)] * 3, autoreset=mode) as both:
             policy = Policy(both.envs[0], seed=1)
             both("reset", seed=1)
             both("step", policy())
-            for where in ("step", "reset"):
+            for where, healthy in (("step", [0, 2]), ("reset", [2])):
                 both("set_attr", "raise_in", where, indices=1)
-                mask = np.array([False, True, True])
-                call = ("step", policy()) if where == "step" else ("reset",)
                 try:
-                    both(*call, **({} if where == "step" else {"options": {"reset_mask": mask}}))
+                    if where == "step":
+                        both("step", policy())
+                    else:
+                        both("reset", options={"reset_mask": mask})
                 except SubEnvError as error:
-                    assert (error.index, error.during) == (1, where), f"expected 1, {where}; got {error}"
-                    assert error.others is not None, "expected the transitions of the healthy rows in error.others"
-                    ids = error.others[4]["env_id"].tolist()
-                    assert ids == ([0, 2] if where == "step" else [2]), f"expected the healthy rows, got {ids}"
-                    assert error.__cause__ is not None and "asked to raise" in str(error.__cause__), (
-                        f"expected the sub-environment's own traceback as the cause, got {error.__cause__!r}"
-                    )
+                    _check_error(error, where, healthy)
                 else:
                     raise AssertionError(f"expected SubEnvError from {where}, nothing was raised")
                 _raises(ResetNeededError, both, "step", policy())
@@ -442,6 +391,15 @@ def an_error_of_one_leaves_the_others(make_backend: MakeBackend) -> None:
                 both("recv")
                 both("reset", options={"reset_mask": np.array([False, True, False])})
                 both("step", policy())
+
+
+def _check_error(error: SubEnvError, where: str, healthy: list[int]) -> None:
+    assert (error.index, error.during) == (1, where), f"expected 1, {where}; got {error}"
+    assert error.others is not None, "expected the transitions of the healthy rows in error.others"
+    ids = error.others[4]["env_id"].tolist()
+    assert ids == healthy, f"expected the healthy rows {healthy}, got {ids}"
+    said = error.__cause__
+    assert "asked to raise" in str(said), f"expected the sub-environment's own traceback as the cause, got {said!r}"
 
 
 def _raises(kind: type[BaseException], function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

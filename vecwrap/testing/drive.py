@@ -1,19 +1,36 @@
-"""Driving environments: the same calls on several at once, and by sub-environment in any order of arrival."""
+"""Driving environments: the same calls on several at once, each sub-environment's own stream, and what layers see."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from copy import deepcopy
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from vecwrap.contract import Autoreset
+from vecwrap.contract import Autoreset, Infos, StepResult
 from vecwrap.errors import SubEnvError
-from vecwrap.testing.compare import assert_same, rows_of
+from vecwrap.testing.compare import assert_same, info_row, rows_of, take_row
 from vecwrap.vec_env import VecEnv
+from vecwrap.wrapper import VecEnvWrapper
 
-__all__ = ["Lockstep", "Policy", "drive", "drive_rows"]
+__all__ = [
+    "Diary",
+    "Lockstep",
+    "Policy",
+    "SideBySide",
+    "Witness",
+    "arrivals",
+    "assert_in_space",
+    "assert_kept",
+    "drive",
+    "drive_rows",
+    "play",
+]
+
+_FIELDS = [name for name in StepResult.__slots__ if name != "failures"]  # errors are compared where they are raised
+_ON_REQUEST = (Autoreset.DISABLED, Autoreset.EPISODIC)  # the modes that leave resets to the caller
 
 
 class Policy:
@@ -45,6 +62,59 @@ class Policy:
     def other(self) -> Any:
         """Return an action for a row that will not act, without affecting the actions of the rest."""
         return deepcopy(self._spaces[0]).sample()
+
+
+def play(env: VecEnv, steps: int, act: Callable[[], Any]) -> Iterator[tuple[Any, ...]]:
+    """Step, and reset ended rows if the mode leaves that to the caller; yield every result, those of resets too."""
+    for _ in range(steps):
+        result = env.step(act())
+        ended = result[2] | result[3]
+        yield result
+        if ended.any() and env._root.autoreset in _ON_REQUEST:
+            yield _of_reset(*env.reset(options={"reset_mask": ended}), env.num_envs)
+
+
+def _of_reset(observations: Any, infos: Infos, num_envs: int) -> tuple[Any, ...]:
+    """What a reset returns, as a step would."""
+    flags = np.zeros(num_envs, dtype=np.bool_)
+    return observations, np.zeros(num_envs), flags, flags, infos
+
+
+def assert_kept(env: VecEnv, steps: int, where: str) -> None:
+    """Raise AssertionError if a result changes while others follow, or when the environment is closed."""
+    kept: list[Any] = [env.reset(seed=3)]
+    copies = deepcopy(kept)
+    for result in play(env, steps, Policy(env, seed=3)):
+        kept.append(result)
+        copies.append(deepcopy(result))
+    for when in ("in the end", "after close"):
+        for k, pair in enumerate(zip(copies, kept, strict=True)):
+            assert_same(*pair, f"{where}: what call {k} gave, looked at {when}")
+        env.close()
+
+
+def assert_in_space(env: VecEnv, steps: int, where: str) -> None:
+    """Raise AssertionError if an observation is not in the declared space, or a reward or flag has another type."""
+    single, batched, n = env.single_observation_space, env.observation_space, env.num_envs
+    forms = [(np.dtype(kind), (n,)) for kind in (np.float64, np.bool_, np.bool_)]
+    first = _of_reset(*env.reset(seed=7), n)
+    for k, result in enumerate(chain([first], play(env, steps, Policy(env, seed=7)))):
+        here = f"{where}, result {k}"
+        _check(result[0] in batched, here, batched, result[0])
+        got = [(array.dtype, array.shape) for array in result[1:4]]
+        _check(got == forms, f"{here}: rewards and flags", forms, got)
+        for i, row in rows_of(single, result):
+            _check(row["observation"] in single, f"{here}, row {i}", single, row["observation"])
+        for i in np.flatnonzero(result[4].get("_final_obs", ())).tolist():
+            final = result[4]["final_obs"][i]
+            _check(final in single, f"{here}, final_obs[{i}]", single, final)
+
+
+def _check(holds: bool, where: str, expected: Any, got: Any) -> None:
+    assert holds, f"{where}: expected {expected}, got {got!r}"
+
+
+# -- the same calls on several ----------------------------------------------------------------------------------------
 
 
 class Lockstep:
@@ -82,8 +152,7 @@ class Lockstep:
         outcomes = [_outcome(getattr(env, name), args, kwargs) for env in self.envs]
         where = f"call {self.calls}, {name}"
         for env, outcome in zip(self.envs[1:], outcomes[1:], strict=True):
-            told = _comparable(outcomes[0], self.envs[0]), _comparable(outcome, env)
-            assert_same(*told, f"{where} of {env!r}")
+            assert_same(_comparable(outcomes[0], self.envs[0]), _comparable(outcome, env), f"{where} of {env!r}")
         assert_same(before, (args, kwargs), f"{where}: arguments are never touched")
         if isinstance(outcomes[0], Exception):
             raise outcomes[0]
@@ -111,7 +180,7 @@ def _comparable(outcome: Any, env: VecEnv) -> Any:
 
 
 def drive(
-    lockstep: Lockstep, steps: int, seed: int = 0, *, unrest: float = 1.0, options: bool = True
+    lockstep: Lockstep, steps: int, seed: int = 0, *, unrest: float = 1.0, options: bool = True, parts: float = 0.0
 ) -> dict[str, int]:
     """Step, with masked resets, seeds and options mixed in as each autoreset mode needs and allows.
 
@@ -121,6 +190,8 @@ def drive(
         seed: of actions, masks and the first reset.
         unrest: how often running episodes are interrupted by resets; 1 interrupts in about one of thirty steps.
         options: whether resets pass options; toys accept them, other environments may refuse unknown ones.
+        parts: the share of steps that only some of the sub-environments take, by ``send`` and ``recv``. Each ``recv``
+            returns what was sent, so that layers with statistics over the batch count the same rows.
 
     Returns:
         How many ``terminations`` and ``truncations`` were met, over all sub-environments.
@@ -136,27 +207,39 @@ def drive(
     (['terminations', 'truncations'], True)
     """
     env = lockstep.envs[0]
-    mode = env._root.autoreset
+    mode, num_envs = env._root.autoreset, env.num_envs
     rng = np.random.default_rng(seed)
     policy = Policy(env, seed)
     lockstep("reset", seed=seed)
-    resting = np.zeros(env.num_envs, dtype=np.bool_)
+    over = np.zeros(num_envs, dtype=np.bool_)  # ended, and not reset yet
     met = {"terminations": 0, "truncations": 0}
     for _ in range(steps):
-        _, _, terminations, truncations, _ = lockstep("step", policy())
-        met["terminations"] += int((terminations & ~resting).sum())
-        met["truncations"] += int((truncations & ~resting).sum())
-        dones = terminations | truncations
-        mask = rng.random(env.num_envs) < (0.3 if rng.random() < 0.05 * unrest else 0.0)
-        if mode is Autoreset.DISABLED or (mode is Autoreset.EPISODIC and rng.random() < 0.3):
-            mask |= dones
+        ids = np.arange(num_envs)
+        if num_envs > 1 and parts and rng.random() < parts:
+            ids = rng.permutation(num_envs)[: rng.integers(1, num_envs)]
+        if mode is Autoreset.DISABLED:
+            ids = ids[~over[ids]]
+        if len(ids) == num_envs:
+            result = lockstep("step", policy())
+        elif len(ids):
+            lockstep("send", policy(ids.tolist()), env_ids=ids)
+            result = lockstep("recv")
+            ids = np.sort(ids)
+        if len(ids):
+            resting = over[ids] & (mode is Autoreset.EPISODIC)
+            met["terminations"] += int((result[2] & ~resting).sum())
+            met["truncations"] += int((result[3] & ~resting).sum())
+            over[ids] = result[2] | result[3]
+        mask = rng.random(num_envs) < (0.3 if rng.random() < 0.05 * unrest else 0.0)
+        if mode in _ON_REQUEST and ((mode is Autoreset.DISABLED and not parts) or rng.random() < 0.3):
+            mask |= over
         if mask.any():
             asked = {**_some_options(rng, options), "reset_mask": mask}
-            lockstep("reset", seed=_some_seeds(rng, env.num_envs), options=asked)
-        resting = dones & ~mask if mode is Autoreset.EPISODIC else np.zeros_like(dones)
+            lockstep("reset", seed=_some_seeds(rng, num_envs), options=asked)
+            over &= ~mask
         if rng.random() < 0.02 * unrest:
-            lockstep("reset", seed=_some_seeds(rng, env.num_envs), options=_some_options(rng, options) or None)
-            resting[:] = False
+            lockstep("reset", seed=_some_seeds(rng, num_envs), options=_some_options(rng, options) or None)
+            over[:] = False
     return met
 
 
@@ -173,16 +256,21 @@ def _some_options(rng: np.random.Generator, wanted: bool) -> dict[str, Any]:
     return {} if not wanted or rng.random() < 0.5 else {"level": int(rng.integers(5)), "map": rng.random(2)}
 
 
+# -- each sub-environment's own stream --------------------------------------------------------------------------------
+
+
 def drive_rows(
     env: VecEnv, steps: int, seed: int = 0, *, start: int = 0, ignore: Collection[str] = ()
 ) -> list[list[dict[str, Any]]]:
-    """Give every sub-environment ``steps`` actions by ``send`` and ``recv``, each as soon as its row has arrived.
+    """Let every sub-environment act ``steps`` times, by ``send`` and ``recv``, each as soon as its row has arrived.
 
-    In the modes without autoreset an ended row is reset with a mask; in episodic mode it rests once first.
+    Some episodes are cut short by a masked reset. When, and which actions are taken, depends on the sub-environment and
+    on how often it has acted, not on the mode or the others. In the modes without autoreset an ended row is reset with
+    a mask; in episodic mode it may rest first.
 
     Args:
         env: the environment.
-        steps: how many actions for each sub-environment.
+        steps: how often each sub-environment acts.
         seed: of the actions and of the reset.
         start: the number of the first sub-environment, for actions.
         ignore: dotted names of infos to leave out.
@@ -194,44 +282,157 @@ def drive_rows(
     >>> from vecwrap.testing.toys import toy
     >>> with DummyBackend([toy()] * 2, batch_size=1) as env:
     ...     streams = drive_rows(env, 10, seed=1)
-    >>> [len(stream) for stream in streams]  # the first reset and ten steps
-    [11, 11]
+    >>> [len(stream) for stream in streams]  # the first reset, ten steps, and where an episode is cut short, a reset
+    [12, 11]
     """
-    space, mode = env.single_observation_space, env._root.autoreset
-    policy = Policy(env, seed, start)
     streams: list[list[dict[str, Any]]] = [[] for _ in range(env.num_envs)]
-    left = np.full(env.num_envs, steps)
-    asked_for = mode in (Autoreset.DISABLED, Autoreset.EPISODIC)
-    rests = 1 if mode is Autoreset.EPISODIC else 0  # how often a row is stepped after its end
-    over_for = np.full(env.num_envs, -1)  # how many results ago its episode ended; -1: it has not
+    for result, ids in arrivals(env, steps, seed, start):
+        for i, row in rows_of(env.single_observation_space, result, ignore):
+            if i in ids:
+                streams[i].append(row)
+    return streams
+
+
+def arrivals(env: VecEnv, steps: int, seed: int, start: int = 0) -> Iterator[tuple[tuple[Any, ...], Collection[int]]]:
+    """Yield what ``drive_rows`` receives, with the sub-environments that it is about."""
+    n, mode = env.num_envs, env._root.autoreset
+    policy = Policy(env, seed, start)
+    acted = np.zeros(n, dtype=np.int64)
+    over = np.zeros(n, dtype=np.bool_)  # ended, and not reset yet
+    rested = np.zeros(n, dtype=np.int64)
+    due = np.zeros(n, dtype=np.bool_)  # to be reset with a mask
     out: set[int] = set()
 
-    def note(result: tuple[Any, ...], only: Collection[int]) -> None:
-        for i, row in rows_of(space, result, ignore):
-            if i in only:
-                streams[i].append(row)
+    def breaks_off(i: int) -> bool:
+        return bool(np.random.default_rng([seed, start + i, acted[i]]).random() < 0.03)
 
-    def reset(mask: np.ndarray[Any, Any], **arguments: Any) -> None:
-        observations, infos = env.reset(**arguments)
-        flags = np.zeros(env.num_envs, dtype=np.bool_)
-        note((observations, np.zeros(env.num_envs), flags, flags, infos), np.flatnonzero(mask).tolist())
-        over_for[mask] = -1
-
-    reset(np.ones(env.num_envs, dtype=np.bool_), seed=seed)
+    yield _of_reset(*env.reset(seed=seed), n), range(n)
     while True:
-        ready = [i for i in reversed(range(env.num_envs)) if i not in out and left[i] and over_for[i] < rests]
+        ready = [i for i in reversed(range(n)) if i not in out and acted[i] < steps and not due[i]]
         if ready:
-            left[ready] -= 1
-            env.send(policy(ready), env_ids=ready)
+            env.send([policy.other() if over[i] else policy([i])[0] for i in ready], env_ids=ready)
             out |= set(ready)
         if not out:
-            return streams
+            return
         result = env.recv()
-        home = result[4]["env_id"]
-        assert out.issuperset(home.tolist()), f"recv: expected pending rows, {sorted(out)}, got {home.tolist()}"
-        note(result, out)
-        out -= set(home.tolist())
-        over_for[home] = np.where((result[2] | result[3]) & asked_for, over_for[home] + 1, -1)
-        waiting = (over_for >= rests) & (left > 0)
-        if not out and waiting.any():
-            reset(waiting, options={"reset_mask": waiting})
+        home = result[4]["env_id"].tolist()
+        assert out.issuperset(home), f"recv: expected pending rows, {sorted(out)}, got {home}"
+        yield result, home
+        out -= set(home)
+        for k, i in enumerate(home):
+            done = bool(result[2][k] | result[3][k])
+            if over[i]:  # it did not act: the reset step of next-step mode, or a row at rest
+                got = (float(result[1][k]), done)
+                expected = (0.0, mode is Autoreset.EPISODIC)
+                assert got == expected, f"{mode}, row {i} did not act: expected reward and done {expected}, got {got}"
+                rested[i] += 1
+            else:
+                acted[i] += 1
+                due[i] = not done and breaks_off(i)
+            over[i] = done and mode is not Autoreset.SAME_STEP
+            due[i] |= over[i] and mode in _ON_REQUEST and (mode is Autoreset.DISABLED or rested[i] >= i % 3)
+        mask = due & (acted < steps)
+        if not out and mask.any():
+            yield _of_reset(*env.reset(options={"reset_mask": mask}), n), np.flatnonzero(mask).tolist()
+            over[mask] = due[mask] = False
+            rested[mask] = 0
+
+
+# -- what layers see --------------------------------------------------------------------------------------------------
+
+
+class Witness(VecEnvWrapper):
+    """A layer that remembers what passes, makes its arrays read-only, and removes infos that depend on a clock."""
+
+    def __init__(self, env: VecEnv, *, ignore: Collection[str] = (), keep: bool = False) -> None:
+        super().__init__(env)
+        self.seen: dict[str, Any] = {}  # the last StepResult's fields
+        self.keys: set[str] = set()  # all keys that infos have had
+        self.history: list[tuple[Any, Any]] = []  # if kept: the fields of every result, with copies of them
+        self._ignore, self._keep = ignore, keep
+
+    def on_step(self, step: StepResult) -> None:
+        """Remember the result."""
+        if self._ignore:
+            step.infos = _without(step.infos, self._ignore)
+            step.final_infos = None if step.final_infos is None else _without(step.final_infos, self._ignore)
+        self.keys.update(step.infos, step.final_infos or ())
+        self.seen = {name: getattr(step, name) for name in _FIELDS}
+        freeze(self.seen)
+        if self._keep:
+            self.history.append((self.seen, deepcopy(self.seen)))
+
+
+def freeze(value: Any) -> None:
+    """Make the arrays in a value read-only."""
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, tuple):
+        for item in value:
+            freeze(item)
+    elif isinstance(value, np.ndarray):
+        value.flags.writeable = False
+
+
+def _without(infos: Infos, ignore: Collection[str], prefix: str = "") -> Infos:
+    """Columns without those of some dotted names, and without their masks."""
+    kept: Infos = {}
+    for key, column in infos.items():
+        name = f"{prefix}{key}"
+        if name in ignore or (key.startswith("_") and f"{prefix}{key[1:]}" in ignore):
+            continue
+        kept[key] = _without(column, ignore, f"{name}.") if isinstance(column, dict) else column
+    return kept
+
+
+class SideBySide(Lockstep):
+    """Lockstep that also compares every StepResult, below the layer and above it: raw fields and frames, too."""
+
+    def __init__(self, wrap: Callable[[VecEnv], VecEnv], *backends: VecEnv, ignore: Collection[str]) -> None:
+        self._below = [Witness(backend, ignore=ignore) for backend in backends]
+        self._above = [Witness(wrap(below), ignore=ignore) for below in self._below]
+        super().__init__(*self._above)
+
+    def __call__(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of each, and compare the results, what the layers received and what they passed up."""
+        outcome = super().__call__(name, *args, **kwargs)
+        for where, (reference, *others) in (("below the layer", self._below), ("above the layer", self._above)):
+            for witness in others:
+                told = f"call {self.calls}, {name} of {witness!r}, StepResult {where}"
+                assert_same(reference.seen, witness.seen, told)
+        return outcome
+
+
+class Diary(VecEnvWrapper):
+    """The outermost layer: notes each sub-environment's steps and resets, in a form in which modes do not differ.
+
+    Infos that the witness below has not seen are the layer's own.
+    """
+
+    def __init__(self, env: VecEnv, below: Witness, ignore: Collection[str]) -> None:
+        super().__init__(env)
+        self._events: list[list[dict[str, Any]]] = [[] for _ in range(env.num_envs)]
+        self._below, self._ignore = below, ignore
+
+    def on_step(self, step: StepResult) -> None:
+        """Note a step of each row that acted, and a reset of each that begins an episode."""
+        ends, space = step.terminal_observations, self.single_observation_space
+        for k, i in enumerate(step.env_ids.tolist()):
+            infos = info_row(step.infos, k, self._ignore)
+            theirs = {key: value for key, value in infos.items() if key in self._below.keys}
+            added = {key: value for key, value in infos.items() if key not in self._below.keys}
+            if step.acted[k]:
+                last = theirs
+                if step.final_infos is not None and step.first[k] and step.dones[k]:
+                    last = info_row(step.final_infos, k, self._ignore)
+                    last = {key: value for key, value in last.items() if key in self._below.keys}
+                flags = {"terminated": bool(step.terminations[k]), "truncated": bool(step.truncations[k])}
+                event = {"observation": take_row(space, ends, k), "reward": float(step.rewards[k]), **flags}
+                self._events[i].append({**event, "info": last, "added": added})
+            if step.first[k]:
+                event = {"observation": take_row(space, step.observations, k), "info": theirs}
+                self._events[i].append({**event, "added": {} if step.acted[k] else added})
+
+    def until_the_last_step(self) -> list[list[dict[str, Any]]]:
+        """The events of each sub-environment, without a reset at the end, which not every mode makes by itself."""
+        return [events if "reward" in events[-1] else events[:-1] for events in self._events]

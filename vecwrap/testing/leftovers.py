@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import time
@@ -83,29 +84,23 @@ def _left(before: Holdings, during: Holdings) -> list[str]:
 def _children() -> dict[int, str]:
     children = {}
     for folder in Path("/proc").glob("[0-9]*"):
-        try:
+        with contextlib.suppress(OSError, IndexError):  # it has just ended
             fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
             if int(fields[1]) == os.getpid():
                 children[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ").strip() or fields[0]
-        except (OSError, IndexError):
-            continue  # it has just ended
     return children
 
 
 def _descriptors() -> dict[int, str]:
     targets = {}
     for path in Path("/proc/self/fd").glob("*"):
-        try:
+        with contextlib.suppress(OSError):  # the listing's own descriptor
             targets[int(path.name)] = str(path.readlink())
-        except OSError:
-            continue  # the listing's own descriptor
     return targets
 
 
 def _shared_memory() -> frozenset[str]:
-    try:
-        lines = Path("/proc/self/maps").read_text().splitlines()
-    except OSError:
-        return frozenset()
+    maps = Path("/proc/self/maps")
+    lines = maps.read_text().splitlines() if maps.exists() else []
     names = {line.split(maxsplit=5)[5] for line in lines if len(line.split(maxsplit=5)) == 6}
     return frozenset(name for name in names if name.startswith(("/dev/shm/", "/memfd:")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from copy import deepcopy
@@ -19,13 +20,22 @@ from vecwrap.places import Source
 from vecwrap.sub_env import SubEnvFactory
 from vecwrap.testing.backends import MakeBackend
 from vecwrap.testing.compare import assert_same, rows_of
-from vecwrap.testing.drive import Policy, drive, drive_rows
-from vecwrap.testing.episodes import Below, _freeze, episodes
-from vecwrap.testing.side_by_side import SideBySide, drive_parts
+from vecwrap.testing.drive import (
+    Diary,
+    Policy,
+    SideBySide,
+    Witness,
+    arrivals,
+    assert_in_space,
+    assert_kept,
+    drive,
+    drive_rows,
+    freeze,
+    play,
+)
 from vecwrap.testing.toys import toy
 from vecwrap.vec_env import VecEnv
 from vecwrap.words import read_layers
-from vecwrap.wrapper import VecEnvWrapper
 
 __all__ = ["WRAPPER_LAWS", "Subject", "check_wrapper"]
 
@@ -61,16 +71,16 @@ class Subject:
     independent: bool = True
     backend: MakeBackend = DummyBackend
 
-    def build(self, num_envs: int, mode: Autoreset, *, keep: bool = False, **options: Any) -> tuple[VecEnv, Below]:
-        """Return the layer around a probe around the backend, and the probe.
+    def build(self, num_envs: int, mode: Autoreset, *, keep: bool = False, **options: Any) -> tuple[VecEnv, Witness]:
+        """Return the layer around a witness around the backend, and the witness.
 
         Args:
             num_envs: how many sub-environments.
             mode: the autoreset mode.
-            keep: whether the probe keeps what it passes up, with copies.
+            keep: whether the witness keeps what it passes up, with copies.
             **options: of the backend.
         """
-        below = Below(self.backend([self.factory] * num_envs, autoreset=mode, **options), keep=keep)
+        below = Witness(self.backend([self.factory] * num_envs, autoreset=mode, **options), keep=keep)
         return self.wrap(below), below
 
 
@@ -104,7 +114,8 @@ def check_wrapper(
     Raises:
         AssertionError: a law is broken; the message gives the sub-environment, the expected result, and the actual one.
 
-    >>> class Identity(VecEnvWrapper):
+    >>> import vecwrap
+    >>> class Identity(vecwrap.VecEnvWrapper):
     ...     pass
     >>> check_wrapper(Identity, steps=20)
     >>> check_wrapper("time_limit:9 | framestack:3", steps=20)
@@ -133,20 +144,21 @@ def _by_name(
     return wrap, SubEnvFactory(factory, inner) if inner else factory
 
 
+def _episodes(subject: Subject, num_envs: int, mode: Autoreset, seed: int, start: int = 0) -> list[Any]:
+    """The steps and resets of each sub-environment, in a form in which modes do not differ."""
+    with Diary(*subject.build(num_envs, mode, start_index=start), subject.ignore) as diary:
+        deque(arrivals(diary, subject.steps, seed, start), maxlen=0)
+    return diary.until_the_last_step()
+
+
 def right_in_every_mode(subject: Subject) -> None:
     """Episodes are identical in all four autoreset modes, with masked resets mixed in."""
     if not subject.independent:
         return
-    told = {}
+    expected = _episodes(subject, 3, Autoreset.SAME_STEP, seed=4)
     for mode in Autoreset:
-        env, below = subject.build(3, mode)
-        with env:
-            told[mode] = episodes(env, below, subject.steps, seed=4, ignore=subject.ignore)
-    reference = told[Autoreset.SAME_STEP]
-    for mode, rows in told.items():
-        for i, (expected, got) in enumerate(zip(reference, rows, strict=True)):
-            for k, pair in enumerate(zip(expected, got, strict=True)):
-                assert_same(*pair, f"{mode} against same_step, sub-environment {i}, event {k}")
+        for i, pair in enumerate(zip(expected, _episodes(subject, 3, mode, seed=4), strict=True)):
+            assert_same(*pair, f"{mode} against same_step, sub-environment {i}")
 
 
 def alone_as_together(subject: Subject) -> None:
@@ -154,15 +166,9 @@ def alone_as_together(subject: Subject) -> None:
     if not subject.independent:
         return
     for mode in Autoreset:
-        env, below = subject.build(3, mode)
-        with env:
-            together = episodes(env, below, subject.steps, seed=6, ignore=subject.ignore)
-        for i, expected in enumerate(together):
-            env, below = subject.build(1, mode, start_index=i)
-            with env:
-                (alone,) = episodes(env, below, subject.steps, seed=6, start=i, ignore=subject.ignore)
-            for k, pair in enumerate(zip(expected, alone, strict=True)):
-                assert_same(*pair, f"{mode}, sub-environment {i} alone, event {k}")
+        for i, expected in enumerate(_episodes(subject, 3, mode, seed=6)):
+            (alone,) = _episodes(subject, 1, mode, seed=6, start=i)
+            assert_same(expected, alone, f"{mode}, sub-environment {i} alone")
 
 
 def in_any_order_of_arrival(subject: Subject) -> None:
@@ -197,9 +203,9 @@ class _AnyOrder(DummyBackend):
 def the_same_over_every_backend(subject: Subject, *, num_envs: int = 3) -> None:
     """Over its backend the chain returns the same as over dummy, bit for bit: in every mode, and with ``recv``.
 
-    Steps and masked resets, then some sub-environments at a time by ``send`` and ``recv``: every result is compared,
-    raw fields and frames included. Then with a ``batch_size``, with which the order of arrival decides which
-    rows come together: each sub-environment's results are compared, except for layers whose rows depend on each other.
+    Steps and masked resets of all sub-environments or of some: every result is compared, raw fields and frames
+    included. Then with a ``batch_size``, with which the order of arrival decides which rows come together: each
+    sub-environment's results are compared, except for layers whose rows depend on each other.
     """
     batch_size = num_envs - 1 if subject.independent else None
     for mode in Autoreset:
@@ -210,8 +216,7 @@ def the_same_over_every_backend(subject: Subject, *, num_envs: int = 3) -> None:
             both = SideBySide(subject.wrap, dummy, other, ignore=subject.ignore)
             for env in both.envs:
                 stack.enter_context(env)
-            drive(both, subject.steps // 2, seed=12, unrest=5.0, options=False)
-            drive_parts(both, subject.steps // 2, seed=13)
+            drive(both, subject.steps, seed=12, unrest=5.0, options=False, parts=0.5)
             if both.envs[0].render_mode == "rgb_array":
                 both("render")
             if subject.independent:
@@ -224,18 +229,19 @@ def arrays_are_never_written_to(subject: Subject) -> None:
     """Arrays from below and actions from above are not changed; they are read-only in this test."""
     for mode in Autoreset:
         env, below = subject.build(3, mode, keep=True)
+        given: list[tuple[Any, Any]] = []
+
+        def act(env: VecEnv = env, given: list[tuple[Any, Any]] = given) -> Any:
+            actions = env.action_space.sample()
+            freeze(actions)
+            given.append((deepcopy(actions), actions))
+            return actions
+
         with env:
             env.reset(seed=2)
             env.action_space.seed(2)
-            for _ in range(subject.steps // 2):
-                actions = env.action_space.sample()
-                _freeze(actions)
-                before = deepcopy(actions)
-                _, _, terminations, truncations, _ = env.step(actions)
-                assert_same(before, actions, "actions from above")
-                ended = terminations | truncations
-                if ended.any() and mode in (Autoreset.DISABLED, Autoreset.EPISODIC):
-                    env.reset(options={"reset_mask": ended})
+            for _ in play(env, subject.steps // 2, act):
+                assert_same(*given[-1], "actions from above")
         for k, (arrays, copies) in enumerate(below.history):
             assert_same(copies, arrays, f"{mode}: what came from below in call {k}, looked at in the end")
 
@@ -245,43 +251,28 @@ def results_are_yours_to_keep(subject: Subject) -> None:
     for mode in Autoreset:
         env, _ = subject.build(3, mode)
         with env:
-            kept: list[Any] = [env.reset(seed=3)]
-            copies = deepcopy(kept)
-            policy = Policy(env, seed=3)
-            for _ in range(subject.steps):
-                result: Any = env.step(policy())
-                kept.append(result)
-                copies.append(deepcopy(result))
-                ended = result[2] | result[3]
-                if ended.any() and mode in (Autoreset.DISABLED, Autoreset.EPISODIC):
-                    result = env.reset(options={"reset_mask": ended})
-                    kept.append(result)
-                    copies.append(deepcopy(result))
-        for k, pair in enumerate(zip(copies, kept, strict=True)):
-            assert_same(*pair, f"{mode}: what call {k} gave, looked at after close")
+            assert_kept(env, subject.steps, str(mode))
 
 
 def raw_fields_are_left_alone(subject: Subject) -> None:
     """The environment's own rewards and flags, and the rows' indices, are the same above the layer as below it."""
     fields = {"env_ids", "first", "acted", "raw_rewards", "raw_dones", "raw_first", "frames"} - set(subject.changes)
     for mode in Autoreset:
-        env, below = subject.build(3, mode)
-        above = _Above(env, below, sorted(fields))
-        with above:
-            drive_rows(above, subject.steps // 2, seed=5)
+        with _Above(*subject.build(3, mode), sorted(fields)) as above:
+            deque(arrivals(above, subject.steps // 2, seed=5), maxlen=0)
 
 
-class _Above(VecEnvWrapper):
+class _Above(Witness):
     """A layer above the one under test, which compares with what came from below."""
 
-    def __init__(self, env: VecEnv, below: Below, fields: list[str]) -> None:
+    def __init__(self, env: VecEnv, below: Witness, fields: list[str]) -> None:
         super().__init__(env)
-        self._below = below
-        self._fields = fields
+        self._below, self._fields = below, fields
 
     def on_step(self, step: StepResult) -> None:
+        super().on_step(step)
         for name in self._fields:
-            assert_same(getattr(self._below.handed, name), getattr(step, name), f"StepResult.{name} above the layer")
+            assert_same(self._below.seen[name], self.seen[name], f"StepResult.{name} above the layer")
 
 
 def observations_lie_in_the_space(subject: Subject) -> None:
@@ -289,30 +280,10 @@ def observations_lie_in_the_space(subject: Subject) -> None:
     for mode in Autoreset:
         env, _ = subject.build(3, mode)
         with env:
-            single = env.single_observation_space
-            batched = gymnasium.vector.utils.batch_space(single, 3)
-            assert env.observation_space == batched, (
-                f"observation_space: expected {batched}, got {env.observation_space}"
-            )
-            policy = Policy(env, seed=7)
-            observations, _ = env.reset(seed=7)
-            assert observations in batched, f"{mode}, reset: expected an element of {batched}, got {observations!r}"
-            for k in range(subject.steps // 2):
-                result = env.step(policy())
-                assert result[0] in batched, f"{mode}, step {k}: expected an element of {batched}, got {result[0]!r}"
-                forms = [(array.dtype, array.shape) for array in result[1:4]]
-                expected = [(np.dtype(kind), (3,)) for kind in (np.float64, np.bool_, np.bool_)]
-                assert forms == expected, f"{mode}, step {k}: rewards and flags: expected {expected}, got {forms}"
-                for i, row in rows_of(single, result):
-                    assert row["observation"] in single, f"{mode}, step {k}, row {i}: expected an element of {single}"
-                for i in np.flatnonzero(result[4].get("_final_obs", ())).tolist():
-                    final = result[4]["final_obs"][i]
-                    assert final in single, (
-                        f"{mode}, step {k}, final_obs[{i}]: expected an element of {single}, got {final!r}"
-                    )
-                ended = result[2] | result[3]
-                if ended.any() and mode in (Autoreset.DISABLED, Autoreset.EPISODIC):
-                    env.reset(options={"reset_mask": ended})
+            batched = gymnasium.vector.utils.batch_space(env.single_observation_space, 3)
+            got = env.observation_space
+            assert got == batched, f"observation_space: expected {batched}, got {got}"
+            assert_in_space(env, subject.steps // 2, str(mode))
 
 
 def what_it_wraps_stays_as_it_was(subject: Subject) -> None:
@@ -375,18 +346,7 @@ def goes_on_after_a_load(subject: Subject) -> None:
 
 
 def _go_on(env: VecEnv, policy: Policy, steps: int, ignore: Collection[str]) -> list[Any]:
-    """Step, and reset ended rows if the mode leaves that to the caller; return all rows."""
-    came = []
-    flags, mode = np.zeros(env.num_envs, dtype=np.bool_), env._root.autoreset
-    for _ in range(steps):
-        result: Any = env.step(policy())
-        came.append(rows_of(env.single_observation_space, result, ignore))
-        ended = result[2] | result[3]
-        if ended.any() and mode in (Autoreset.DISABLED, Autoreset.EPISODIC):
-            observations, infos = env.reset(options={"reset_mask": ended})
-            result = (observations, np.zeros(env.num_envs), flags, flags, infos)
-            came.append(rows_of(env.single_observation_space, result, ignore))
-    return came
+    return [rows_of(env.single_observation_space, result, ignore) for result in play(env, steps, policy)]
 
 
 WRAPPER_LAWS: tuple[Callable[[Subject], None], ...] = (

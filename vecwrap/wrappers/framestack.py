@@ -118,6 +118,10 @@ class FrameStack(VecEnvWrapper):
         for key, each in self._stacks.items():
             each.load(members.of(state["stacks"], key))
 
+    def bytes_held(self) -> int:
+        """The memory of all stacks, for the plan."""
+        return sum(stack.nbytes for stack in self._stacks.values())
+
     def _remember(self, step: StepResult) -> None:
         """Keep what other members show; the stacks already keep their own."""
         if None not in self._stacks:
@@ -154,7 +158,8 @@ class _Stack:
         dtype = self.space.dtype  # for every value: runs are merged as raw bytes, which needs one byte order
         runs, self._run = math.prod(shape[:at]), math.prod(shape[at:])
         self._values = [np.zeros((num_envs, runs, self._run), dtype) for _ in range(k)]  # oldest first
-        recycle(sum(value.nbytes for value in self._values))
+        self.nbytes = sum(value.nbytes for value in self._values)
+        recycle(self.nbytes)
         self._cv2 = None
         short = runs > 1 and 0 < self._run <= _SHORT and k * self._run <= _MOST_CHANNELS
         if short and low.itemsize in _PIXELS:
