@@ -368,7 +368,7 @@ class Explanation:
             line += f", and {own} in this process, which would only wait (parent_share)" if own else ""
         elif backend.name == "dummy":
             line += ": in this process, one after the other"
-        others = [f"{key}={shown(value)}" for key, value in options.items() if not (shares and key in _SAID)]
+        others = [f"{key}={shown(value)}" for key, value in options.items() if not (self.shares and key in _SAID)]
         others += [] if self.pipeline.copy else ["copy=false"]
         others += [] if self.pipeline.batch_size is None else [f"batch_size={self.pipeline.batch_size}"]
         return line + (f"; {', '.join(others)}" if others else "")

@@ -46,12 +46,16 @@ def _names(*tables: str) -> Callable[[str], list[str]]:
 
     def names(incomplete: str) -> list[str]:
         from vecwrap import registry
+        from vecwrap.rules.check import REFUSALS
+        from vecwrap.rules.rules import RULES
 
+        found = [*REFUSALS, *RULES] if "findings" in tables else []
         with contextlib.suppress(VecwrapError):  # a name that two packages claim must not disturb the user while typing
-            return [
-                name for table in tables for name in getattr(registry, table).names() if name.startswith(incomplete)
-            ]
-        return []
+            if "wrappers" in tables:
+                found += registry.wrappers.names()
+            if "backends" in tables:
+                found += registry.backends.names()
+        return [name for name in found if name.startswith(incomplete)]
 
     return names
 
@@ -245,7 +249,7 @@ def check(
     ] = False,
     ignore: Annotated[
         list[str] | None,
-        typer.Option(help="A finding to ignore. May be repeated.", metavar="ID", autocompletion=_names("rules")),
+        typer.Option(help="A finding to ignore. May be repeated.", metavar="ID", autocompletion=_names("findings")),
     ] = None,
     settings: Settings = None,
     evaluation: Evaluation = False,
@@ -281,7 +285,7 @@ def list_all(
         typer.Argument(
             help="Only these layers, backends or findings, in full.",
             metavar="NAME",
-            autocompletion=_names("wrappers", "backends", "rules"),
+            autocompletion=_names("wrappers", "backends", "findings"),
         ),
     ] = None,
     as_json: Json = False,

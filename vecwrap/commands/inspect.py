@@ -1,5 +1,6 @@
 """``vecwrap explain``, ``check`` and ``list``: what would be built, what is wrong with it, and all names."""
 
+import inspect
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,12 +19,10 @@ from vecwrap.files import is_file, names_file
 from vecwrap.layers import at_end
 from vecwrap.places import Source
 from vecwrap.plan import plan
-from vecwrap.plan_text import WIDTH
 from vecwrap.preset import Preset
-from vecwrap.registry import NameTable, backends, rules, wrappers
-from vecwrap.rules import check as checking
-from vecwrap.rules.finding import Finding, reasons
-from vecwrap.rules.refusals import REFUSALS, not_read
+from vecwrap.registry import NameTable, backends, wrappers
+from vecwrap.rules.check import REFUSALS, Finding, check, not_read, refuse_unknown
+from vecwrap.rules.rules import RULES
 from vecwrap.signatures import REQUIRED, Parameter, Signature, details, in_words, section, summary
 from vecwrap.spec import PipelineSpec
 from vecwrap.values import shown
@@ -54,7 +53,7 @@ def explain_pipeline(spec: PipelineSpec, console: Console, *, as_json: bool = Fa
     if as_json:
         print_json(planned.to_dict(), console)
         return
-    for line in planned.lines(console.width if console.is_terminal else WIDTH):
+    for line in planned.lines():
         text = Text.assemble(*((part, _STYLES[role]) for role, part in line))
         console.print(text, no_wrap=True, overflow="ignore", crop=False)
 
@@ -81,7 +80,7 @@ def check_pipelines(
         ignore: ids of findings that are meant so.
         as_json: print a list of findings instead.
     """
-    checking.refuse_unknown(ignore, checking.rules())
+    refuse_unknown(ignore)
     for pipeline in pipelines:
         if names_file(pipeline) and not is_file(Path(pipeline)):
             read(pipeline)  # raises: a mistake in the call, and not in a pipeline
@@ -107,7 +106,7 @@ def _findings(
         spec = read(pipeline)
     except (SpecError, PlanError) as error:
         return (not_read(error, pipeline),)
-    return checking.check(spec, strict=strict, ignore=ignore)
+    return check(spec, strict=strict, ignore=ignore)
 
 
 def show_findings(findings: Sequence[Finding], pipeline: str, console: Console) -> None:
@@ -179,7 +178,6 @@ class RuleRow:
     reasons: str
     wrong: str = ""
     right: str = ""
-    owner: str = "vecwrap"
 
 
 def list_names(names: Sequence[str], console: Console, *, as_json: bool = False) -> None:
@@ -237,7 +235,9 @@ def _described(row: Row, in_full: bool) -> Text:
         text.append(f"\n  {parameter}", style="dim")
         if in_full and parameter.name in row.help:
             text.append(f"\n    {row.help[parameter.name]}")
-    return _with_owner(text, row.owner)
+    if row.owner not in ("", "vecwrap"):
+        text.append(f"\n  from {row.owner}", style="dim")
+    return text
 
 
 def _described_rule(row: RuleRow, in_full: bool) -> Text:
@@ -247,11 +247,7 @@ def _described_rule(row: RuleRow, in_full: bool) -> Text:
         text.append(f"\n{row.reasons}")
         for word, line in (("wrong", row.wrong), ("right", row.right)):
             text.append(f"\n{word}: {line}" if line else "", style="dim")
-    return _with_owner(text, row.owner)
-
-
-def _with_owner(text: Text, owner: str) -> Text:
-    return text.append(f"\n  from {owner}" if owner not in ("", "vecwrap") else "", style="dim")
+    return text
 
 
 def _data(row: Row) -> dict[str, Any]:
@@ -291,18 +287,19 @@ def backend_rows() -> list[Row]:
 
 def rule_rows() -> list[RuleRow]:
     """Every kind of finding: those that ``build`` refuses, then the rules, sorted by name."""
-    refusals = [RuleRow(each.__name__, "error", summary(each), reasons(each)) for each in REFUSALS]
-    return refusals + [_rule_row(name) for name in rules.names()]
+    refusals = [_rule_row(name, "error", text) for name, text in REFUSALS.items()]
+    kinds = {name: f"{rule.severity}{', with --strict' * rule.strict}" for name, rule in sorted(RULES.items())}
+    return refusals + [_rule_row(name, kind, RULES[name].faults.__doc__ or "") for name, kind in kinds.items()]
 
 
-def _rule_row(name: str) -> RuleRow:
-    try:
-        rule = checking.load_rule(name)
-        owner = rules.entry(name).owner
-    except SpecError as error:  # as for layers
-        return RuleRow(name, "", str(error), "", owner="")
-    kind = f"{rule.severity}, with --strict" if rule.strict else str(rule.severity)
-    return RuleRow(name, kind, _plain(rule.summary), _plain(rule.reasons), rule.wrong, rule.right, owner)
+def _rule_row(name: str, kind: str, text: str) -> RuleRow:
+    """Split a docstring: a summary, reasons, and two pipelines after ``Wrong:`` and ``Right:``."""
+    summary, _, body = inspect.cleandoc(text).partition("\n")
+    examples = dict(re.findall(r"(?m)^(Wrong|Right): ``(.*)``$", body))
+    body = re.sub(r"(?m)^(Wrong|Right): .*\n?", "", body)
+    paragraphs = (" ".join(paragraph.split()) for paragraph in body.split("\n\n"))
+    reasons = "\n\n".join(filter(None, paragraphs))
+    return RuleRow(name, kind, _plain(summary), _plain(reasons), examples.get("Wrong", ""), examples.get("Right", ""))
 
 
 def _row(table: NameTable, name: str, without: tuple[str, ...]) -> Row:
