@@ -22,9 +22,8 @@ from typing import Any
 
 from vecwrap import registry
 from vecwrap.backends.cores import usable_cores
-from vecwrap.bench.ours import ASKED_FOR
 from vecwrap.bench.measure import SEED, Throughput, action_batches
-from vecwrap.bench.ours import driver, into
+from vecwrap.bench.ours import ASKED_FOR, driver, into
 from vecwrap.building import build_plan
 from vecwrap.checkpoint import refuse_unread
 from vecwrap.contract import Autoreset
