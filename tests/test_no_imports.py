@@ -7,7 +7,7 @@ import pytest
 
 from vecwrap.cli import main
 from vecwrap.errors import SpecError
-from vecwrap.registry import import_target
+from vecwrap.import_paths import import_target
 from vecwrap.spec import PipelineSpec, refuse_imports
 
 TRAP = "raise SystemExit('the trap was imported')\n"

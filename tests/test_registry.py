@@ -11,7 +11,8 @@ import pytest
 
 from vecwrap import registry
 from vecwrap.errors import SpecError
-from vecwrap.registry import NameTable, import_target, register_wrapper
+from vecwrap.import_paths import import_target
+from vecwrap.registry import NameTable, register_wrapper
 
 
 @pytest.fixture

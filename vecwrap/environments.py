@@ -23,10 +23,11 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, find_highest_version, load_env_creator, parse_env_id, registry
 
 from vecwrap.errors import PlanError, SpecError, VecwrapError, did_you_mean
+from vecwrap.import_paths import imported
 from vecwrap.infos import own_copy
 from vecwrap.installed import is_installed
+from vecwrap.parts.tiles import no_frames
 from vecwrap.places import Source
-from vecwrap.registry import imported
 from vecwrap.signatures import Signature
 from vecwrap.values import Settings, callable_name, copied, shown
 
@@ -38,7 +39,6 @@ __all__ = [
     "creator_of",
     "engine_of",
     "find_environment",
-    "no_frames",
     "refusal",
     "refuse_unsendable",
 ]
@@ -99,14 +99,6 @@ class MakeByCalling:
     def __call__(self) -> Any:
         """Make one."""
         return self.func(**{name: own_copy(value) for name, value in self.keywords.items()})
-
-
-def no_frames(name: str, got: str) -> str:
-    """Return the message that one window cannot show these environments."""
-    return (
-        f"expected {name} to render rgb_array, for one window shows the frames of all; got {got}. A window of its own "
-        'for each sub-environment, where it can open one: env_kwargs={"render_mode": "human"}'
-    )
 
 
 def _refuse_render_mode(

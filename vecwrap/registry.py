@@ -10,26 +10,21 @@ import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 from vecwrap.errors import SpecError, did_you_mean
+from vecwrap.import_paths import import_target
 from vecwrap.values import import_path, shown
 
 __all__ = [
     "Entry",
     "NameTable",
     "backends",
-    "import_target",
-    "imported",
-    "is_import_path",
     "register_wrapper",
     "wrappers",
 ]
 
 _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
-_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _OURS = "vecwrap"
 
 
@@ -84,7 +79,7 @@ class NameTable:
         """Return the target of a pipeline's word: a name, an import path, or the object itself."""
         if not isinstance(target, str):
             return target
-        return import_target(target, where) if ":" in target else self.load(target, where)
+        return import_target(target, where, otherwise=_dotless(target)) if ":" in target else self.load(target, where)
 
     def name_of(self, target: Callable[..., Any]) -> str | None:
         """Return the name of this object, or None."""
@@ -128,41 +123,6 @@ class NameTable:
         for point in entry_points(group=self._group):
             owner = point.dist.name if point.dist is not None else point.value
             self._entries.setdefault(point.name, []).append(Entry(point.name, point.value, owner))
-
-
-def is_import_path(text: str) -> bool:
-    """Whether a text has the form ``"module:attr"``; nothing else is ever imported."""
-    return _PATH.fullmatch(text) is not None
-
-
-def import_target(path: str, where: str, extra: str | None = None) -> Callable[..., Any]:
-    """Import the object that ``"module:attr"`` names."""
-    if not is_import_path(path):
-        raise SpecError(f'{where}: expected an import path "module:attr", got {shown(path)}.')
-    module_name, _, attr = path.partition(":")
-    found: Any = imported(module_name, where, extra, _dotless(path))
-    for part in attr.split("."):
-        if not hasattr(found, part):
-            raise SpecError(f"{where}: {module_name} has no {attr}.{did_you_mean(part, dir(found))}")
-        found = getattr(found, part)
-    if not callable(found):
-        raise SpecError(f"{where}: expected a class or callable, got {shown(found)}.")
-    return found  # type: ignore[no-any-return]
-
-
-def imported(module_name: str, where: str, extra: str | None = None, otherwise: str = "") -> ModuleType:
-    """Import a module; ``otherwise`` says what its name may mean if there is none."""
-    try:
-        return import_module(module_name)
-    except ModuleNotFoundError as error:
-        missing = error.name or module_name
-        if module_name == missing or module_name.startswith(f"{missing}."):
-            remedy = "" if "." in missing else f" Is its folder on sys.path (PYTHONPATH)? {otherwise}"
-            raise SpecError(f"{where}: there is no module {missing}.{remedy.rstrip()}") from None
-        command = f'pip install "vecwrap[{extra}]"' if extra else f"install {missing}"
-        raise SpecError(f"{where} needs {missing}: {command}") from error
-    except (Exception, SystemExit) as error:
-        raise SpecError(f"{where}: importing {module_name} raised {type(error).__name__}: {error}") from error
 
 
 def shown_target(entry: Entry) -> str:

@@ -8,7 +8,6 @@ import numpy as np
 from gymnasium import spaces
 
 from vecwrap.columns import ARRAY_SPACES
-from vecwrap.values import callable_name
 
 __all__ = ["bytes_of", "bytes_text", "short_text", "space_data", "space_text"]
 
@@ -33,7 +32,7 @@ def space_text(space: Any) -> str:
         return f"{space.shape} {space.dtype}{bounds}"
     if isinstance(space, (spaces.MultiBinary, spaces.MultiDiscrete)):
         return f"{space.shape} {space.dtype}"
-    return callable_name(type(space))
+    return type(space).__name__
 
 
 def short_text(space: Any) -> str:
@@ -43,7 +42,7 @@ def short_text(space: Any) -> str:
     'Dict of 2'
     """
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        return f"{callable_name(type(space))} of {len(space.spaces)}"
+        return f"{type(space).__name__} of {len(space.spaces)}"
     if isinstance(space, spaces.Box):
         return f"{space.shape} {space.dtype}"
     return space_text(space)
@@ -55,7 +54,7 @@ def space_data(space: Any) -> dict[str, Any]:
     >>> space_data(spaces.Box(0, 255, (84, 84), np.uint8))
     {'type': 'Box', 'shape': [84, 84], 'dtype': 'uint8', 'low': 0, 'high': 255}
     """
-    data: dict[str, Any] = {"type": callable_name(type(space))}
+    data: dict[str, Any] = {"type": type(space).__name__}
     if isinstance(space, spaces.Dict):
         return {**data, "members": {str(key): space_data(part) for key, part in space.spaces.items()}}
     if isinstance(space, spaces.Tuple):

@@ -21,8 +21,8 @@ from vecwrap.changes import KEYS, Draft, EnvTarget, refuse_unknown
 from vecwrap.contract import Autoreset
 from vecwrap.errors import SpecError
 from vecwrap.files import lineage, read_file, read_yaml, write_yaml
+from vecwrap.import_paths import is_import_path
 from vecwrap.places import Place, Source, fail, fail_where
-from vecwrap.registry import is_import_path
 from vecwrap.scalars import quoted, write_scalar
 from vecwrap.values import Settings, callable_name, canonical, identity, is_scalar, scalar, shown, split
 from vecwrap.words import BACKEND_OPTIONS, BackendSpec, LayerSpec

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecwrap.contract import StepResult
-from vecwrap.environments import no_frames
 from vecwrap.errors import ArgumentError, PlanError, text_of
-from vecwrap.parts.tiles import Labels, load_cv2
+from vecwrap.parts.tiles import Labels, load_cv2, no_frames
 from vecwrap.parts.window import Window, refuse_without_display
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper

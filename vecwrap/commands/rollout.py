@@ -18,7 +18,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from vecwrap.contract import StepResult
 from vecwrap.errors import SpecError, VecwrapError, did_you_mean
-from vecwrap.registry import import_target
+from vecwrap.import_paths import import_target
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 

@@ -23,6 +23,7 @@ __all__ = [
     "fit",
     "grid",
     "load_cv2",
+    "no_frames",
     "refuse_without_frames",
     "tile",
 ]
@@ -231,3 +232,11 @@ def load_cv2(layer: str) -> Any:
         else:
             remedy = "pip install opencv-python (on a machine without a display: opencv-python-headless)"
         raise PlanError(f"{layer} changes images with OpenCV, but `import cv2` failed ({error}): {remedy}") from error
+
+
+def no_frames(name: str, got: str) -> str:
+    """Return the message that one window cannot show these environments."""
+    return (
+        f"expected {name} to render rgb_array, for one window shows the frames of all; got {got}. A window of its own "
+        'for each sub-environment, where it can open one: env_kwargs={"render_mode": "human"}'
+    )

@@ -7,8 +7,8 @@ from typing import Any, Literal
 import cloudpickle
 
 from vecwrap.errors import ArgumentError, PlanError
+from vecwrap.import_paths import import_target
 from vecwrap.parts.argument_checks import one_of
-from vecwrap.registry import import_target
 from vecwrap.schedule import Dealt, Reset, Rule, Schedule, Told, as_reset
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper

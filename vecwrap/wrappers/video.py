@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Literal
 
 from vecwrap.contract import IntArray, StepResult
 from vecwrap.errors import CheckpointError, PlanError, text_of
+from vecwrap.import_paths import import_target
 from vecwrap.parts.argument_checks import chosen_envs, one_of
 from vecwrap.parts.recorder import Recorder, VideoFolder
 from vecwrap.parts.run_files import make_folder
 from vecwrap.parts.tiles import refuse_without_frames
 from vecwrap.parts.video_file import check_ffmpeg
-from vecwrap.registry import import_target
 from vecwrap.vec_env import VecEnv
 from vecwrap.wrapper import VecEnvWrapper
 

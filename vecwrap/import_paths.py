@@ -1,0 +1,51 @@
+"""Import paths, ``"module:attr"``: the only form in which anything named in a pipeline is imported."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from vecwrap.errors import SpecError, did_you_mean
+
+__all__ = ["import_target", "imported", "is_import_path"]
+
+_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+def is_import_path(text: str) -> bool:
+    """Whether a text has the form ``"module:attr"``; nothing else is ever imported."""
+    return _PATH.fullmatch(text) is not None
+
+
+def import_target(path: str, where: str, extra: str | None = None, otherwise: str = "") -> Callable[..., Any]:
+    """Import the object that ``"module:attr"`` names; ``otherwise`` says what that may mean if there is no module."""
+    if not is_import_path(path):
+        raise SpecError(f'{where}: expected an import path "module:attr", got {json.dumps(path, ensure_ascii=False)}.')
+    module_name, _, attr = path.partition(":")
+    found: Any = imported(module_name, where, extra, otherwise)
+    for part in attr.split("."):
+        if not hasattr(found, part):
+            raise SpecError(f"{where}: {module_name} has no {attr}.{did_you_mean(part, dir(found))}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise SpecError(f"{where}: expected a class or callable, got a {type(found).__name__}.")
+    return found  # type: ignore[no-any-return]
+
+
+def imported(module_name: str, where: str, extra: str | None = None, otherwise: str = "") -> ModuleType:
+    """Import a module; ``otherwise`` says what its name may mean if there is none."""
+    try:
+        return import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or module_name
+        if module_name == missing or module_name.startswith(f"{missing}."):
+            remedy = "" if "." in missing else f" Is its folder on sys.path (PYTHONPATH)? {otherwise}"
+            raise SpecError(f"{where}: there is no module {missing}.{remedy.rstrip()}") from None
+        command = f'pip install "vecwrap[{extra}]"' if extra else f"install {missing}"
+        raise SpecError(f"{where} needs {missing}: {command}") from error
+    except (Exception, SystemExit) as error:
+        raise SpecError(f"{where}: importing {module_name} raised {type(error).__name__}: {error}") from error
