@@ -42,9 +42,9 @@ def plot_runs(
         for path in pictures:
             save(figure, path)
     if as_json:
-        print_json([_data(run, names, windows) for run in runs], console)
+        print_json([_curves_data(run, names, windows) for run in runs], console)
         return 0
-    console.print(_table(runs))
+    console.print(_curves_table(runs))
     for note in _notes(runs, windows):
         console.print(Text(note, style="yellow"))
     for path in pictures:
@@ -64,7 +64,7 @@ def _window(text: str) -> int:
         raise PlotError(f'--smooth: expected comma-separated episode counts, such as 10,100, got "{text}"') from None
 
 
-def _data(run: Run, axes: Sequence[str], windows: Sequence[int]) -> dict[str, Any]:
+def _curves_data(run: Run, axes: Sequence[str], windows: Sequence[int]) -> dict[str, Any]:
     """Each episode, and each curve at each of its points."""
     curves = [
         {"axis": axis, "window": window, **_plain(line)}
@@ -84,7 +84,7 @@ def _plain(record: Seed | Curve) -> dict[str, Any]:
 # -- what is printed ---------------------------------------------------------------------------------------------------
 
 
-def _table(runs: Sequence[Run]) -> Table:
+def _curves_table(runs: Sequence[Run]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("run", overflow="fold")
     for title in ("seeds", "episodes", "steps", "minutes", f"last {RECENT} episodes"):

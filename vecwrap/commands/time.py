@@ -80,9 +80,9 @@ def time_pipeline(
         env.action_space.seed(spec.seed)
         measured = _measure(env, find_policy(policy, env), policy, steps, seconds, interrupt)
     if as_json:
-        print_json(_data(measured), console)
+        print_json(_timing_data(measured), console)
     else:
-        _show(measured, console)
+        _show_timing(measured, console)
     return 128 + interrupt.number if interrupt.asked else 0
 
 
@@ -145,7 +145,7 @@ def _exchange(
 # -- what is shown ----------------------------------------------------------------------------------------------------
 
 
-def _show(measured: _Timed, console: Console) -> None:
+def _show_timing(measured: _Timed, console: Console) -> None:
     in_full = console.width >= IN_FULL
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("part", overflow="fold")
@@ -169,7 +169,7 @@ def _show(measured: _Timed, console: Console) -> None:
     console.print(Text(remark, style="dim"))
 
 
-def _data(measured: _Timed) -> dict[str, Any]:
+def _timing_data(measured: _Timed) -> dict[str, Any]:
     return {
         "environment": measured.description,
         "vector_steps": measured.steps,

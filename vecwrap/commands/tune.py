@@ -56,13 +56,13 @@ def tune_pipeline(spec: PipelineSpec, *, budget: str, as_json: bool, console: Co
             console.print("interrupted; nothing is left running")
             return 128 + number[0]
     if as_json:
-        print_json(_data(tuned, seconds, evaluation=evaluation), console)
+        print_json(_tuning_data(tuned, seconds, evaluation=evaluation), console)
     else:
-        _show(tuned, seconds, console, evaluation=evaluation)
+        _show_tuning(tuned, seconds, console, evaluation=evaluation)
     return int(tuned.recommendation is None)
 
 
-def _data(tuned: Tuned, budget: float, *, evaluation: bool) -> dict[str, Any]:
+def _tuning_data(tuned: Tuned, budget: float, *, evaluation: bool) -> dict[str, Any]:
     return {
         "n": tuned.situation.n,
         "usable_cores": tuned.situation.cores,
@@ -95,7 +95,7 @@ def _recommended(found: Recommendation, *, evaluation: bool) -> dict[str, Any]:
 # -- what is shown ----------------------------------------------------------------------------------------------------
 
 
-def _show(tuned: Tuned, budget: float, console: Console, *, evaluation: bool) -> None:
+def _show_tuning(tuned: Tuned, budget: float, console: Console, *, evaluation: bool) -> None:
     cost, found = tuned.cost, tuned.recommendation
     rows = [
         ("one sub-environment", f"{cost.in_words}, {cost.busy:.0%} of a core; of {cost.steps:,} steps"),
@@ -103,7 +103,7 @@ def _show(tuned: Tuned, budget: float, console: Console, *, evaluation: bool) ->
     ]
     console.print(name_table(rows))
     console.print()
-    console.print(_table(tuned))
+    console.print(_tuning_table(tuned))
     if tuned.mode != "same_step":
         console.print(Text(f"measured in the mode {tuned.mode}", style="dim"))
     console.print()
@@ -127,7 +127,7 @@ def _show(tuned: Tuned, budget: float, console: Console, *, evaluation: bool) ->
     console.print(Text(f"\nn={tuned.situation.n}, {cores} usable core{'s' * (cores != 1)}", style="dim"))
 
 
-def _table(tuned: Tuned) -> Table:
+def _tuning_table(tuned: Tuned) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     right: Literal["right"] = "right"
     table.add_column("candidate", no_wrap=True)
