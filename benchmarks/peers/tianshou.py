@@ -42,9 +42,8 @@ class Tianshou:
         work = translated(
             planned,
             "tianshou",
-            worker={Atari: gymnasium_atari},
-            inside={FrameStack: gymnasium_framestack, Monitor: _monitor},
-            parent={},
+            inner={Atari: gymnasium_atari, FrameStack: gymnasium_framestack, Monitor: _monitor},
+            outer={},
             batches=True,
         )
         batch_size = planned.pipeline.batch_size

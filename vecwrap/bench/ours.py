@@ -33,19 +33,7 @@ from vecwrap.spec import PipelineSpec
 from vecwrap.testing.compare import assert_same, rows_of
 from vecwrap.vec_env import VecEnv
 
-__all__ = [
-    "ASKED_FOR",
-    "Peer",
-    "StreamError",
-    "built",
-    "compare_pipeline",
-    "driver",
-    "ideal",
-    "into",
-    "our_contenders",
-    "peer_contenders",
-    "refuse_asked_for_resets",
-]
+__all__ = ["ASKED_FOR", "Peer", "compare_pipeline", "driver", "into", "refuse_asked_for_resets"]
 
 OTHER_BACKENDS = ("shmem", "subprocess", "dummy")
 ASKED_FOR = (Autoreset.DISABLED, Autoreset.EPISODIC)

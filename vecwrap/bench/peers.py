@@ -95,46 +95,40 @@ def translated(
     planned: Plan,
     peer: str,
     *,
-    worker: Table,
-    inside: Table,
-    parent: Table,
+    inner: Table,
+    outer: Table,
     modes: Sequence[Autoreset] = (Autoreset.SAME_STEP, Autoreset.NEXT_STEP),
     batches: bool = False,
 ) -> Work:
     """Translate a plan for a peer; CannotRun if something has no equivalent.
 
-    ``worker`` has equivalents of layers of the sub-environments, which otherwise run there unchanged; ``parent`` of
-    layers of the vector; ``inside`` of those that the peer puts around each sub-environment, before all of ``parent``.
+    ``inner`` has equivalents that stand around each sub-environment, ``outer`` those around the vector. Layers of the
+    sub-environments without an equivalent run there unchanged.
     """
     mode = Autoreset.parse(planned.pipeline.autoreset)
     if mode not in modes:
         cannot(peer, f"it has no autoreset mode {mode.value} (it has {', '.join(m.value for m in modes)})")
     if planned.pipeline.batch_size is not None and not batches:
         cannot(peer, "it waits for all rows of a step, and the pipeline has a batch_size")
-    inner: list[Wrap] = []
+    inside: list[Wrap] = []
     around: list[Wrap] = []
-    notes = []
+    notes: list[str] = []
     for layer in planned.layers:
-        given, name = layer.bound.complete, layer.spec.name
-        if layer.runs_in == "worker":
-            translate = worker.get(layer.target)
-            counterpart = translate(given) if translate else Counterpart((layer.around_sub_env,))
-            inner += counterpart.wraps
-        elif layer.target in inside:
-            if around:
-                cannot(peer, f"its {name} stands in the sub-environments, inside of {peer}'s other layers")
-            counterpart = inside[layer.target](given)
-            inner += counterpart.wraps
-        elif layer.target in parent:
-            counterpart = parent[layer.target](given)
-            around += counterpart.wraps
+        table, wraps = (outer, around) if layer.target in outer else (inner, inside)
+        if layer.target in table:
+            if around and wraps is inside:
+                cannot(peer, f"its {layer.spec.name} stands in the sub-environments, inside of {peer}'s other layers")
+            counterpart = table[layer.target](layer.bound.complete)
+            wraps += counterpart.wraps
+            notes.append(counterpart.note)
+        elif layer.runs_in == "worker":
+            inside.append(layer.around_sub_env)
         else:
-            cannot(peer, f'vecwrap bench knows no equivalent of the layer "{name}"')
-        notes.append(counterpart.note)
+            cannot(peer, f'vecwrap bench knows no equivalent of the layer "{layer.spec.name}"')
     makes = planned.environment.factories
     makes = makes if planned.environment.one_each else makes * planned.n
     note = "; ".join(filter(None, dict.fromkeys(notes)))
-    return Work([partial(_made, make, tuple(inner)) for make in makes], tuple(around), note)
+    return Work([partial(_made, make, tuple(inside)) for make in makes], tuple(around), note)
 
 
 def wrapped(target: Callable[..., Any], *args: Any, **kwargs: Any) -> WrapSubEnv:
@@ -168,13 +162,11 @@ class Gymnasium:
     def contenders(self, planned: Plan) -> Sequence[Contender]:
         """Return both, with the same sub-environments."""
         mode = Autoreset.parse(planned.pipeline.autoreset)
-
         work = translated(
             planned,
             "Gymnasium",
-            worker={Atari: gymnasium_atari},
-            inside={FrameStack: gymnasium_framestack},
-            parent={
+            inner={Atari: gymnasium_atari, FrameStack: gymnasium_framestack},
+            outer={
                 Monitor: _record_statistics,
                 ClipAction: lambda given: Counterpart((vector_wrappers.ClipAction,)),
             },
@@ -237,9 +229,8 @@ class StableBaselines3:
         work = translated(
             planned,
             "SB3",
-            worker={Atari: _atari_wrapper},
-            inside={},
-            parent={
+            inner={Atari: _atari_wrapper},
+            outer={
                 FrameStack: _vec_frame_stack,
                 Monitor: _vec_monitor,
                 Normalize: lambda given: _vec_normalize(
