@@ -120,10 +120,11 @@ def evaluate(
             observations, _, terminations, truncations, _ = counting.step(act(observations, counting.first))
             show(counting.number)
             if counting.met.all():
-                return counting.result()
+                break
             again = _to_reset(counting, terminations | truncations)
             if again.any():
                 observations, _ = counting.reset(options={"reset_mask": again})
+    return counting.result()
 
 
 def _whole(episodes: Any) -> int:

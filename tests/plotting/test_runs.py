@@ -172,3 +172,13 @@ def test_places_without_monitor_files_are_refused(tmp_path, monkeypatch, place, 
 def test_nothing_is_refused_too():
     with pytest.raises(PlotError, match="got none"):
         read_runs([])
+
+
+def test_a_folder_that_would_count_as_two_seeds_is_refused(tmp_path):
+    for name in ("a", "b"):
+        write_file(tmp_path / name / "monitor.csv", random_rows(np.random.default_rng(1), 3))
+    places = [f"both={tmp_path}", f"both={tmp_path / 'a'}"]
+    with pytest.raises(PlotError, match="^both: expected each seed once, got .*a twice; leave one"):
+        read_runs(places)
+    assert [len(run.seeds) for run in read_runs([f"one={tmp_path / 'a'}", f"other={tmp_path / 'a'}"])] == [1, 1]
+    assert len(read_runs([tmp_path / "a", tmp_path / "a"])) == 1

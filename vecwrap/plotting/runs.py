@@ -175,7 +175,8 @@ def read_runs(places: Sequence[str | Path]) -> list[Run]:
         The runs, in the order given.
 
     Raises:
-        PlotError: a place does not exist, holds no monitor file, or one that cannot be read.
+        PlotError: a place does not exist, holds no monitor file, or one that cannot be read; one is given twice under
+            the same name.
     """
     runs: dict[str | Path, list[Seed]] = {}
     for place in places:
@@ -184,6 +185,11 @@ def read_runs(places: Sequence[str | Path]) -> list[Run]:
             if name is None:
                 runs[where] = seeds
             else:
+                known = {seed.path.resolve() for seed in runs.get(name, [])}
+                if twice := [seed.path for seed in seeds if seed.path.resolve() in known]:
+                    raise PlotError(
+                        f"{name}: expected each seed once, got {twice[0]} twice; leave one of the places out"
+                    )
                 runs.setdefault(name, []).extend(seeds)
     if not runs:
         raise PlotError("expected folders of runs or monitor files, got none")
