@@ -1,4 +1,4 @@
-"""The keys of a pipeline: how their values are read, overridden and written.
+"""The keys of a pipeline: how their values are read, changed and written; and how one file is written over another.
 
 The section ``eval`` has the same keys, for what differs in an evaluation. It is kept as pending changes: a list of
 layers replaces the pipeline's, a mapping changes the layers it names.

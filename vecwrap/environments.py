@@ -28,7 +28,7 @@ from vecwrap.infos import own_copy
 from vecwrap.installed import is_installed
 from vecwrap.parts.tiles import no_frames
 from vecwrap.places import Source
-from vecwrap.signatures import Signature
+from vecwrap.signatures import REQUIRED, Signature
 from vecwrap.values import Settings, callable_name, copied, shown
 
 __all__ = [
@@ -373,23 +373,16 @@ def _registered(target: str, make: MakeEnvironment, source: Source) -> Environme
 
 def _with_kwargs(make: Callable[..., Any], kwargs: Mapping[str, Any], source: Source) -> Callable[..., Any]:
     """Bind arguments to a callable, if it takes them."""
-    try:
-        parameters = inspect.signature(make).parameters.values()
-    except (TypeError, ValueError):
-        return MakeByCalling(make, dict(kwargs)) if kwargs else make
-    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    needed = [
-        p.name
-        for p in parameters
-        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.name not in kwargs
-    ]
+    signature = Signature.of(make, skip=0)
+    names = [parameter.name for parameter in signature.parameters]
+    needed = [p.name for p in signature.parameters if p.default is REQUIRED and p.name not in kwargs]
     called = callable_name(make)
     if needed:
         raise PlanError(
             f"{source}: {called} needs the argument {needed[0]}; expected a callable that makes an environment without "
             f"arguments. Give it in env_kwargs, or bind it: functools.partial({called}, {needed[0]}=...)."
         )
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+    if not signature.any_name:
         for name in kwargs:
             if name not in names:
                 what = "render_mode" if name == "render_mode" else f"env_kwargs.{name}"

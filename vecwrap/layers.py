@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from vecwrap import registry
 from vecwrap.environments import WrapSubEnv, refusal
 from vecwrap.errors import BackendError, PlanError, SubEnvError
 from vecwrap.preset import Preset
-from vecwrap.signatures import Bound, Signature, hints, section
+from vecwrap.signatures import Bound, Signature, section
 from vecwrap.values import Settings, as_data, import_path, shown
 from vecwrap.vec_env import VecEnv
 from vecwrap.words import LayerSpec, read_layers
@@ -248,12 +247,8 @@ def _gymnasium_remedy(kind: type) -> str:
 
 def _takes_vector(function: Callable[..., Any]) -> bool:
     """Whether the first parameter is annotated with a vector environment."""
-    try:
-        first = next(iter(inspect.signature(function).parameters), None)
-    except (TypeError, ValueError):
-        return False
-    annotation = hints(function).get(first or "")
-    return isinstance(annotation, type) and issubclass(annotation, gymnasium.vector.VectorEnv)
+    annotations = [parameter.annotation for parameter in Signature.of(function, skip=0).parameters[:1]]
+    return any(isinstance(one, type) and issubclass(one, gymnasium.vector.VectorEnv) for one in annotations)
 
 
 def refuse_layers_of_sub_envs(layers: Iterable[PlannedLayer]) -> None:

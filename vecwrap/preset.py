@@ -1,4 +1,4 @@
-"""Presets: several layers under one name."""
+"""Presets: several layers under one name; and this package's own, for continuous control."""
 
 from __future__ import annotations
 

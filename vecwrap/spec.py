@@ -1,4 +1,4 @@
-"""The pipeline as data: one frozen spec behind strings, dicts, YAML and JSON files.
+"""The pipeline as data: one frozen spec behind a line, a dict, YAML and JSON files.
 
 Reading is purely grammatical: nothing is imported or evaluated. The plan checks whether names exist and arguments fit.
 (Only if a positional argument is changed by name, the layer's signature is looked up.)

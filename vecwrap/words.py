@@ -1,4 +1,4 @@
-"""One layer of a pipeline as it was written, and the forms it may be written in."""
+"""The words of a pipeline as they were written: its layers and its backend."""
 
 from __future__ import annotations
 
