@@ -117,16 +117,13 @@ class TimeAware(VecEnvWrapper):
     def _join(self, observations: Batch, times: IntArray) -> Batch:
         times = np.minimum(times, self.limit)[:, None]
         column = (times / self.limit).astype(np.float32) if self.normalize else times.astype(np.int32)
-        inner = self.env.single_observation_space
         joined: Batch
-        if isinstance(inner, spaces.Dict):
-            assert isinstance(self._space, spaces.Dict)
-            members = {self.key: column, **observations}
-            joined = {key: members[key] for key in self._space.spaces}
-        elif isinstance(inner, spaces.Tuple):
-            joined = (*observations, column)
+        if isinstance(self._space, spaces.Dict):
+            inner = self.env.single_observation_space
+            own = observations if isinstance(inner, spaces.Dict) else {"obs": observations}
+            joined = {key: column if key == self.key else own[key] for key in self._space.spaces}
         else:
-            joined = {"obs": observations, self.key: column}
+            joined = (*observations, column)
         if self._box is None:
             return joined
         return flat(self._space, joined).astype(self._box.dtype, copy=False)
