@@ -15,9 +15,9 @@ from rich.text import Text
 from benchmarks import pages
 from benchmarks.environments import loops_per_microsecond
 from benchmarks.workloads import Workload, workloads
-from vecwrap.bench.measure import WorkResult, measure_rounds
-from vecwrap.bench.report import describe_machine, machine_line, markdown, to_data
-from vecwrap.commands.bench import print_result, progress
+from vecwrap.cli.measure import print_result, progress
+from vecwrap.tools.measure import WorkResult, measure_rounds
+from vecwrap.tools.report import describe_machine, machine_line, markdown, to_data
 
 INTERRUPTED = 130  # 128 + SIGINT, as in shells
 WIDTH = 160  # of tables that go to a file or a pipe

@@ -15,8 +15,8 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 import vecwrap
-from vecwrap.bench.measure import SEED, Contender, Sample, Throughput, steps
-from vecwrap.bench.peers import sb3_vec_env
+from vecwrap.tools.measure import SEED, Contender, Sample, Throughput, steps
+from vecwrap.tools.peers import sb3_vec_env
 
 __all__ = ["CHAIN_HOW", "STACK_HOW", "ChainCost", "Still", "chain", "stacks"]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vecwrap.bench.measure import QUANTITIES, WorkResult
-from vecwrap.bench.report import figure, machine_line, table
+from vecwrap.tools.measure import QUANTITIES, WorkResult
+from vecwrap.tools.report import figure, machine_line, table
 
 __all__ = ["publish", "tables"]
 

@@ -21,9 +21,9 @@ import ray
 from benchmarks.environments import Toy
 from vecwrap.backends.ray import RayBackend
 from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.bench.measure import SEED, Contender, Measurement, Sample, measure_rounds
-from vecwrap.bench.report import figure, table
-from vecwrap.vec_env import VecEnv
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.tools.measure import SEED, Contender, Measurement, Sample, measure_rounds
+from vecwrap.tools.report import figure, table
 
 SIZES = {"32 B": 32, "1 kB": 1 << 10, "32 kB": 1 << 15, "256 kB": 1 << 18, "1 MB": 1 << 20}
 ACTORS = (1, 3, 8)

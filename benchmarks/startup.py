@@ -13,9 +13,9 @@ import numpy as np
 
 import vecwrap
 from benchmarks.start_one import ENV, SEED, digest
-from vecwrap.bench.measure import Contender, Sample
-from vecwrap.plan import plan
-from vecwrap.spec import PipelineSpec
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.tools.measure import Contender, Sample
 
 __all__ = ["HOW", "Startup", "contenders"]
 

@@ -10,10 +10,10 @@ from typing import Any
 from benchmarks import chains, startup
 from benchmarks.environments import UNEVEN, WORK
 from benchmarks.peers import ALL_PEERS
-from vecwrap.bench.measure import Contender
-from vecwrap.bench.ours import built, ideal, our_contenders, peer_contenders
-from vecwrap.plan import plan
-from vecwrap.spec import PipelineSpec
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.tools.bench import built, ideal, our_contenders, peer_contenders
+from vecwrap.tools.measure import Contender
 
 __all__ = ["Workload", "workloads"]
 

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-from vecwrap.commands.inspect import Row, RuleRow, backend_rows, layer_rows, rule_rows
+from vecwrap.cli.inspect import Row, RuleRow, backend_rows, layer_rows, rule_rows
 
 LAYERS = """# Layers
 

@@ -19,7 +19,7 @@ from torch import nn
 from torch.distributions import Categorical
 
 import vecwrap
-from vecwrap import plotting
+from vecwrap.tools import plot as plotting
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.video import Video
 

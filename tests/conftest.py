@@ -7,8 +7,8 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-from vecwrap.backends import launch, process
 from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.backends.workers.asking import launch, process
 from vecwrap.testing import toy
 
 # A suite that a script starts in the background inherits an ignored Ctrl-C, and so would the programs that it tests.
@@ -17,7 +17,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Some tests start workers by the hundred; a fork server that has imported what workers need makes one in 20 ms, and has
 # no threads that a fork could lose.
-multiprocessing.set_forkserver_preload(["vecwrap.backends.worker", "vecwrap.testing", "cv2", "ale_py"])
+multiprocessing.set_forkserver_preload(["vecwrap.backends.workers.worker", "vecwrap.testing", "cv2", "ale_py"])
 
 # The suite tries the same examples each time, so that what it says of a change is about the change, and no clock judges
 # them. New ones are looked for in the long runs.

@@ -12,8 +12,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import iterate
 
-from vecwrap import batch as batches
-from vecwrap.contract import Autoreset
+from vecwrap.rows import batch as batches
+from vecwrap.rows.step_result import Autoreset
 
 
 class ToyEnv(gymnasium.Env):

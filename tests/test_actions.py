@@ -5,9 +5,9 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, iterate
 
-from vecwrap.actions import conform_actions, refuse_outside
-from vecwrap.batch import row
 from vecwrap.errors import ArgumentError
+from vecwrap.rows.batch import row
+from vecwrap.rows.gymnasium_form import conform_actions, refuse_outside
 
 SPACES = {
     "discrete": spaces.Discrete(5, start=-2),

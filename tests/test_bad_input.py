@@ -13,7 +13,7 @@ import pytest
 
 import vecwrap
 from vecwrap.errors import BackendError, PlanError, SpecError, SubEnvError, VecwrapError
-from vecwrap.testing.leftovers import Holdings, assert_nothing_left
+from vecwrap.testing.toys import Holdings, assert_nothing_left
 
 BACKENDS = ("dummy", "subprocess", "shmem")
 pytestmark = pytest.mark.usefixtures("quick_workers")

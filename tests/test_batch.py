@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from vecwrap.batch import object_array, put_rows, row
-from vecwrap.testing.compare import assert_same
+from vecwrap.rows.batch import object_array, put_rows, row
+from vecwrap.rows.compare import assert_same
 
 
 def batch(kind, num_rows, start):

@@ -9,13 +9,13 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import vecwrap
-from vecwrap.building import build_plan
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.plan import plan
-from vecwrap.spec import PipelineSpec
-from vecwrap.testing.leftovers import Holdings, assert_nothing_left
-from vecwrap.vec_env import VecEnv
-from vecwrap.wrapper import VecEnvWrapper
+from vecwrap.pipeline.build import build_plan
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.testing.toys import Holdings, assert_nothing_left
 
 
 class Small(gymnasium.Env[Any, Any]):

@@ -21,9 +21,9 @@ from tests.waiting import gone
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.checkpoint import read_state, write_state
+from vecwrap.env.saving import read_state, write_state
 from vecwrap.errors import CheckpointError, PlanError, ResetNeededError, SubEnvError
-from vecwrap.sub_env import SubEnvFactory
+from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.testing import assert_same
 from vecwrap.wrappers.atari import Atari
 from vecwrap.wrappers.framestack import FrameStack

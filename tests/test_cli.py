@@ -16,7 +16,7 @@ import vecwrap
 from tests.terminal import on_a_terminal
 from tests.waiting import until
 from vecwrap.cli import main
-from vecwrap.commands.journal import Journal
+from vecwrap.cli.journal import Journal
 
 CARTPOLE = """env: CartPole-v1
 n: 3
@@ -415,7 +415,7 @@ def test_ctrl_c_while_python_still_imports_is_no_traceback(here):
         "import sys\n"
         "class Pressed:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'vecwrap.commands.app': raise KeyboardInterrupt\n"
+        "        if name == 'vecwrap.cli.app': raise KeyboardInterrupt\n"
         "sys.meta_path.insert(0, Pressed())\n"
         "from vecwrap.cli import main\n"
         "sys.exit(main(['list']))\n"

@@ -5,9 +5,9 @@ import pytest
 from PIL import Image
 
 import vecwrap
-from vecwrap.clip import Clip
 from vecwrap.errors import ClipError
-from vecwrap.parts.video_file import VideoFile
+from vecwrap.tools.clip import Clip
+from vecwrap.wrappers.recording.video_file import VideoFile
 
 FPS = 40
 

@@ -9,8 +9,8 @@ from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
 from vecwrap import build, wrap
-from vecwrap.actions import conform_actions
-from vecwrap.columns import TextColumn, make_column
+from vecwrap.rows.columns import TextColumn, make_column
+from vecwrap.rows.gymnasium_form import conform_actions
 from vecwrap.testing import assert_same
 
 pytestmark = pytest.mark.usefixtures("quick_workers")

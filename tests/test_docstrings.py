@@ -13,10 +13,11 @@ from functools import cache
 import pytest
 
 import vecwrap
-from vecwrap import errors, registry, testing
-from vecwrap.backends.base import Backend
-from vecwrap.vec_env import VecEnv
-from vecwrap.wrapper import MapObservations, VecEnvWrapper
+from vecwrap import errors, testing
+from vecwrap.env.backend import Backend
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import MapObservations, VecEnvWrapper
+from vecwrap.pipeline import registry
 
 FACES = [VecEnv, VecEnvWrapper, MapObservations]  # whose methods stand in the reference, each with its use
 ARRAYS = re.compile(r"\b(NDArray|FloatArray|BoolArray|IntArray)\b")

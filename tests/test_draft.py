@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import vecwrap
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.places import Place
-from vecwrap.plan import plan
-from vecwrap.spec import PipelineSpec
+from vecwrap.pipeline.places import Place
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.spec import PipelineSpec
 
 BASE: dict[str, Any] = {
     "env": "CartPole-v1",

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces, wrappers
 
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.env_state import CannotSaveError, env_state, load_env_state
+from vecwrap.sources.saving import CannotSaveError, env_state, load_env_state
 
 gymnasium.register_envs(ale_py)
 

@@ -11,12 +11,12 @@ import pytest
 from gymnasium.envs.registration import registry
 
 import vecwrap
-from vecwrap import environments
-from vecwrap.environments import MakeEnvironment, WrapSubEnv, find_environment
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.places import Place, Source
-from vecwrap.plan import plan
-from vecwrap.spec import PipelineSpec
+from vecwrap.pipeline import environments
+from vecwrap.pipeline.environments import MakeEnvironment, WrapSubEnv, find_environment
+from vecwrap.pipeline.places import Place, Source
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.spec import PipelineSpec
 
 
 class Counter(gymnasium.Env[Any, Any]):

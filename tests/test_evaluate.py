@@ -12,9 +12,9 @@ import pytest
 import vecwrap
 from tests.streams import Lives, ToyEnv
 from tests.toys import Lottery
+from vecwrap.env.wrapper import MapObservations
 from vecwrap.errors import ArgumentError
-from vecwrap.evaluating import Evaluation, evaluate
-from vecwrap.wrapper import MapObservations
+from vecwrap.tools.evaluate import Evaluation, evaluate
 from vecwrap.wrappers.normalize import Normalize
 
 pytestmark = pytest.mark.usefixtures("quick_workers")

@@ -8,11 +8,11 @@ import pytest
 
 import vecwrap
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.evaluation import evaluation, in_mode
-from vecwrap.plan import plan
-from vecwrap.preset import Preset
-from vecwrap.spec import PipelineSpec
+from vecwrap.pipeline.evaluation import evaluation, in_mode
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.wrappers.normalize import Normalize
+from vecwrap.wrappers.presets import Preset
 
 PONG = """\
 env: PongNoFrameskip-v4

@@ -12,9 +12,9 @@ import pytest
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import RemoteTraceback
 from vecwrap.testing import ToyEnv
-from vecwrap.wrapper import VecEnvWrapper
 
 pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = [DummyBackend, SubprocessBackend, ShmemBackend]

@@ -63,7 +63,7 @@ def test_a_public_name_stays_itself_when_its_module_is_imported():
 
     import vecwrap
 
-    importlib.import_module("vecwrap.building")
+    importlib.import_module("vecwrap.pipeline.build")
     assert callable(vecwrap.build)
-    program = "import vecwrap.building\nimport vecwrap\nassert callable(vecwrap.build), vecwrap.build"
+    program = "import vecwrap.pipeline.build\nimport vecwrap\nassert callable(vecwrap.build), vecwrap.build"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vecwrap.info_cells import MOST_LAYOUTS, InfoCells
-from vecwrap.infos import columns
+from vecwrap.rows.infos import MOST_LAYOUTS, InfoCells, columns
 from vecwrap.testing import assert_same
 
 VALUES = st.one_of(

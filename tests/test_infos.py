@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vecwrap.infos import columns, row_of, scatter_columns, snapshot
-from vecwrap.testing.compare import info_row
+from vecwrap.rows.compare import info_row
+from vecwrap.rows.infos import columns, row_of, scatter_columns, snapshot
 
 VALUES = st.one_of(
     st.integers(-(2**40), 2**40), st.floats(allow_nan=False), st.booleans(), st.text(max_size=3), st.none()

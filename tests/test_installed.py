@@ -5,8 +5,7 @@ import sys
 import pytest
 
 import vecwrap
-from vecwrap.errors import PlanError
-from vecwrap.installed import is_installed
+from vecwrap.errors import PlanError, is_installed
 
 
 def test_a_folder_of_its_name_is_no_package(tmp_path, monkeypatch):

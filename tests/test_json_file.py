@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vecwrap.errors import SpecError
-from vecwrap.files import read_json
+from vecwrap.pipeline.files import read_json
 
 numbers = st.integers(-(10**30), 10**30) | st.floats()
 values = st.recursive(

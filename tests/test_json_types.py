@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vecwrap.errors import SpecError
-from vecwrap.signatures import checked, json_type
+from vecwrap.pipeline.signatures import checked, json_type
 
 
 class Padding(enum.Enum):

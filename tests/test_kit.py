@@ -11,17 +11,18 @@ import gymnasium
 import numpy as np
 import pytest
 
-from vecwrap import batch as batches
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.contract import Autoreset
-from vecwrap.sub_env import SubEnvFactory
-from vecwrap.testing import BACKEND_LAWS, WRAPPER_LAWS, Subject, assert_same, leftovers, toy
+from vecwrap.env.wrapper import MapObservations, VecEnvWrapper
+from vecwrap.rows import batch as batches
+from vecwrap.rows.step_result import Autoreset
+from vecwrap.sources.sub_env import SubEnvFactory
+from vecwrap.testing import BACKEND_LAWS, WRAPPER_LAWS, Subject, assert_same, toy
 from vecwrap.testing import backends as backend_laws
+from vecwrap.testing import toys as leftovers
 from vecwrap.testing import wrappers as wrapper_laws
 from vecwrap.testing.toys import SPACES, digest
 from vecwrap.testing.wrappers import the_same_over_every_backend
-from vecwrap.wrapper import MapObservations, VecEnvWrapper
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.normalize_reward import NormalizeReward
 

@@ -9,12 +9,12 @@ import pytest
 from gymnasium.wrappers import TimeLimit
 
 from tests.games import FIRES, Game
-from vecwrap import registry
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.building import wrap
-from vecwrap.sub_env import SubEnvFactory
+from vecwrap.pipeline import registry
+from vecwrap.pipeline.build import wrap
+from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.testing import BACKEND_LAWS, WRAPPER_LAWS, Subject, check_backend, check_wrapper, toy
 from vecwrap.testing.backends import (
     a_factory_that_raises_leaves_nothing,

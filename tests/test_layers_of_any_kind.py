@@ -14,9 +14,9 @@ from gymnasium import wrappers as gw
 
 import vecwrap
 from tests.streams import assert_same
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.vec_env import VecEnv
-from vecwrap.wrapper import VecEnvWrapper
 
 pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = pytest.mark.parametrize("backend", ["dummy", "subprocess", "shmem"])
@@ -157,11 +157,11 @@ def test_gymnasiums_own_wrappers_by_import_path_give_what_they_give_by_hand(name
 
 @BACKENDS
 def test_a_layer_under_a_name_of_ones_own(backend):
-    vecwrap.registry.register_wrapper("scale_of_mine", Scale)
+    vecwrap.pipeline.registry.register_wrapper("scale_of_mine", Scale)
     try:
         check("CartPole-v1", ["scale_of_mine:3"], functools.partial(Scale, factor=3.0), backend)
     finally:
-        vecwrap.registry.wrappers.unregister("scale_of_mine")
+        vecwrap.pipeline.registry.wrappers.unregister("scale_of_mine")
 
 
 # -- layers of the vector ---------------------------------------------------------------------------------------------

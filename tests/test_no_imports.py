@@ -7,8 +7,8 @@ import pytest
 
 from vecwrap.cli import main
 from vecwrap.errors import SpecError
-from vecwrap.import_paths import import_target
-from vecwrap.spec import PipelineSpec, refuse_imports
+from vecwrap.pipeline.spec import PipelineSpec, refuse_imports
+from vecwrap.sources.import_paths import import_target
 
 TRAP = "raise SystemExit('the trap was imported')\n"
 

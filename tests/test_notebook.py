@@ -14,8 +14,8 @@ from nbclient import NotebookClient
 
 import vecwrap
 from vecwrap.errors import ArgumentError
-from vecwrap.plan import plan
-from vecwrap.spec import PipelineSpec
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.spec import PipelineSpec
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = """

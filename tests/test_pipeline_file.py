@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import vecwrap
 from vecwrap.errors import PlanError, SpecError, VecwrapError
-from vecwrap.evaluation import in_mode
-from vecwrap.files import write_yaml
-from vecwrap.plan import plan
-from vecwrap.spec import PipelineSpec
-from vecwrap.values import canonical
+from vecwrap.pipeline.evaluation import in_mode
+from vecwrap.pipeline.files import write_yaml
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.values import canonical
 
 BASE = """\
 env: CartPole-v1
@@ -298,8 +298,8 @@ def test_a_file_of_ten_megabytes_is_refused_unread(tmp_path: Path, name: str, mo
     file = tmp_path / name
     with file.open("wb") as big:
         big.truncate(10_000_000)
-    monkeypatch.setattr("vecwrap.files.read_yaml", None)
-    monkeypatch.setattr("vecwrap.files.read_json", None)
+    monkeypatch.setattr("vecwrap.pipeline.files.read_yaml", None)
+    monkeypatch.setattr("vecwrap.pipeline.files.read_json", None)
     message = (
         rf"{re.escape(name)}: expected a pipeline file of at most 1 MB, got a larger one\. Is it the right file\?$"
     )

@@ -19,18 +19,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vecwrap
-from vecwrap import plan as plan_module
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.building import build_plan
-from vecwrap.environments import MakeEnvironment
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import MapObservations, VecEnvWrapper
 from vecwrap.errors import BackendError, PlanError, SpecError, VecwrapError
-from vecwrap.layers import at_end
-from vecwrap.plan import Plan, plan
-from vecwrap.registry import register_wrapper, wrappers
-from vecwrap.spec import PipelineSpec
-from vecwrap.vec_env import VecEnv
-from vecwrap.words import BACKEND_OPTIONS, LayerSpec
-from vecwrap.wrapper import MapObservations, VecEnvWrapper
+from vecwrap.pipeline import plan as plan_module
+from vecwrap.pipeline.build import build_plan
+from vecwrap.pipeline.environments import MakeEnvironment
+from vecwrap.pipeline.layers import at_end
+from vecwrap.pipeline.plan import Plan, plan
+from vecwrap.pipeline.registry import register_wrapper, wrappers
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.words import BACKEND_OPTIONS, LayerSpec
 from vecwrap.wrappers.framestack import FrameStack
 
 
@@ -346,7 +346,7 @@ def test_the_render_mode_is_no_part_of_the_hash_wherever_it_is_said(also: dict[s
 
 
 SETS_AND_OBJECTS = """
-from vecwrap.spec import PipelineSpec
+from vecwrap.pipeline.spec import PipelineSpec
 
 class Score:
     pass
@@ -433,9 +433,7 @@ def test_a_number_or_option_that_does_not_fit_is_told(line: str, message: str) -
 
 
 def test_a_class_that_is_no_backend_is_told() -> None:
-    assert "expected a class derived from vecwrap.backends.base.Backend, got" in message_of(
-        "PlanBlank-v0", backend=Blank
-    )
+    assert "expected a class derived from vecwrap.env.backend.Backend, got" in message_of("PlanBlank-v0", backend=Blank)
     assert planned("PlanBlank-v0 n=1", backend=DummyBackend).pipeline.backend.name == "dummy"
 
 
@@ -471,7 +469,7 @@ def test_more_workers_than_sub_environments_are_as_many() -> None:
 
 
 def test_planning_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vecwrap.backends.link.start_worker", None)
+    monkeypatch.setattr("vecwrap.backends.workers.link.start_worker", None)
     monkeypatch.setattr(Blank, "__init__", None)
     planned("PlanBlank-v0 n=2 | scale | halve")
 

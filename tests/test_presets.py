@@ -3,12 +3,12 @@
 import pytest
 
 import vecwrap
-from vecwrap import registry
-from vecwrap.commands.inspect import layer_rows
+from vecwrap.cli.inspect import layer_rows
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.plan import plan
-from vecwrap.preset import Preset
-from vecwrap.spec import PipelineSpec
+from vecwrap.pipeline import registry
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.wrappers.presets import Preset
 
 
 @Preset

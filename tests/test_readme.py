@@ -11,7 +11,7 @@ from PIL import Image, ImageSequence
 import vecwrap
 from benchmarks import pages
 from benchmarks.peers import ALL_PEERS
-from vecwrap.bench.measure import Measurement, WorkResult
+from vecwrap.tools.measure import Measurement, WorkResult
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"

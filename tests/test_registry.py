@@ -9,10 +9,10 @@ from typing import Any
 import gymnasium
 import pytest
 
-from vecwrap import registry
 from vecwrap.errors import SpecError
-from vecwrap.import_paths import import_target
-from vecwrap.registry import NameTable, register_wrapper
+from vecwrap.pipeline import registry
+from vecwrap.pipeline.registry import NameTable, register_wrapper
+from vecwrap.sources.import_paths import import_target
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_every_layer_of_this_package_is_found_under_its_name(name: str) -> None:
     entry = registry.wrappers.entry(name)
     assert entry.owner == "vecwrap"
     if name != "time_limit":  # one name finds everything: spec key = module = test file
-        assert str(entry.target).startswith((f"vecwrap.wrappers.{name}:", f"vecwrap.preset:{name}"))
+        assert str(entry.target).startswith((f"vecwrap.wrappers.{name}:", f"vecwrap.wrappers.presets:{name}"))
 
 
 def test_an_unknown_name_suggests_a_near_one_or_lists_all() -> None:

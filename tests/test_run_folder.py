@@ -8,11 +8,11 @@ import pytest
 
 import vecwrap
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.plan import plan
-from vecwrap.preset import Preset
-from vecwrap.run_folder import portable, read_run
-from vecwrap.spec import PipelineSpec
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.run_folder import portable, read_run
+from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.wrappers.normalize import Normalize
+from vecwrap.wrappers.presets import Preset
 
 PIPELINE = {
     "env": "Pendulum-v1",

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.by_hand import mean_and_var
 from vecwrap.errors import CheckpointError
-from vecwrap.running import RunningStatistics, moments
+from vecwrap.rows.statistics import RunningStatistics, moments
 
 
 def of(batches, shape=()):

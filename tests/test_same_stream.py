@@ -13,9 +13,9 @@ import vecwrap
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.contract import Autoreset
-from vecwrap.environments import MakeEnvironment
-from vecwrap.sub_env import SubEnvFactory
+from vecwrap.pipeline.environments import MakeEnvironment
+from vecwrap.rows.step_result import Autoreset
+from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.testing import Lockstep, assert_same, drive, drive_rows, toy
 from vecwrap.wrappers.atari import Atari
 from vecwrap.wrappers.framestack import FrameStack

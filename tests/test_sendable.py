@@ -7,8 +7,8 @@ from typing import Any
 import gymnasium
 import pytest
 
-from vecwrap.environments import find_environment, refuse_unsendable
 from vecwrap.errors import PlanError
+from vecwrap.pipeline.environments import find_environment, refuse_unsendable
 
 
 class Counter(gymnasium.Env[Any, Any]):

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from vecwrap.errors import SpecError
-from vecwrap.signatures import REQUIRED, Signature, checked, in_words, summary
-from vecwrap.values import plain, shown
-from vecwrap.words import LayerSpec
+from vecwrap.pipeline.signatures import REQUIRED, Signature, checked, in_words, summary
+from vecwrap.pipeline.values import plain, shown
+from vecwrap.pipeline.words import LayerSpec
 
 if TYPE_CHECKING:
     from nowhere import Unknown

@@ -103,7 +103,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert 'href="examples/#quickstart-py"' in start  # a file of the repository, on a page of the site
     assert 'id="quickstart-py"' in (tmp_path / "build/site/examples/index.html").read_text(encoding="utf-8")
     reference = (tmp_path / "build/site/api/index.html").read_text(encoding="utf-8")
-    assert 'id="vecwrap.building.build"' in reference
+    assert 'id="vecwrap.pipeline.build.build"' in reference
 
     with (tmp_path / "docs/levels.md").open("a", encoding="utf-8") as page:
         page.write("\n[Nowhere](tour.md#no-such-heading)\n")

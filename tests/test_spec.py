@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vecwrap.errors import SpecError
-from vecwrap.files import read_json, read_yaml, write_yaml
-from vecwrap.scalars import read_scalar, read_yaml_scalar, write_scalar, write_yaml_scalar
-from vecwrap.spec import PipelineSpec
-from vecwrap.words import BackendSpec, LayerSpec
+from vecwrap.pipeline.files import read_json, read_yaml, write_yaml
+from vecwrap.pipeline.scalars import read_scalar, read_yaml_scalar, write_scalar, write_yaml_scalar
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.words import BackendSpec, LayerSpec
 
 EXAMPLE = """\
 env: PongNoFrameskip-v4

@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.files import MAX_VALUES, read_json, read_yaml
-from vecwrap.plan import plan
-from vecwrap.preset import Preset
-from vecwrap.registry import wrappers
-from vecwrap.signatures import Signature
-from vecwrap.spec import PipelineSpec
-from vecwrap.words import LayerSpec
+from vecwrap.pipeline.files import MAX_VALUES, read_json, read_yaml
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.registry import wrappers
+from vecwrap.pipeline.signatures import Signature
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.words import LayerSpec
+from vecwrap.wrappers.presets import Preset
 
 KEYS = [
     "env", "n", "seed", "start_index", "backend", "autoreset", "copy", "batch_size", "render_mode", "env_kwargs",

@@ -22,8 +22,8 @@ from hypothesis.stateful import (
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.contract import Autoreset
 from vecwrap.errors import SubEnvError, VecwrapError
+from vecwrap.rows.step_result import Autoreset
 from vecwrap.testing import Lockstep, assert_same, toy
 
 pytestmark = pytest.mark.usefixtures("quick_workers")

@@ -7,9 +7,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from vecwrap import sticky_ale
-from vecwrap.env_state import CannotSaveError, env_state, load_env_state
-from vecwrap.sticky_ale import find_held_action
+from vecwrap.sources import saving as sticky_ale
+from vecwrap.sources.saving import CannotSaveError, env_state, find_held_action, load_env_state
 from vecwrap.wrappers.atari import Atari
 
 gymnasium.register_envs(ale_py)
@@ -127,7 +126,7 @@ def test_where_no_action_is_held_for_a_while_nothing_is_played(monkeypatch, prob
     env = plain("Pong", repeat_action_probability=probability)
     env.reset(seed=3)
     run(env, [2, 3, 2])
-    monkeypatch.setattr("vecwrap.env_state.find_held_action", None)
+    monkeypatch.setattr("vecwrap.sources.saving.find_held_action", None)
     assert set(env_state(env)[-1]["state"]) == {"ale", "np_random", "np_random_seed"}
 
 
@@ -160,7 +159,7 @@ def test_an_interrupt_amid_a_save_leaves_the_game_where_it_is(monkeypatch):
             raise KeyboardInterrupt
         return play(emulator)
 
-    monkeypatch.setattr("vecwrap.sticky_ale._tick", tick)
+    monkeypatch.setattr("vecwrap.sources.saving._tick", tick)
     with pytest.raises(KeyboardInterrupt):
         env_state(env)
     assert ale.cloneState(include_rng=True).__getstate__() == before

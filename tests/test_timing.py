@@ -4,12 +4,12 @@ import pytest
 
 import vecwrap
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.sub_env import SubEnvFactory
-from vecwrap.testing.compare import assert_same
-from vecwrap.timing import Stopwatch
-from vecwrap.vec_env import VecEnv
-from vecwrap.viewer import Viewer
-from vecwrap.wrapper import VecEnvWrapper
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
+from vecwrap.rows.compare import assert_same
+from vecwrap.sources.sub_env import SubEnvFactory
+from vecwrap.tools.timing import Stopwatch
+from vecwrap.wrappers.window.viewer import Viewer
 
 
 class Clock:
@@ -173,8 +173,8 @@ class Stub:
 
 
 def test_the_window_has_what_it_takes_and_the_face_has_not(monkeypatch):
-    monkeypatch.setattr("vecwrap.viewer.refuse_without_display", lambda: None)
-    monkeypatch.setattr("vecwrap.viewer.Window", Stub)
+    monkeypatch.setattr("vecwrap.wrappers.window.viewer.refuse_without_display", lambda: None)
+    monkeypatch.setattr("vecwrap.wrappers.window.viewer.Window", Stub)
     env = Viewer(Outer(DummyBackend([Seen] * 3)), fps=float("inf"))
     env.reset()
     with Stopwatch(env, clock=CLOCK) as watch:

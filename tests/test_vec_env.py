@@ -14,9 +14,9 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, Res
 import vecwrap
 from tests.toys import counter, told
 from vecwrap.backends.dummy import DummyBackend
+from vecwrap.env.wrapper import MapObservations, VecEnvWrapper
 from vecwrap.errors import ArgumentError, SubEnvError
 from vecwrap.testing import assert_same, toy
-from vecwrap.wrapper import MapObservations, VecEnvWrapper
 
 
 class Doubled(MapObservations):

@@ -19,14 +19,14 @@ import vecwrap
 from tests.display import Screen, screen, wait_until
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.cli import main
+from vecwrap.env import picture as tiles
 from vecwrap.errors import ArgumentError, PlanError
-from vecwrap.parts import tiles
-from vecwrap.parts.window import Window
-from vecwrap.plan import plan
-from vecwrap.spec import PipelineSpec
-from vecwrap.testing.compare import assert_same
-from vecwrap.viewer import Viewer
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.rows.compare import assert_same
 from vecwrap.wrappers.tile import Tile
+from vecwrap.wrappers.window.viewer import Viewer
+from vecwrap.wrappers.window.window import Window
 
 FAST = float("inf")
 COLOURS = [(200, 30, 30), (30, 200, 30), (30, 30, 200), (200, 200, 30), (200, 30, 200)]
@@ -297,8 +297,8 @@ def test_it_is_as_fast_as_its_frames_a_second_say(shown, monkeypatch):
 
     with human(make(2)) as env:
         env.reset(seed=1)
-        monkeypatch.setattr("vecwrap.viewer.time.monotonic", lambda: clock[0])
-        monkeypatch.setattr("vecwrap.viewer.time.sleep", sleep)
+        monkeypatch.setattr("vecwrap.wrappers.window.viewer.time.monotonic", lambda: clock[0])
+        monkeypatch.setattr("vecwrap.wrappers.window.viewer.time.sleep", sleep)
         env.fps = 4
         env.step([0, 0])
         clock[0] += 0.05  # of the quarter of a second that the agent thinks

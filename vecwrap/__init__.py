@@ -19,51 +19,51 @@ if TYPE_CHECKING:
     from vecwrap.adapters.gymnasium import register as register
     from vecwrap.adapters.sb3 import from_sb3 as from_sb3
     from vecwrap.adapters.sb3 import to_sb3 as to_sb3
-    from vecwrap.building import build as build
-    from vecwrap.building import load as load
-    from vecwrap.building import wrap as wrap
-    from vecwrap.clip import Clip as Clip
-    from vecwrap.contract import StepResult as StepResult
+    from vecwrap.env.vec_env import VecEnv as VecEnv
+    from vecwrap.env.wrapper import MapObservations as MapObservations
+    from vecwrap.env.wrapper import VecEnvWrapper as VecEnvWrapper
     from vecwrap.errors import BackendError as BackendError
     from vecwrap.errors import PlanError as PlanError
     from vecwrap.errors import SpecError as SpecError
     from vecwrap.errors import SubEnvError as SubEnvError
     from vecwrap.errors import VecwrapError as VecwrapError
-    from vecwrap.evaluating import Evaluation as Evaluation
-    from vecwrap.evaluating import evaluate as evaluate
-    from vecwrap.registry import register_wrapper as register_wrapper
-    from vecwrap.rules.check import Finding as Finding
-    from vecwrap.rules.check import check as check
-    from vecwrap.spec import PipelineSpec as PipelineSpec
-    from vecwrap.vec_env import VecEnv as VecEnv
-    from vecwrap.wrapper import MapObservations as MapObservations
-    from vecwrap.wrapper import VecEnvWrapper as VecEnvWrapper
+    from vecwrap.pipeline.build import build as build
+    from vecwrap.pipeline.build import load as load
+    from vecwrap.pipeline.build import wrap as wrap
+    from vecwrap.pipeline.check import Finding as Finding
+    from vecwrap.pipeline.check import check as check
+    from vecwrap.pipeline.registry import register_wrapper as register_wrapper
+    from vecwrap.pipeline.spec import PipelineSpec as PipelineSpec
+    from vecwrap.rows.step_result import StepResult as StepResult
+    from vecwrap.tools.clip import Clip as Clip
+    from vecwrap.tools.evaluate import Evaluation as Evaluation
+    from vecwrap.tools.evaluate import evaluate as evaluate
 
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "build": "vecwrap.building",
-    "load": "vecwrap.building",
-    "wrap": "vecwrap.building",
+    "build": "vecwrap.pipeline.build",
+    "load": "vecwrap.pipeline.build",
+    "wrap": "vecwrap.pipeline.build",
     "register": "vecwrap.adapters.gymnasium",
     "to_sb3": "vecwrap.adapters.sb3",
     "from_sb3": "vecwrap.adapters.sb3",
-    "evaluate": "vecwrap.evaluating",
-    "Evaluation": "vecwrap.evaluating",
-    "check": "vecwrap.rules.check",
-    "Finding": "vecwrap.rules.check",
-    "Clip": "vecwrap.clip",
-    "PipelineSpec": "vecwrap.spec",
-    "VecEnv": "vecwrap.vec_env",
-    "VecEnvWrapper": "vecwrap.wrapper",
-    "MapObservations": "vecwrap.wrapper",
-    "StepResult": "vecwrap.contract",
+    "evaluate": "vecwrap.tools.evaluate",
+    "Evaluation": "vecwrap.tools.evaluate",
+    "check": "vecwrap.pipeline.check",
+    "Finding": "vecwrap.pipeline.check",
+    "Clip": "vecwrap.tools.clip",
+    "PipelineSpec": "vecwrap.pipeline.spec",
+    "VecEnv": "vecwrap.env.vec_env",
+    "VecEnvWrapper": "vecwrap.env.wrapper",
+    "MapObservations": "vecwrap.env.wrapper",
+    "StepResult": "vecwrap.rows.step_result",
     "VecwrapError": "vecwrap.errors",
     "SpecError": "vecwrap.errors",
     "PlanError": "vecwrap.errors",
     "SubEnvError": "vecwrap.errors",
     "BackendError": "vecwrap.errors",
-    "register_wrapper": "vecwrap.registry",
+    "register_wrapper": "vecwrap.pipeline.registry",
 }
 
 __all__ = ["__version__", *_PUBLIC]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import operator
 import traceback
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +26,14 @@ __all__ = [
     "SpecError",
     "SubEnvError",
     "VecwrapError",
+    "check_info_key",
+    "chosen_envs",
     "did_you_mean",
+    "is_installed",
     "kind_of",
+    "one_of",
     "paths_looked_at",
+    "refuse_one_text",
     "text_of",
     "traceback_of",
 ]
@@ -278,3 +285,55 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """
     near = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.6)
     return f' Did you mean "{near[0]}"?' if near else ""
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported; a mere folder of its name on Python's path does not count.
+
+    >>> is_installed("numpy"), is_installed("no_such_package")
+    (True, False)
+    """
+    try:
+        found = find_spec(package)
+    except (ImportError, ValueError):  # as for sys.modules[package] = None
+        return False
+    return found is not None and found.origin is not None
+
+
+_OF_THE_FACE = ("final_obs", "final_info", "env_id")  # infos keys that the outermost environment writes
+
+
+def one_of(argument: str, value: Any, values: tuple[str, ...]) -> Any:
+    """Return the value, if it is one of these; PlanError otherwise.
+
+    >>> one_of("framestack: axis", "nwe", ("new", "channel"))
+    Traceback (most recent call last):
+    vecwrap.errors.PlanError: framestack: axis: expected new or channel, got "nwe". Did you mean "new"?
+    """
+    if value not in values:
+        near = did_you_mean(str(value), values)
+        raise PlanError(f'{argument}: expected {" or ".join(values)}, got "{value}".{near}')
+    return value
+
+
+def refuse_one_text(argument: str, names: Any) -> None:
+    """Refuse a text instead of a list of names; otherwise its letters would count as names."""
+    if isinstance(names, str):
+        raise PlanError(f'{argument}: expected a list of names, got the text "{names}"; write ["{names}"]')
+
+
+def chosen_envs(argument: str, envs: Iterable[int] | None, num_envs: int) -> tuple[int, ...]:
+    """Return the chosen sub-environments, in order; None means all."""
+    ids = tuple(operator.index(i) for i in (range(num_envs) if envs is None else envs))  # for JSON
+    if not ids or len(set(ids)) != len(ids) or not all(0 <= i < num_envs for i in ids):
+        raise PlanError(f"{argument}: expected indices from 0 to {num_envs - 1}, each once, got {list(ids)}")
+    return ids
+
+
+def check_info_key(argument: str, key: str, default: str) -> None:
+    """Refuse a name for an infos column that is empty, a mask's, or one that the outermost environment writes."""
+    if not key or key.startswith("_") or key in _OF_THE_FACE:
+        raise PlanError(
+            f"{argument}: expected a name without a leading underscore and none of {', '.join(_OF_THE_FACE)}, "
+            f'got "{key}"; the default is "{default}"'
+        )

@@ -7,6 +7,7 @@ once, by a gate that is open except for these microseconds, and restored when th
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
@@ -15,9 +16,10 @@ from _signal import getsignal  # type: ignore[import-not-found]  # underlies sig
 from collections.abc import Callable, Iterator
 from threading import get_ident, main_thread
 from types import FrameType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
-__all__ = ["Interrupts", "close_lost", "held_back", "is_interrupt"]
+__all__ = ["Interrupts", "at_exit", "close_lost", "held_back", "is_interrupt"]
+
 
 SIGINT = int(signal.SIGINT)
 MAIN = main_thread().ident
@@ -180,3 +182,30 @@ def _begin_anew() -> None:
 
 
 os.register_at_fork(after_in_child=_begin_anew)
+
+
+class _Open(Protocol):
+    def _close_at_exit(self) -> None: ...
+
+
+_opened: weakref.WeakKeyDictionary[_Open, None] = weakref.WeakKeyDictionary()  # in the order in which they were opened
+
+
+def at_exit(opened: _Open) -> None:
+    """Have something closed when the program ends, unless it is gone by then; not in a forked copy.
+
+    This precedes all exit handlers registered so far, such as that of a package that an environment has imported.
+    """
+    _opened[opened] = None
+    atexit.unregister(_close_all)
+    atexit.register(_close_all)  # those that came last are called first
+
+
+def _close_all() -> None:
+    """Close what is open, in reverse order of opening: layers before what they wrap."""
+    with contextlib.ExitStack() as each:  # one that raises does not leave others open
+        for opened in list(_opened):
+            each.callback(opened._close_at_exit)
+
+
+os.register_at_fork(after_in_child=_opened.clear)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from benchmarks.peers.ale import Ale
 from benchmarks.peers.envpool import EnvPool
 from benchmarks.peers.tianshou import Tianshou
-from vecwrap.bench.ours import Peer
-from vecwrap.bench.peers import PEERS
+from vecwrap.tools.bench import Peer
+from vecwrap.tools.peers import PEERS
 
 __all__ = ["ALL_PEERS"]
 

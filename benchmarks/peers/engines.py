@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vecwrap.bench.peers import cannot
-from vecwrap.parts.atari_settings import Settings, settle
-from vecwrap.plan import Plan
+from vecwrap.pipeline.plan import Plan
+from vecwrap.tools.peers import cannot
 from vecwrap.wrappers.atari import Atari
+from vecwrap.wrappers.emulator.lineages import Settings, settle
 from vecwrap.wrappers.framestack import FrameStack
 
 __all__ = ["atari_only"]

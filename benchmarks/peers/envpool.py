@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers.engines import atari_only
-from vecwrap.backends.cores import usable_cores
-from vecwrap.bench.measure import SEED, Contender, Throughput, action_batches, peer_module, steps
-from vecwrap.bench.peers import cannot
-from vecwrap.contract import Autoreset
-from vecwrap.plan import Plan
+from vecwrap.backends.workers.cores import usable_cores
+from vecwrap.pipeline.plan import Plan
+from vecwrap.rows.step_result import Autoreset
+from vecwrap.tools.measure import SEED, Contender, Throughput, action_batches, peer_module, steps
+from vecwrap.tools.peers import cannot
 
 __all__ = ["EnvPool"]
 

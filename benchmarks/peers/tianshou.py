@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from gymnasium.wrappers import RecordEpisodeStatistics
 
-from vecwrap.bench.measure import SEED, Contender, Throughput, action_batches, peer_module, steps
-from vecwrap.bench.peers import (
+from vecwrap.pipeline.plan import Plan
+from vecwrap.tools.measure import SEED, Contender, Throughput, action_batches, peer_module, steps
+from vecwrap.tools.peers import (
     Counterpart,
     Given,
     Work,
@@ -22,7 +23,6 @@ from vecwrap.bench.peers import (
     warm_forkserver,
     wrapped,
 )
-from vecwrap.plan import Plan
 from vecwrap.wrappers.atari import Atari
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vecwrap import registry
+from vecwrap.pipeline import registry
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "migrating.md").read_text(encoding="utf-8")
 ROWS = [line.strip("| \n").split("|") for line in PAGE.partition("## Names")[2].splitlines() if line.startswith("| `")]

@@ -15,9 +15,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormali
 
 import vecwrap
 from tests.adapters.worlds import Cliff, Noted
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError, CheckpointError, PlanError
-from vecwrap.running import RunningStatistics
-from vecwrap.wrapper import VecEnvWrapper
+from vecwrap.rows.statistics import RunningStatistics
 
 
 def adapted(env, n, layers, **settings):

@@ -12,15 +12,15 @@ import pytest
 from gymnasium.error import AlreadyPendingCallError, ResetNeeded
 
 from tests.toys import Counter, Told, counter, told
-from vecwrap.backends.base import Backend
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.restarts import Recovery
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.env.backend import Backend
+from vecwrap.env.restarts import Recovery
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError, BackendError, PlanError, SubEnvError
-from vecwrap.slots import Slots
+from vecwrap.rows.table import Slots
 from vecwrap.testing import assert_same, toy
-from vecwrap.wrapper import VecEnvWrapper
 
 pytestmark = pytest.mark.usefixtures("quick_workers")
 BACKENDS = {

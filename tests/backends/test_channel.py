@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vecwrap.backends.messages import Channel, receive_descriptor
+from vecwrap.backends.workers.messages import Channel, receive_descriptor
 
 
 def pair():

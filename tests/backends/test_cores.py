@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from vecwrap.backends.cores import usable_cores
+from vecwrap.backends.workers.cores import usable_cores
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from vecwrap.backends.messages import adopt, named
+from vecwrap.backends.workers.messages import adopt, named
 
 SCRIPT = """
     import sys, warnings

@@ -12,9 +12,9 @@ import pytest
 
 from tests.faults.faulty import factories
 from tests.waiting import gone, until
-from vecwrap.backends import shared
-from vecwrap.backends.shared import MOST, ORDERED, Bell, Lane, LaneOfWorker, Spinner, lanes
 from vecwrap.backends.shmem import ShmemBackend
+from vecwrap.backends.workers.asking import shared
+from vecwrap.backends.workers.shared import MOST, ORDERED, Bell, Lane, LaneOfWorker, Spinner, lanes
 from vecwrap.errors import BackendError
 
 

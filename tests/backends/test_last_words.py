@@ -5,8 +5,8 @@ import os
 import subprocess
 import sys
 
-from vecwrap.backends import launch
-from vecwrap.backends.launch import LastWords
+from vecwrap.backends.workers.asking import launch
+from vecwrap.backends.workers.launch import LastWords
 
 
 def write(words, text):

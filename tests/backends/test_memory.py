@@ -6,10 +6,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from vecwrap.backends import shared
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.shared import SharedBlock
 from vecwrap.backends.shmem import ShmemBackend
+from vecwrap.backends.workers.asking import shared
+from vecwrap.backends.workers.shared import SharedBlock
 from vecwrap.errors import BackendError
 
 pytestmark = pytest.mark.usefixtures("quick_workers")

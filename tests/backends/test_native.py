@@ -13,11 +13,11 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from tests.toys import Counter, counter
-from vecwrap import batch as batches
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.local import LocalRows
 from vecwrap.backends.native import NativeBackend
 from vecwrap.errors import ArgumentError, PlanError, SubEnvError
+from vecwrap.rows import batch as batches
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
 

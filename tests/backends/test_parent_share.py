@@ -10,17 +10,16 @@ import numpy as np
 import pytest
 
 import vecwrap
-from vecwrap.backends import process, shared
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.backends.workers import share_out
-from vecwrap.contract import Autoreset
+from vecwrap.backends.workers.asking import process, share_out, shared
 from vecwrap.errors import PlanError, SubEnvError
-from vecwrap.plan import plan
-from vecwrap.spec import PipelineSpec
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.rows.step_result import Autoreset
 from vecwrap.testing import Lockstep, drive, toy
-from vecwrap.testing.leftovers import Holdings, assert_nothing_left
+from vecwrap.testing.toys import Holdings, assert_nothing_left
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
@@ -195,7 +194,7 @@ def chosen(line, **changes):
 
 
 def test_it_is_chosen_where_nothing_asks_for_isolation_and_the_code_is_known(monkeypatch):
-    monkeypatch.setattr("vecwrap.plan.usable_cores", lambda: 2)
+    monkeypatch.setattr("vecwrap.pipeline.plan.usable_cores", lambda: 2)
     assert chosen("CartPole-v1 n=4")
     assert chosen("CartPole-v1 n=4 backend=shmem | time_limit:9 | monitor")
     assert chosen("PongNoFrameskip-v4 n=4 | atari")
@@ -207,7 +206,7 @@ def test_it_is_chosen_where_nothing_asks_for_isolation_and_the_code_is_known(mon
     assert not chosen("CartPole-v1 n=4", **{"backend.step_timeout": 3.0})
     assert not chosen("CartPole-v1 n=4 | tests.backends.test_parent_share:Layer")
     assert not plan(PipelineSpec(Moody, n=4)).backend_options.get("parent_share", False)
-    monkeypatch.setattr("vecwrap.plan.usable_cores", lambda: 1)
+    monkeypatch.setattr("vecwrap.pipeline.plan.usable_cores", lambda: 1)
     assert not chosen("CartPole-v1 n=4")
 
 

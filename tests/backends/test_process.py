@@ -13,16 +13,15 @@ from hypothesis import strategies as st
 
 from tests.toys import counter
 from tests.waiting import until
-from vecwrap.backends import launch, process
-from vecwrap.backends.launch import ONE_THREAD, check_start_method, worker_environment, worker_variables
-from vecwrap.backends.link import Link
-from vecwrap.backends.shared import _CORE, _DONE, Bell
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.backends.workers import share_out
+from vecwrap.backends.workers.asking import launch, process, share_out
+from vecwrap.backends.workers.launch import ONE_THREAD, check_start_method, worker_environment, worker_variables
+from vecwrap.backends.workers.link import Link
+from vecwrap.backends.workers.shared import _CORE, _DONE, Bell
 from vecwrap.errors import BackendError, PlanError
 from vecwrap.testing import toy
-from vecwrap.testing.leftovers import Holdings, assert_nothing_left
+from vecwrap.testing.toys import Holdings, assert_nothing_left
 
 
 @given(st.integers(1, 200), st.integers(1, 50))

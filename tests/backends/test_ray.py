@@ -16,10 +16,10 @@ from tests.backends.ray_cluster import running, small, with_workers
 from tests.waiting import gone
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.ray import RayBackend
-from vecwrap.contract import Autoreset
 from vecwrap.errors import BackendError, PlanError, SpecError, SubEnvError
-from vecwrap.plan import plan
-from vecwrap.spec import PipelineSpec
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.rows.step_result import Autoreset
 from vecwrap.testing import Lockstep, drive, toy
 from vecwrap.testing import backends as kit
 

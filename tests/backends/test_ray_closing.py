@@ -20,8 +20,8 @@ from tests.faults.faulty import Faulty, ask, factories
 from tests.waiting import gone, until
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.errors import BackendError, SubEnvError
+from vecwrap.rows.compare import assert_same
 from vecwrap.testing import toy
-from vecwrap.testing.compare import assert_same
 
 pytest.importorskip("ray")
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.ray import has_answered
 from vecwrap.backends.ray_cluster import Node, Request, share_out_over
 from vecwrap.errors import BackendError, SubEnvError
-from vecwrap.testing.compare import assert_same
+from vecwrap.rows.compare import assert_same
 
 ray = pytest.importorskip("ray")
 ROOT = Path(__file__).parents[2]

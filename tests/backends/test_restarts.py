@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.restarts import Restarts, WorkerHealth
+from vecwrap.env.restarts import Restarts, WorkerHealth
 from vecwrap.errors import PlanError
 from vecwrap.testing import toy
 

@@ -4,16 +4,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from vecwrap.bench.measure import (
-    CannotRun,
-    Contender,
-    Throughput,
-    action_batches,
-    measure_rounds,
-    peer_module,
-    steps,
-)
 from vecwrap.errors import PlanError, VecwrapError
+from vecwrap.tools.measure import CannotRun, Contender, Throughput, action_batches, measure_rounds, peer_module, steps
 
 
 class Clock:

@@ -10,13 +10,13 @@ from gymnasium import spaces
 
 import vecwrap
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.bench.measure import SEED
-from vecwrap.bench.ours import LOCKSTEP, StreamError, _loop, built, compare_pipeline, ideal, into, our_contenders
-from vecwrap.bench.peers import PEERS
 from vecwrap.errors import PlanError
-from vecwrap.plan import plan
-from vecwrap.spec import PipelineSpec
-from vecwrap.testing.leftovers import Holdings, assert_nothing_left
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.testing.toys import Holdings, assert_nothing_left
+from vecwrap.tools.bench import LOCKSTEP, StreamError, _loop, built, compare_pipeline, ideal, into, our_contenders
+from vecwrap.tools.measure import SEED
+from vecwrap.tools.peers import PEERS
 
 BASE = PipelineSpec("CartPole-v1", n=3, backend="dummy")
 
@@ -196,7 +196,7 @@ def test_a_loop_resets_where_an_episode_ends():
 
 
 def test_the_ideal_is_one_sub_environment_as_workers_hold_it_times_the_cores(monkeypatch):
-    monkeypatch.setattr("vecwrap.bench.ours.usable_cores", lambda: 3)
+    monkeypatch.setattr("vecwrap.tools.bench.usable_cores", lambda: 3)
     seen = []
 
     def look(env):

@@ -12,14 +12,14 @@ import pytest
 from gymnasium import spaces
 
 from benchmarks.peers import ALL_PEERS
-from vecwrap.bench import peers
-from vecwrap.bench.measure import SEED, CannotRun, action_batches
-from vecwrap.bench.ours import peer_contenders
-from vecwrap.bench.peers import read_names
 from vecwrap.errors import SpecError
-from vecwrap.plan import plan
-from vecwrap.spec import PipelineSpec
-from vecwrap.testing.leftovers import Holdings, assert_nothing_left
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.testing.toys import Holdings, assert_nothing_left
+from vecwrap.tools import peers
+from vecwrap.tools.bench import peer_contenders
+from vecwrap.tools.measure import SEED, CannotRun, action_batches
+from vecwrap.tools.peers import read_names
 
 ROOT = Path(__file__).resolve().parents[2]
 # What a peer prints or warns of while it is opened is its own affair.
@@ -149,9 +149,9 @@ def test_the_peers_processes_leave_an_interrupt_to_the_parent():
     program = """if True:
         from pathlib import Path
         from benchmarks.start_one import descendants
-        from vecwrap.bench.peers import PEERS
-        from vecwrap.plan import plan
-        from vecwrap.spec import PipelineSpec
+        from vecwrap.tools.peers import PEERS
+        from vecwrap.pipeline.plan import plan
+        from vecwrap.pipeline.spec import PipelineSpec
         import os, signal
         sampler = PEERS["gymnasium"].contenders(plan(PipelineSpec("CartPole-v1", n=2)))[1].open()
         for pid in descendants(os.getpid()):
@@ -181,7 +181,7 @@ def test_layers_of_the_sub_environments_run_in_the_peers_too(peer, monkeypatch):
         return env
 
     factories = []
-    module = importlib.import_module("benchmarks.peers.tianshou" if peer == "tianshou" else "vecwrap.bench.peers")
+    module = importlib.import_module("benchmarks.peers.tianshou" if peer == "tianshou" else "vecwrap.tools.peers")
     real = module.translated
 
     def keep(*args, **kwargs):
@@ -306,7 +306,7 @@ def test_a_peer_that_is_not_installed_is_a_row_with_its_line(peer, monkeypatch):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return real(name, *args)
 
-    monkeypatch.setattr("vecwrap.bench.measure.import_module", without)
+    monkeypatch.setattr("vecwrap.tools.measure.import_module", without)
     for contender in peer_contenders(ALL_PEERS[peer], planned(PONG)):
         with pytest.raises(CannotRun, match=r"is not installed: pip install "):
             contender.open()

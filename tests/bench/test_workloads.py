@@ -13,7 +13,7 @@ import pytest
 from benchmarks import chains, environments, pages, startup
 from benchmarks.__main__ import main
 from benchmarks.workloads import workloads
-from vecwrap.testing.compare import assert_same
+from vecwrap.rows.compare import assert_same
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "performance.md"
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from vecwrap.bench import ours as comparison
 from vecwrap.cli import main
-from vecwrap.commands import bench
+from vecwrap.cli import measure as bench
+from vecwrap.tools import bench as comparison
 
 ROOT = Path(__file__).resolve().parents[2]
 PIPELINE = "CartPole-v1 n=2 backend=dummy | framestack:2 | monitor:dir=runs/mine"
@@ -97,7 +97,7 @@ def test_a_mistake_is_one_message_and_status_2(arguments, said, capsys):
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(out, capsys, monkeypatch, tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr("vecwrap.commands.bench.compare_pipeline", None)
+    monkeypatch.setattr("vecwrap.cli.measure.compare_pipeline", None)
     assert main(["bench", PIPELINE, "--vs", "gymnasium", "--out", out, *QUICK]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: --out {out}: ")
@@ -107,8 +107,8 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(ou
 
 def test_tables_whose_file_cannot_be_written_in_the_end_are_printed(capsys, monkeypatch, tmp_path):
     (tmp_path / "bench.md").write_text("old")
-    monkeypatch.setattr("vecwrap.commands.bench.markdown", lambda *_: "half" * 100)
-    monkeypatch.setattr("vecwrap.commands.output.write_whole", full_disk)
+    monkeypatch.setattr("vecwrap.cli.measure.markdown", lambda *_: "half" * 100)
+    monkeypatch.setattr("vecwrap.cli.output.write_whole", full_disk)
     assert main(["bench", PIPELINE, "--vs", "gymnasium", "--out", "bench.md", *QUICK]) == 2
     captured = capsys.readouterr()
     assert "Gymnasium Sync" in captured.out
@@ -146,7 +146,7 @@ def test_help_shows_an_example(capsys):
 
 def test_no_peer_is_imported_before_it_is_asked_for():
     program = (
-        "import sys; import vecwrap.commands.bench, benchmarks.peers\n"
+        "import sys; import vecwrap.cli.measure, benchmarks.peers\n"
         "assert not {'stable_baselines3', 'torch', 'envpool', 'ale_py', 'tianshou', 'matplotlib'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=120)

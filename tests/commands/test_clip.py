@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from vecwrap.cli import main
-from vecwrap.clip import Clip
-from vecwrap.parts.video_file import VideoFile
+from vecwrap.tools.clip import Clip
+from vecwrap.wrappers.recording.video_file import VideoFile
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import sys
 import pytest
 from typer.main import get_command
 
-from vecwrap import registry
 from vecwrap.cli import main
-from vecwrap.commands.app import app
+from vecwrap.cli.app import app
+from vecwrap.pipeline import registry
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.terminal import on_a_terminal
 from vecwrap.cli import main
-from vecwrap.plan import plan
-from vecwrap.spec import PipelineSpec
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.spec import PipelineSpec
 
 LINE = "Pendulum-v1 n=3 seed=1 backend=dummy | time_limit:9 | rescale_action | framestack:2,padding=first | monitor"
 

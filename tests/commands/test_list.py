@@ -5,12 +5,12 @@ import re
 
 import pytest
 
-from vecwrap import registry
 from vecwrap.cli import main
-from vecwrap.commands.inspect import backend_rows, layer_rows, rule_rows
-from vecwrap.preset import Preset
-from vecwrap.rules.check import REFUSALS
-from vecwrap.rules.rules import RULES
+from vecwrap.cli.inspect import backend_rows, layer_rows, rule_rows
+from vecwrap.pipeline import registry
+from vecwrap.pipeline.check import REFUSALS
+from vecwrap.pipeline.rules import RULES
+from vecwrap.wrappers.presets import Preset
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from vecwrap.cli import main
-from vecwrap.plan import plan
-from vecwrap.spec import PipelineSpec
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.spec import PipelineSpec
 
 TOYS = Path(__file__).parents[1] / "toys_of_cli.py"
 PIPELINE = """\

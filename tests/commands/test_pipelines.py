@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from vecwrap.building import read
 from vecwrap.cli import main
-from vecwrap.commands.pipelines import read_pipeline
+from vecwrap.cli.pipelines import read_pipeline
 from vecwrap.errors import SpecError
-from vecwrap.spec import PipelineSpec
-from vecwrap.words import BackendSpec
+from vecwrap.pipeline.build import read
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.words import BackendSpec
 
 CARTPOLE = """\
 env: CartPole-v1

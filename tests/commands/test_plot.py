@@ -7,7 +7,7 @@ import pytest
 
 from tests.plotting.files import random_rows, write_file
 from vecwrap.cli import main
-from vecwrap.plotting import curve, read_runs
+from vecwrap.tools.plot import curve, read_runs
 
 pytest.importorskip("matplotlib")
 

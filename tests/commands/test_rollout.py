@@ -7,10 +7,10 @@ import pytest
 from gymnasium import spaces
 
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.commands.rollout import Interrupt, Tally, find_policy, interruptible, rollout
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import SpecError, VecwrapError
-from vecwrap.sub_env import SubEnvFactory
-from vecwrap.wrapper import VecEnvWrapper
+from vecwrap.sources.sub_env import SubEnvFactory
+from vecwrap.tools.rollout import Interrupt, Tally, find_policy, interruptible, rollout
 
 
 class Clock(gymnasium.Env):

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 
 import vecwrap
-from vecwrap.checkpoint import read_state
 from vecwrap.cli import main
+from vecwrap.env.saving import read_state
 from vecwrap.errors import CheckpointError
-from vecwrap.plan import plan
-from vecwrap.run_folder import refuse_taken, versions
-from vecwrap.spec import PipelineSpec
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.run_folder import refuse_taken, versions
+from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.wrappers.normalize import Normalize
 
 TOYS = Path(__file__).parents[1] / "toys_of_cli.py"
@@ -203,8 +203,8 @@ def test_of_two_runs_that_begin_at_once_in_one_folder_one_is_refused(capsys, mon
         else:
             refuse_taken(folder, *remedy)
 
-    monkeypatch.setattr("vecwrap.commands.journal.refuse_taken", begun_meanwhile)
-    monkeypatch.setattr("vecwrap.commands.run.refuse_taken", begun_meanwhile)
+    monkeypatch.setattr("vecwrap.cli.journal.refuse_taken", begun_meanwhile)
+    monkeypatch.setattr("vecwrap.cli.run.refuse_taken", begun_meanwhile)
     assert run(WALK, "--steps", 20) == 2
     assert "out: there is a run already (log.txt)" in capsys.readouterr().err
     assert Path("out/log.txt").read_text() == "of the other run"
@@ -302,7 +302,7 @@ def test_what_fails_stands_in_the_folder_too(capsys):
 
 
 FAILS = """
-from vecwrap.wrapper import VecEnvWrapper
+from vecwrap.env.wrapper import VecEnvWrapper
 
 
 class Stumbles(VecEnvWrapper):
@@ -439,7 +439,7 @@ def test_record_keeps_what_the_pipeline_says_of_its_videos():
 
 
 PRESETS = """
-from vecwrap.preset import Preset
+from vecwrap.wrappers.presets import Preset
 
 @Preset
 def recorded(dir: str | None = "runs/preset"):

@@ -14,18 +14,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vecwrap.changes import EVAL_KEYS, KEYS
 from vecwrap.cli import main
-from vecwrap.commands.schema import pipeline_schema
+from vecwrap.cli.schema import pipeline_schema
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.files import read_file, read_yaml
-from vecwrap.layers import plan_layers
-from vecwrap.plan import plan
-from vecwrap.preset import Preset
-from vecwrap.registry import backends, register_wrapper, wrappers
-from vecwrap.signatures import REQUIRED, Signature
-from vecwrap.spec import PipelineSpec
-from vecwrap.words import LayerSpec
+from vecwrap.pipeline.changes import EVAL_KEYS, KEYS
+from vecwrap.pipeline.files import read_file, read_yaml
+from vecwrap.pipeline.layers import plan_layers
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.registry import backends, register_wrapper, wrappers
+from vecwrap.pipeline.signatures import REQUIRED, Signature
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.words import LayerSpec
+from vecwrap.wrappers.presets import Preset
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = pipeline_schema()

@@ -11,10 +11,10 @@ import pytest
 
 from tests.waiting import until
 from vecwrap.cli import main
-from vecwrap.commands.tune import read_seconds
-from vecwrap.spec import PipelineSpec
-from vecwrap.tuning import tune
-from vecwrap.tuning.tune import BackendKind, candidates
+from vecwrap.cli.measure import read_seconds
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.tools import tune
+from vecwrap.tools.tune import BackendKind, candidates
 
 PIPELINE = "CartPole-v1 n=2 seed=1 backend=dummy | framestack:2 | monitor:dir=runs/mine"
 SLOW = """

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vecwrap.contract import Autoreset
+from vecwrap.rows.step_result import Autoreset
 
 
 @dataclass

@@ -15,16 +15,16 @@ from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
 
 from tests.faults.faulty import Faulty, Gated, ask, factories
 from tests.waiting import LONG, gone, until
-from vecwrap.backends import link
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.launch import start_worker
-from vecwrap.backends.messages import Channel
-from vecwrap.backends.shared import Bell
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.backends.workers.asking import link
+from vecwrap.backends.workers.launch import start_worker
+from vecwrap.backends.workers.messages import Channel
+from vecwrap.backends.workers.shared import Bell
 from vecwrap.errors import BackendError
-from vecwrap.testing.compare import assert_same
-from vecwrap.testing.leftovers import Holdings, assert_nothing_left
+from vecwrap.rows.compare import assert_same
+from vecwrap.testing.toys import Holdings, assert_nothing_left
 
 ROOT = Path(__file__).parents[2]
 PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]

@@ -13,11 +13,11 @@ import psutil
 import pytest
 
 from tests.waiting import gone, until
-from vecwrap.backends.launch import kill
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.backends.workers.launch import kill
 from vecwrap.errors import BackendError, SubEnvError
-from vecwrap.testing.leftovers import Holdings, assert_nothing_left
+from vecwrap.testing.toys import Holdings, assert_nothing_left
 
 ROOT = Path(__file__).parents[2]
 PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]
@@ -122,7 +122,7 @@ def test_a_program_that_takes_its_children_s_ends(start_method, program_takes_en
         sent.append(number)
         kill(process, number)
 
-    monkeypatch.setattr("vecwrap.backends.link.kill", noted)
+    monkeypatch.setattr("vecwrap.backends.workers.link.kill", noted)
     env = ShmemBackend([Faulty] * 4, workers=2, start_method=start_method)
     pids = [worker.process.pid for worker in env._workers]
     env.reset()
@@ -262,7 +262,7 @@ def test_at_the_interpreters_end_what_runs_in_this_process_is_closed_while_it_ca
 
 LAYER_ENDS_LATE = """
 import gymnasium, vecwrap
-from vecwrap.wrapper import VecEnvWrapper
+from vecwrap.env.wrapper import VecEnvWrapper
 class EndsLate(VecEnvWrapper):
     def __init__(self, env, name):
         super().__init__(env)

@@ -17,7 +17,7 @@ from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.errors import BackendError, SubEnvError
-from vecwrap.testing.leftovers import Holdings, assert_nothing_left
+from vecwrap.testing.toys import Holdings, assert_nothing_left
 
 PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]
 WORDS = {
@@ -311,7 +311,7 @@ def test_dummy_restarts_what_raises(backend, tmp_path):
             for k in range(20):
                 ask(tmp_path, k % 3, "step", "raise")
                 rows.append(env.step(np.full(3, k % 3)))
-    from vecwrap.testing.compare import assert_same
+    from vecwrap.rows.compare import assert_same
 
     assert_same(rows[:20], rows[20:], "restarts")
 

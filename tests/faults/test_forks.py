@@ -18,7 +18,7 @@ import vecwrap
 from tests.waiting import LONG, gone
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.testing.leftovers import Holdings, assert_nothing_left
+from vecwrap.testing.toys import Holdings, assert_nothing_left
 
 ROOT = Path(__file__).parents[2]
 PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]

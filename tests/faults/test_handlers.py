@@ -13,9 +13,9 @@ from gymnasium.error import NoAsyncCallError
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 import vecwrap
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.interrupts import Interrupts
 from vecwrap.testing import assert_same
-from vecwrap.wrapper import VecEnvWrapper
 
 pytestmark = pytest.mark.usefixtures("quick_workers", "own_handler")
 PRESS_TWICE, FAIL = 1, 2

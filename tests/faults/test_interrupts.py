@@ -16,10 +16,10 @@ from gymnasium.vector import SyncVectorEnv
 
 import vecwrap
 from tests.toys import counter
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ResetNeededError, SubEnvError
 from vecwrap.interrupts import Interrupts
 from vecwrap.testing import ToyEnv, assert_same
-from vecwrap.wrapper import VecEnvWrapper
 
 pytestmark = pytest.mark.usefixtures("quick_workers", "own_handler")
 PACKAGE = f"{Path(vecwrap.__file__).parent}/"

@@ -23,11 +23,11 @@ from tests.waiting import gone, until
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.backends.worker import Worker
-from vecwrap.contract import Autoreset
+from vecwrap.backends.workers.worker import Worker
 from vecwrap.errors import BackendError, SubEnvError
-from vecwrap.testing.compare import assert_same
-from vecwrap.testing.leftovers import Holdings, assert_nothing_left
+from vecwrap.rows.compare import assert_same
+from vecwrap.rows.step_result import Autoreset
+from vecwrap.testing.toys import Holdings, assert_nothing_left
 
 PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]
 pytestmark = pytest.mark.usefixtures("either_start")

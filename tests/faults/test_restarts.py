@@ -24,10 +24,10 @@ from tests.waiting import LONG, gone, until
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.batch import take
 from vecwrap.errors import BackendError, SubEnvError
+from vecwrap.rows.batch import take
 from vecwrap.testing import assert_same, toy
-from vecwrap.testing.leftovers import Holdings, assert_nothing_left
+from vecwrap.testing.toys import Holdings, assert_nothing_left
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
 from vecwrap.wrappers.terminal_obs import TerminalObs

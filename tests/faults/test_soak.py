@@ -17,8 +17,8 @@ import pytest
 from tests.faults.model import Model
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.backends.workers import share_out
-from vecwrap.testing.leftovers import Holdings, assert_nothing_left
+from vecwrap.backends.workers.asking import share_out
+from vecwrap.testing.toys import Holdings, assert_nothing_left
 
 gymnasium.register_envs(ale_py)
 pytestmark = pytest.mark.soak

@@ -7,9 +7,9 @@ import numpy as np
 from tests.faults.faulty import IN_STEP_OF_A_WORKER, Faulty, ask, factories, forget
 from tests.faults.model import Model
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.workers import share_out
-from vecwrap.contract import Autoreset
-from vecwrap.testing.compare import assert_same
+from vecwrap.backends.workers.asking import share_out
+from vecwrap.rows.compare import assert_same
+from vecwrap.rows.step_result import Autoreset
 
 
 class Trial:

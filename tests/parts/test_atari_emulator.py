@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from vecwrap.parts.atari_emulator import PooledImage, num_bands, palette
+from vecwrap.wrappers.emulator.play import PooledImage, num_bands, palette
 
 SHAPE = 210, 160
 POOLINGS = "grey of the maximum", "maximum of the greys"

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from vecwrap.batch import object_array
-from vecwrap.parts.members import LastRows
+from vecwrap.rows.batch import object_array
+from vecwrap.rows.members import LastRows
 
 BOX = spaces.Box(-9, 9, (1,), np.float64)
 

@@ -9,9 +9,9 @@ import pytest
 
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.errors import PlanError
-from vecwrap.parts.run_files import GrowingFile, make_folder, take_unused, write_new, write_whole
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.record_trajectories import RecordTrajectories
+from vecwrap.wrappers.recording.run_files import GrowingFile, make_folder, take_unused, write_new, write_whole
 from vecwrap.wrappers.video import Video
 
 

@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 
+from vecwrap.env.picture import caption, enlarge, fit, tile
 from vecwrap.errors import VecwrapError
-from vecwrap.parts.tiles import caption, enlarge, fit, tile
 
 
 def grey(value, height=4, width=6):

@@ -7,8 +7,7 @@ import pytest
 
 from tests.plotting.files import random_rows, write_file
 from vecwrap.errors import PlotError
-from vecwrap.plotting.curves import AXES, curve, thinned, trailing_mean
-from vecwrap.plotting.runs import read_runs
+from vecwrap.tools.plot import AXES, curve, read_runs, thinned, trailing_mean
 
 
 @pytest.mark.parametrize("window", [1, 2, 10, 99, 100, 101])

@@ -11,8 +11,7 @@ import pytest
 
 from tests.plotting.files import random_rows, write_file
 from vecwrap.errors import PlotError
-from vecwrap.plotting import AXES, curve, draw, read_runs, save
-from vecwrap.plotting.curves import COLOURS
+from vecwrap.tools.plot import AXES, COLOURS, curve, draw, read_runs, save
 
 pytest.importorskip("matplotlib")
 
@@ -186,7 +185,7 @@ def test_drawing_leaves_matplotlibs_global_state_and_pyplot_alone(tmp_path):
 import sys, matplotlib
 rc = matplotlib.rcParams
 before = {{key: rc[key] for key in rc if key != "backend"}}  # to ask for the backend is to choose one
-from vecwrap.plotting import draw, read_runs, save
+from vecwrap.tools.plot import draw, read_runs, save
 from pathlib import Path
 save(draw(read_runs([{str(path)!r}])), Path({str(tmp_path / "a.png")!r}))
 assert all(rc[key] == value for key, value in before.items())

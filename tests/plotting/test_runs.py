@@ -10,7 +10,7 @@ import vecwrap
 from tests.plotting.files import random_rows, write_file
 from tests.plotting.test_monitor_log import play
 from vecwrap.errors import PlotError
-from vecwrap.plotting.runs import read_runs
+from vecwrap.tools.plot import read_runs
 
 
 def seed_of(place):

@@ -4,14 +4,13 @@ import re
 from pathlib import Path
 
 import pytest
-from vecwrap.commands.catalogue import rule_rows
 
 import vecwrap
-from vecwrap import registry
-from vecwrap.rules import rules
-from vecwrap.rules.check import REFUSALS
-from vecwrap.rules.rules import RULES
-from vecwrap.values import import_path
+from vecwrap.cli.inspect import rule_rows
+from vecwrap.pipeline import registry, rules
+from vecwrap.pipeline.check import REFUSALS
+from vecwrap.pipeline.rules import RULES
+from vecwrap.pipeline.values import import_path
 
 PAGE = (Path(__file__).parents[2] / "docs" / "checks.md").read_text(encoding="utf-8")
 ROWS = {row.name: row for row in rule_rows()}

@@ -2,11 +2,11 @@ from dataclasses import replace
 
 import pytest
 
-from vecwrap import registry
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.evaluation import in_mode
-from vecwrap.spec import PipelineSpec
-from vecwrap.tuning.tune import BackendKind, Candidate, EnvCost, Situation, backend_kinds, candidates
+from vecwrap.pipeline import registry
+from vecwrap.pipeline.evaluation import in_mode
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.tools.tune import BackendKind, Candidate, EnvCost, Situation, backend_kinds, candidates
 
 COST = EnvCost(100e-6, 5e-6, 1000, 1.0, 0.1)  # a step computes, always as long
 WAITS = replace(COST, busy=0.02)

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.waiting import gone
-from vecwrap.tuning.processes import Ended, Measurer, TooLate, pss_mb, session_of
+from vecwrap.tools.processes import Ended, Measurer, TooLate, pss_mb, session_of
 
 SOON = 60.0  # seconds; a machine may be busy
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from vecwrap.tuning.tune import Candidate, EnvCost, Trial, recommend
+from vecwrap.tools.tune import Candidate, EnvCost, Trial, recommend
 
 COST = EnvCost(100e-6, 5e-6, 1000, 1.0, 0.1)
 DUMMY = Candidate("dummy")

@@ -1,10 +1,10 @@
 import pytest
 
 from vecwrap.errors import VecwrapError
-from vecwrap.spec import PipelineSpec
-from vecwrap.tuning import tune
-from vecwrap.tuning.processes import Ended, TooLate
-from vecwrap.tuning.tune import BackendKind, Search
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.tools import tune
+from vecwrap.tools.processes import Ended, TooLate
+from vecwrap.tools.tune import BackendKind, Search
 
 KINDS = [BackendKind("dummy", frozenset()), BackendKind("shmem", frozenset({"workers"}))]
 MADE = {"first_seconds": 0.1}

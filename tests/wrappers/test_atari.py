@@ -19,11 +19,11 @@ import pytest
 from gymnasium.wrappers import AtariPreprocessing
 from stable_baselines3.common.atari_wrappers import AtariWrapper
 
-from vecwrap.env_chain import wrappers_of
 from vecwrap.errors import PlanError, ResetNeededError
-from vecwrap.plan import plan
-from vecwrap.spec import PipelineSpec
-from vecwrap.tap import Tap
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.sources.description import wrappers_of
+from vecwrap.sources.raw_rewards import Tap
 from vecwrap.wrappers.atari import Atari
 
 gymnasium.register_envs(ale_py)
@@ -763,7 +763,7 @@ def test_the_direct_path_asks_for_colour_frames_at_resets_alone(monkeypatch):
 
 
 def test_the_direct_path_refuses_colours_that_it_does_not_know(monkeypatch):
-    monkeypatch.setattr("vecwrap.parts.atari_emulator.palette", lambda: np.zeros((256, 3), np.uint8))
+    monkeypatch.setattr("vecwrap.wrappers.emulator.play.palette", lambda: np.zeros((256, 3), np.uint8))
     env = Atari(make("Pong"), direct=True)
     with pytest.raises(PlanError, match="expected the NTSC palette.*direct=False"):
         env.reset(seed=1)

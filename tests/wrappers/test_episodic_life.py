@@ -10,7 +10,7 @@ from tests.games import Game, played
 from tests.streams import ToyEnv, assert_same
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.errors import PlanError
-from vecwrap.sub_env import SubEnvFactory
+from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.wrappers.episodic_life import EpisodicLife
 from vecwrap.wrappers.frame_skip import FrameSkip
 from vecwrap.wrappers.monitor import Monitor

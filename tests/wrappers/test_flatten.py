@@ -15,7 +15,7 @@ from tests.calls import MODES, OPERATIONS, check_each_alone, operations
 from tests.streams import ToyEnv
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.errors import PlanError
-from vecwrap.parts.members import flat
+from vecwrap.rows.members import flat
 from vecwrap.testing import SPACES
 from vecwrap.testing import ToyEnv as AnyEnv
 from vecwrap.wrappers.flatten import Flatten

@@ -13,8 +13,8 @@ from stable_baselines3.common.atari_wrappers import MaxAndSkipEnv
 from tests.games import Game, at, played
 from tests.streams import ToyEnv, assert_same
 from vecwrap.errors import PlanError
-from vecwrap.plan import plan
-from vecwrap.spec import PipelineSpec
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.wrappers.frame_skip import FrameSkip
 
 gymnasium.register_envs(ale_py)

@@ -25,7 +25,7 @@ from tests.streams import Driver, Joined, Lives, Skip, ToyEnv, replay
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.native import NativeBackend
 from vecwrap.errors import PlanError
-from vecwrap.sub_env import SubEnvFactory
+from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.wrappers import monitor as monitor_module
 from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.framestack import FrameStack

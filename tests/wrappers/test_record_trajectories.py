@@ -18,9 +18,9 @@ import vecwrap
 from tests.streams import Driver, Lives, ToyEnv, assert_same
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.batch import leaves
 from vecwrap.errors import CheckpointError, PlanError
-from vecwrap.sub_env import SubEnvFactory
+from vecwrap.rows.batch import leaves
+from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.record_trajectories import RecordTrajectories

@@ -19,7 +19,7 @@ from vecwrap.backends.native import NativeBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.errors import PlanError, SpecError, SubEnvError
-from vecwrap.sub_env import SubEnvFactory
+from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.testing import BadManners
 from vecwrap.wrappers.episodic_life import EpisodicLife
 from vecwrap.wrappers.seed_each_episode import SeedEachEpisode

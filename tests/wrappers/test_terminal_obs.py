@@ -13,10 +13,10 @@ from tests.toys import LastLife
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.checkpoint import read_state, write_state
+from vecwrap.env.picture import tile
+from vecwrap.env.saving import read_state, write_state
 from vecwrap.errors import ArgumentError, PlanError
-from vecwrap.parts.tiles import tile
-from vecwrap.sub_env import SubEnvFactory
+from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.episodic_life import EpisodicLife
 from vecwrap.wrappers.framestack import FrameStack

@@ -13,9 +13,9 @@ from tests.streams import Lives
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.env import picture as tiles
 from vecwrap.errors import PlanError
-from vecwrap.parts import tiles
-from vecwrap.sub_env import SubEnvFactory
+from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.tile import Tile

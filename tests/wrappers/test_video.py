@@ -28,7 +28,7 @@ from vecwrap.backends.native import NativeBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.errors import CheckpointError, PlanError
-from vecwrap.sub_env import SubEnvFactory
+from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.video import Video
 

@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 import gymnasium
 
-from vecwrap.building import build_plan, read
-from vecwrap.contract import Autoreset
+from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import SpecError
-from vecwrap.evaluation import in_mode
-from vecwrap.files import is_file
-from vecwrap.plan import plan
-from vecwrap.spec import PipelineSpec
-from vecwrap.vec_env import VecEnv
+from vecwrap.pipeline.build import build_plan, read
+from vecwrap.pipeline.evaluation import in_mode
+from vecwrap.pipeline.files import is_file
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.rows.step_result import Autoreset
 
 __all__ = ["make_vec", "register"]
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.contract import Autoreset
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError, PlanError
-from vecwrap.parts.members import Key, name_of
-from vecwrap.parts.normalizers import ObservationNormalizer, RewardNormalizer
-from vecwrap.vec_env import VecEnv
-from vecwrap.wrapper import VecEnvWrapper
+from vecwrap.rows.members import Key, name_of
+from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
+from vecwrap.rows.step_result import Autoreset
 
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv

@@ -15,15 +15,15 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
 from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
 
-from vecwrap import batch as batches
 from vecwrap.backends.native import NativeBackend
-from vecwrap.contract import Autoreset, BoolArray, Infos, StepResult
+from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ArgumentError, CheckpointError, PlanError, SubEnvError
-from vecwrap.infos import columns, row_of, snapshot
-from vecwrap.parts import members
-from vecwrap.parts.normalizers import ObservationNormalizer, RewardNormalizer
-from vecwrap.running import RunningStatistics
-from vecwrap.vec_env import VecEnv
+from vecwrap.rows import batch as batches
+from vecwrap.rows import members
+from vecwrap.rows.infos import columns, row_of, snapshot
+from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
+from vecwrap.rows.statistics import RunningStatistics
+from vecwrap.rows.step_result import Autoreset, BoolArray, Infos, StepResult
 from vecwrap.wrappers.clip_action import ClipAction
 from vecwrap.wrappers.monitor import Monitor
 

@@ -6,14 +6,14 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from vecwrap.backends.base import Backend, Factory
-from vecwrap.backends.description import Description, refuse_unequal
 from vecwrap.backends.local import LocalRows
-from vecwrap.batch import Batch
-from vecwrap.contract import Frames, IntArray
-from vecwrap.failure import Failure
-from vecwrap.slots import Slots
-from vecwrap.sub_env import Takeover
+from vecwrap.env.backend import Backend, Factory
+from vecwrap.rows.batch import Batch
+from vecwrap.rows.step_result import Frames, IntArray
+from vecwrap.rows.table import Slots
+from vecwrap.sources.description import Description, refuse_unequal
+from vecwrap.sources.failure import Failure
+from vecwrap.sources.sub_env import Takeover
 
 __all__ = ["DummyBackend"]
 

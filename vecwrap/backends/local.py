@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from vecwrap.backends.description import Description
-from vecwrap.contract import Autoreset, Frames
-from vecwrap.failure import Failure, make_failure
-from vecwrap.infos import own_copy
 from vecwrap.interrupts import Interrupts, close_lost, is_interrupt
-from vecwrap.slots import Slots
-from vecwrap.sub_env import Factory, SubEnv, Takeover, refuse_one_for_several
+from vecwrap.rows.infos import own_copy
+from vecwrap.rows.step_result import Autoreset, Frames
+from vecwrap.rows.table import Slots
+from vecwrap.sources.description import Description
+from vecwrap.sources.failure import Failure, make_failure
+from vecwrap.sources.sub_env import Factory, SubEnv, Takeover, refuse_one_for_several
 
 __all__ = ["LocalRows"]
 

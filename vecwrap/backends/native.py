@@ -16,17 +16,17 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
 
-from vecwrap import batch as batches
-from vecwrap.backends.base import Backend, Factory
-from vecwrap.backends.description import Description
 from vecwrap.backends.local import LocalRows
-from vecwrap.batch import Batch, object_array
-from vecwrap.contract import Autoreset, BoolArray, Frames, Infos, IntArray, StepResult
+from vecwrap.env.backend import Backend, Factory
+from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ArgumentError, PlanError, VecwrapError
-from vecwrap.failure import Failure, make_failure
-from vecwrap.gymnasium_form import from_gymnasium, to_gymnasium
-from vecwrap.infos import columns, own_copy
-from vecwrap.vec_env import VecEnv
+from vecwrap.rows import batch as batches
+from vecwrap.rows.batch import Batch, object_array
+from vecwrap.rows.gymnasium_form import from_gymnasium, to_gymnasium
+from vecwrap.rows.infos import columns, own_copy
+from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, Infos, IntArray, StepResult
+from vecwrap.sources.description import Description
+from vecwrap.sources.failure import Failure, make_failure
 
 __all__ = ["NativeBackend", "refuse_other_mode"]
 

@@ -16,26 +16,19 @@ from typing import Any, ClassVar, Literal
 
 from gymnasium.vector import AutoresetMode
 
-from vecwrap.backends.base import Factory
-from vecwrap.backends.description import Description, refuse_unequal
-from vecwrap.backends.launch import ONE_THREAD
-from vecwrap.backends.messages import encode_for_worker
 from vecwrap.backends.ray_actor import Reply, host_class, unpack
-from vecwrap.backends.ray_cluster import (
-    Cluster,
-    Request,
-    check_address,
-    local_cpus,
-    refuse_without_ray,
-    share_out_over,
-)
-from vecwrap.backends.restarts import WorkerHealth
-from vecwrap.backends.workers import LOOK, AnyWorker, Expected, WorkerBackend, check_limits
-from vecwrap.contract import Autoreset, Frames, IntArray
+from vecwrap.backends.ray_cluster import Cluster, Request, check_address, local_cpus, refuse_without_ray, share_out_over
+from vecwrap.backends.workers.asking import LOOK, AnyWorker, Expected, WorkerBackend, check_limits
+from vecwrap.backends.workers.launch import ONE_THREAD
+from vecwrap.backends.workers.messages import encode_for_worker
+from vecwrap.env.backend import Factory
+from vecwrap.env.restarts import WorkerHealth
 from vecwrap.errors import BackendError, PlanError, VecwrapError
-from vecwrap.failure import Failure
-from vecwrap.slots import Slots
-from vecwrap.sub_env import Takeover
+from vecwrap.rows.step_result import Autoreset, Frames, IntArray
+from vecwrap.rows.table import Slots
+from vecwrap.sources.description import Description, refuse_unequal
+from vecwrap.sources.failure import Failure
+from vecwrap.sources.sub_env import Takeover
 
 __all__ = ["ActorLink", "RayBackend"]
 

@@ -10,9 +10,9 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from vecwrap.backends.messages import WorkerInit, decode, encode
-from vecwrap.backends.worker import CouldNotMake, Worker, start
-from vecwrap.failure import Failure
+from vecwrap.backends.workers.messages import WorkerInit, decode, encode
+from vecwrap.backends.workers.worker import CouldNotMake, Worker, start
+from vecwrap.sources.failure import Failure
 
 __all__ = ["ActorWorker", "Reply", "host_class", "start_actor", "unpack"]
 

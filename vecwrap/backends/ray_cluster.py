@@ -14,10 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vecwrap.backends.cores import usable_cores
-from vecwrap.backends.workers import share_out
-from vecwrap.errors import BackendError, PlanError, did_you_mean
-from vecwrap.installed import is_installed
+from vecwrap.backends.workers.asking import share_out
+from vecwrap.backends.workers.cores import usable_cores
+from vecwrap.errors import BackendError, PlanError, did_you_mean, is_installed
 
 __all__ = ["Cluster", "Node", "Request", "check_address", "local_cpus", "refuse_without_ray", "share_out_over"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from vecwrap.backends.process import ProcessBackend
+from vecwrap.backends.workers.process import ProcessBackend
 
 __all__ = ["ShmemBackend"]
 

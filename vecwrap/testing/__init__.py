@@ -12,11 +12,10 @@ It has no dependencies beyond vecwrap's own, and works with any test runner:
         check_wrapper(MyLayer)
 """
 
+from vecwrap.rows.compare import assert_same, rows_of
 from vecwrap.testing.backends import BACKEND_LAWS, check_backend
-from vecwrap.testing.compare import assert_same, rows_of
 from vecwrap.testing.drive import Lockstep, Policy, drive, drive_rows
-from vecwrap.testing.leftovers import Holdings, assert_nothing_left
-from vecwrap.testing.toys import SPACES, BadManners, ToyEnv, digest, toy
+from vecwrap.testing.toys import SPACES, BadManners, Holdings, ToyEnv, assert_nothing_left, digest, toy
 from vecwrap.testing.wrappers import WRAPPER_LAWS, Subject, check_wrapper
 
 __all__ = [

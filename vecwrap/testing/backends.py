@@ -14,18 +14,17 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.contract import Autoreset
+from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ResetNeededError, SubEnvError
-from vecwrap.testing.compare import assert_same
+from vecwrap.rows.compare import assert_same
+from vecwrap.rows.step_result import Autoreset
 from vecwrap.testing.drive import Lockstep, Policy, assert_in_space, assert_kept, drive, drive_rows, play
-from vecwrap.testing.leftovers import Holdings, assert_nothing_left
-from vecwrap.testing.toys import SPACES, toy
-from vecwrap.vec_env import VecEnv
+from vecwrap.testing.toys import SPACES, Holdings, assert_nothing_left, toy
 
 __all__ = ["BACKEND_LAWS", "MakeBackend", "check_backend"]
 
 MakeBackend = Callable[..., VecEnv]
-"""``make_backend(factories, **options)``, with the options of ``vecwrap.backends.base.Backend``."""
+"""``make_backend(factories, **options)``, with the options of ``vecwrap.env.backend.Backend``."""
 
 Factories = Sequence[Callable[[], gymnasium.Env[Any, Any]]]
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from vecwrap.contract import Autoreset, Infos, StepResult
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import SubEnvError
-from vecwrap.testing.compare import assert_same, info_row, rows_of, take_row
-from vecwrap.vec_env import VecEnv
-from vecwrap.wrapper import VecEnvWrapper
+from vecwrap.rows.compare import assert_same, info_row, rows_of, take_row
+from vecwrap.rows.step_result import Autoreset, Infos, StepResult
 
 __all__ = [
     "Diary",

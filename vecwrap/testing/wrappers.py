@@ -14,12 +14,14 @@ import gymnasium
 import numpy as np
 
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.contract import Autoreset, StepResult
-from vecwrap.layers import plan_layers, refuse_wrong_order
-from vecwrap.places import Source
-from vecwrap.sub_env import SubEnvFactory
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.pipeline.layers import plan_layers, refuse_wrong_order
+from vecwrap.pipeline.places import Source
+from vecwrap.pipeline.words import read_layers
+from vecwrap.rows.compare import assert_same, rows_of
+from vecwrap.rows.step_result import Autoreset, StepResult
+from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.testing.backends import MakeBackend
-from vecwrap.testing.compare import assert_same, rows_of
 from vecwrap.testing.drive import (
     Diary,
     Policy,
@@ -34,8 +36,6 @@ from vecwrap.testing.drive import (
     play,
 )
 from vecwrap.testing.toys import toy
-from vecwrap.vec_env import VecEnv
-from vecwrap.words import read_layers
 
 __all__ = ["WRAPPER_LAWS", "Subject", "check_wrapper"]
 

@@ -10,9 +10,9 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from vecwrap.errors import PlanError, ResetNeededError
-from vecwrap.parts.atari_emulator import Image, Path, choose_player, obstacle
-from vecwrap.parts.atari_settings import NO_GAME, check_environment, settle
-from vecwrap.parts.openings import Begun, Lives, Stepped, meanings_of, noops, opening_of, play_opening
+from vecwrap.wrappers.emulator.lineages import NO_GAME, check_environment, settle
+from vecwrap.wrappers.emulator.openings import Begun, Lives, Stepped, meanings_of, noops, opening_of, play_opening
+from vecwrap.wrappers.emulator.play import Image, Path, choose_player, obstacle
 
 __all__ = ["Atari"]
 

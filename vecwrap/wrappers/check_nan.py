@@ -7,14 +7,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vecwrap import batch as batches
-from vecwrap.batch import Batch
-from vecwrap.contract import BoolArray, IntArray, StepResult
-from vecwrap.errors import CheckpointError, NotFiniteError
-from vecwrap.parts.argument_checks import one_of
-from vecwrap.parts.members import LastRows
-from vecwrap.vec_env import VecEnv
-from vecwrap.wrapper import VecEnvWrapper
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
+from vecwrap.errors import CheckpointError, NotFiniteError, one_of
+from vecwrap.rows import batch as batches
+from vecwrap.rows.batch import Batch
+from vecwrap.rows.members import LastRows
+from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
 
 __all__ = ["CheckNan"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.batch import Batch
-from vecwrap.contract import IntArray
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError
-from vecwrap.parts.members import is_box
-from vecwrap.vec_env import VecEnv
-from vecwrap.wrapper import VecEnvWrapper
+from vecwrap.rows.batch import Batch
+from vecwrap.rows.members import is_box
+from vecwrap.rows.step_result import IntArray
 
 __all__ = ["ClipAction"]
 

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from vecwrap.contract import StepResult
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError
-from vecwrap.vec_env import VecEnv
-from vecwrap.wrapper import VecEnvWrapper
+from vecwrap.rows.step_result import StepResult
 
 __all__ = ["ClipReward"]
 

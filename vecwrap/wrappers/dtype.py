@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.batch import Batch
-from vecwrap.columns import ARRAY_SPACES
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import MapObservations
 from vecwrap.errors import PlanError
-from vecwrap.parts import members
-from vecwrap.parts.members import Key
-from vecwrap.vec_env import VecEnv
-from vecwrap.wrapper import MapObservations
+from vecwrap.rows import members
+from vecwrap.rows.batch import Batch
+from vecwrap.rows.columns import ARRAY_SPACES
+from vecwrap.rows.members import Key
 
 __all__ = ["Dtype"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 
 from vecwrap.errors import PlanError
-from vecwrap.parts.openings import Lives
+from vecwrap.wrappers.emulator.openings import Lives
 
 __all__ = ["EpisodicLife"]
 

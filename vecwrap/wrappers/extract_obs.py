@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from gymnasium import spaces
 
-from vecwrap.batch import Batch
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import MapObservations
 from vecwrap.errors import PlanError
-from vecwrap.parts.members import refuse_missing
-from vecwrap.vec_env import VecEnv
-from vecwrap.wrapper import MapObservations
+from vecwrap.rows.batch import Batch
+from vecwrap.rows.members import refuse_missing
 
 __all__ = ["ExtractObs"]
 

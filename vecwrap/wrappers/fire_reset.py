@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 
 from vecwrap.errors import PlanError
-from vecwrap.parts.openings import game_goes_on, knows_fire, meanings_of, opening_of, play_opening
+from vecwrap.wrappers.emulator.openings import game_goes_on, knows_fire, meanings_of, opening_of, play_opening
 
 __all__ = ["FireReset"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from vecwrap.batch import Batch
-from vecwrap.parts.members import flat, flat_box
-from vecwrap.vec_env import VecEnv
-from vecwrap.wrapper import MapObservations
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import MapObservations
+from vecwrap.rows.batch import Batch
+from vecwrap.rows.members import flat, flat_box
 
 __all__ = ["Flatten"]
 

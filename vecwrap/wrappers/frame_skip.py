@@ -10,10 +10,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from vecwrap.errors import PlanError
-from vecwrap.parts.argument_checks import one_of
-from vecwrap.parts.atari_settings import check_skip
-from vecwrap.tap import float_reward
+from vecwrap.errors import PlanError, one_of
+from vecwrap.sources.raw_rewards import float_reward
+from vecwrap.wrappers.emulator.lineages import check_skip
 
 __all__ = ["FrameSkip"]
 

@@ -9,14 +9,13 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.batch import Batch, recycle
-from vecwrap.contract import BoolArray, IntArray, StepResult
-from vecwrap.errors import PlanError
-from vecwrap.parts import members
-from vecwrap.parts.argument_checks import one_of
-from vecwrap.parts.tiles import load_cv2
-from vecwrap.vec_env import VecEnv
-from vecwrap.wrapper import VecEnvWrapper
+from vecwrap.env.picture import load_cv2
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
+from vecwrap.errors import PlanError, one_of
+from vecwrap.rows import members
+from vecwrap.rows.batch import Batch, recycle
+from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
 
 __all__ = ["FrameStack"]
 

@@ -8,8 +8,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.parts import members
-from vecwrap.parts.tiles import load_cv2
+from vecwrap.env.picture import load_cv2
+from vecwrap.rows import members
 
 __all__ = ["Grayscale"]
 

@@ -15,13 +15,12 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from vecwrap.contract import BoolArray, FloatArray, Infos, IntArray, StepResult
-from vecwrap.errors import PlanError, VecwrapError
-from vecwrap.infos import row_of
-from vecwrap.parts.argument_checks import check_info_key, one_of, refuse_one_text
-from vecwrap.parts.run_files import GrowingFile, as_bytes, csv_line, seen_from_here
-from vecwrap.vec_env import VecEnv
-from vecwrap.wrapper import VecEnvWrapper
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
+from vecwrap.errors import PlanError, VecwrapError, check_info_key, one_of, refuse_one_text
+from vecwrap.rows.infos import row_of
+from vecwrap.rows.step_result import BoolArray, FloatArray, Infos, IntArray, StepResult
+from vecwrap.wrappers.recording.run_files import GrowingFile, as_bytes, csv_line, seen_from_here
 
 __all__ = ["Episode", "Monitor"]
 

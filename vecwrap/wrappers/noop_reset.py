@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 
 from vecwrap.errors import PlanError
-from vecwrap.parts.openings import NOOP, game_goes_on, noops, play_opening
+from vecwrap.wrappers.emulator.openings import NOOP, game_goes_on, noops, play_opening
 
 __all__ = ["NoopReset"]
 

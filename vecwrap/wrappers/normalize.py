@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from vecwrap.parts.normalizers import Normalizing, ObservationNormalizer, RewardNormalizer
-from vecwrap.vec_env import VecEnv
-from vecwrap.wrapper import VecEnvWrapper
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
+from vecwrap.rows.normalizers import Normalizing, ObservationNormalizer, RewardNormalizer
 
 __all__ = ["Normalize"]
 

@@ -11,14 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.batch import Batch, leaves, take
-from vecwrap.columns import ARRAY_SPACES
-from vecwrap.contract import BoolArray, IntArray, StepResult
-from vecwrap.errors import CheckpointError, PlanError
-from vecwrap.parts.argument_checks import chosen_envs
-from vecwrap.parts.run_files import make_folder, write_new
-from vecwrap.vec_env import VecEnv
-from vecwrap.wrapper import VecEnvWrapper
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
+from vecwrap.errors import CheckpointError, PlanError, chosen_envs
+from vecwrap.rows.batch import Batch, leaves, take
+from vecwrap.rows.columns import ARRAY_SPACES
+from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
+from vecwrap.wrappers.recording.run_files import make_folder, write_new
 
 __all__ = ["RecordTrajectories"]
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from vecwrap.batch import Batch
-from vecwrap.contract import IntArray
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError
-from vecwrap.parts.members import Line, box_between, is_box
-from vecwrap.vec_env import VecEnv
-from vecwrap.wrapper import VecEnvWrapper
+from vecwrap.rows.batch import Batch
+from vecwrap.rows.members import Line, box_between, is_box
+from vecwrap.rows.step_result import IntArray
 
 __all__ = ["RescaleAction"]
 

@@ -8,9 +8,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from vecwrap.env.picture import load_cv2
 from vecwrap.errors import PlanError
-from vecwrap.parts import members
-from vecwrap.parts.tiles import load_cv2
+from vecwrap.rows import members
 
 __all__ = ["Resize"]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from vecwrap.batch import Batch
-from vecwrap.parts import members
-from vecwrap.parts.members import Line, box_between
-from vecwrap.vec_env import VecEnv
-from vecwrap.wrapper import MapObservations
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import MapObservations
+from vecwrap.rows import members
+from vecwrap.rows.batch import Batch
+from vecwrap.rows.members import Line, box_between
 
 __all__ = ["ScaleObs"]
 

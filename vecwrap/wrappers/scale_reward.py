@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from vecwrap.contract import StepResult
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError
-from vecwrap.vec_env import VecEnv
-from vecwrap.wrapper import VecEnvWrapper
+from vecwrap.rows.step_result import StepResult
 
 __all__ = ["ScaleReward"]
 

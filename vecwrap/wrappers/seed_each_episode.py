@@ -6,12 +6,11 @@ from typing import Any, Literal
 
 import cloudpickle
 
-from vecwrap.errors import ArgumentError, PlanError
-from vecwrap.import_paths import import_target
-from vecwrap.parts.argument_checks import one_of
-from vecwrap.schedule import Dealt, Reset, Rule, Schedule, Told, as_reset
-from vecwrap.vec_env import VecEnv
-from vecwrap.wrapper import VecEnvWrapper
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
+from vecwrap.errors import ArgumentError, PlanError, one_of
+from vecwrap.sources.import_paths import import_target
+from vecwrap.sources.schedule import Dealt, Reset, Rule, Schedule, Told, as_reset
 
 __all__ = ["SeedEachEpisode"]
 

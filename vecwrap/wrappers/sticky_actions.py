@@ -9,8 +9,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from vecwrap.batch import tree_map
 from vecwrap.errors import PlanError
+from vecwrap.rows.batch import tree_map
 
 __all__ = ["StickyActions"]
 

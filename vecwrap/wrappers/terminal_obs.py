@@ -12,16 +12,15 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vecwrap.batch import Batch, row, tree_map
-from vecwrap.columns import ARRAY_SPACES
-from vecwrap.contract import BoolArray, StepResult
-from vecwrap.errors import ArgumentError, PlanError
-from vecwrap.parts.argument_checks import check_info_key
-from vecwrap.parts.run_files import write_whole
-from vecwrap.parts.tiles import tile
-from vecwrap.space_text import bytes_of
-from vecwrap.vec_env import VecEnv
-from vecwrap.wrapper import VecEnvWrapper
+from vecwrap.env.picture import tile
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
+from vecwrap.errors import ArgumentError, PlanError, check_info_key
+from vecwrap.rows.batch import Batch, row, tree_map
+from vecwrap.rows.columns import ARRAY_SPACES
+from vecwrap.rows.step_result import BoolArray, StepResult
+from vecwrap.sources.description import bytes_of
+from vecwrap.wrappers.recording.run_files import write_whole
 
 __all__ = ["Ending", "TerminalObs"]
 

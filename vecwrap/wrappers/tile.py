@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from vecwrap.contract import StepResult
+from vecwrap.env import picture as tiles
+from vecwrap.env.picture import Labels, load_cv2
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError
-from vecwrap.parts import tiles
-from vecwrap.parts.tiles import Labels, load_cv2
-from vecwrap.vec_env import VecEnv
-from vecwrap.wrapper import VecEnvWrapper
+from vecwrap.rows.step_result import StepResult
 
 __all__ = ["Tile"]
 

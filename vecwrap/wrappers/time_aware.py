@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.batch import Batch
-from vecwrap.contract import IntArray, StepResult
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import CheckpointError, PlanError
-from vecwrap.parts.members import flat, flat_box
-from vecwrap.vec_env import VecEnv
-from vecwrap.wrapper import VecEnvWrapper
+from vecwrap.rows.batch import Batch
+from vecwrap.rows.members import flat, flat_box
+from vecwrap.rows.step_result import IntArray, StepResult
 
 __all__ = ["TimeAware"]
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.batch import Batch
-from vecwrap.parts import members
-from vecwrap.vec_env import VecEnv
-from vecwrap.wrapper import MapObservations
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import MapObservations
+from vecwrap.rows import members
+from vecwrap.rows.batch import Batch
 
 __all__ = ["Transpose"]
 

@@ -8,16 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from vecwrap.contract import IntArray, StepResult
-from vecwrap.errors import CheckpointError, PlanError, text_of
-from vecwrap.import_paths import import_target
-from vecwrap.parts.argument_checks import chosen_envs, one_of
-from vecwrap.parts.recorder import Recorder, VideoFolder
-from vecwrap.parts.run_files import make_folder
-from vecwrap.parts.tiles import refuse_without_frames
-from vecwrap.parts.video_file import check_ffmpeg
-from vecwrap.vec_env import VecEnv
-from vecwrap.wrapper import VecEnvWrapper
+from vecwrap.env.picture import refuse_without_frames
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
+from vecwrap.errors import CheckpointError, PlanError, chosen_envs, one_of, text_of
+from vecwrap.rows.step_result import IntArray, StepResult
+from vecwrap.sources.import_paths import import_target
+from vecwrap.wrappers.recording.recorder import Recorder, VideoFolder
+from vecwrap.wrappers.recording.run_files import make_folder
+from vecwrap.wrappers.recording.video_file import check_ffmpeg
 
 __all__ = ["Video", "cubes"]
 

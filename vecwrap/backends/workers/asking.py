@@ -1,0 +1,485 @@
+"""The common base of backends whose sub-environments live in workers: local processes, or actors of a cluster.
+
+Starting workers and transporting messages is up to the backend; this module defines the requests to workers, and what
+their answers, their silence and their end mean for the sub-environments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import time
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import cloudpickle
+from gymnasium.error import NoAsyncCallError
+
+from vecwrap.backends.workers.cores import usable_cores
+from vecwrap.backends.workers.messages import WorkerInit, encode_for_worker, named
+from vecwrap.env.backend import Backend, Factory
+from vecwrap.env.row_tracking import LOOK
+from vecwrap.errors import ArgumentError, BackendError, PlanError, VecwrapError
+from vecwrap.rows.batch import Batch
+from vecwrap.rows.step_result import IntArray
+from vecwrap.sources.description import Description, refuse_unequal
+from vecwrap.sources.failure import Failure
+from vecwrap.sources.sub_env import Takeover
+
+__all__ = ["LOOK", "AnyWorker", "Expected", "WorkerBackend", "check_limits", "share_out"]
+
+
+STOPPED = 1.0  # seconds: if a wait takes so much longer than asked for, this process was stopped meanwhile
+
+
+def share_out(
+    num_envs: int, workers: int | None, envs_per_worker: int | None, parent_share: bool | None = False
+) -> list[range]:
+    """Return the sub-environments of each worker: consecutive, in shares that differ by at most one.
+
+    By default one worker per usable core. ``envs_per_worker`` leaves fewer in the last. With ``parent_share`` there is
+    one more share than ``workers``, the parent's.
+
+    >>> share_out(5, 2, None), share_out(5, None, 3)
+    ([range(0, 3), range(3, 5)], [range(0, 3), range(3, 5)])
+    """
+    for name, value in (("workers", workers), ("envs_per_worker", envs_per_worker)):
+        if value is not None and value < 1:
+            raise PlanError(f"{name}: expected at least 1, got {value}")
+    if workers is not None and envs_per_worker is not None:
+        raise PlanError("workers and envs_per_worker: expected one of the two, got both; each follows from the other")
+    if envs_per_worker is not None:
+        return [range(i, min(i + envs_per_worker, num_envs)) for i in range(0, num_envs, envs_per_worker)]
+    count = min(workers + bool(parent_share) if workers else usable_cores(), num_envs)
+    bounds = [-(-num_envs * k // count) for k in range(count + 1)]
+    return [range(start, stop) for start, stop in pairwise(bounds)]
+
+
+def check_limits(limits: Mapping[str, float | None]) -> None:
+    """Raise PlanError for a time limit that makes no sense."""
+    for name, seconds in limits.items():
+        if seconds is not None and not seconds > 0:
+            raise PlanError(f"{name}: expected seconds above 0, got {seconds}; leave it out to wait without a limit")
+
+
+class Expected(NamedTuple):
+    """An answer that a worker owes."""
+
+    kind: str  # the first word of the answer; "wake" or "start" if an actor must come up before it can be asked
+    limit: str  # the name of the option that limits its time, or ""
+    seconds: float | None  # how long it may take
+    ask: int  # the number of the call to sub-environments that requested it, or of the last one before it
+
+
+class AnyWorker(ABC):
+    """One worker as its parent sees it; it outlives the worker's process."""
+
+    def __init__(self, number: int, env_ids: range) -> None:
+        self.number = number
+        self.env_ids = env_ids  # the sub-environments that it runs
+        self.made = False  # whether these are made
+        self.torn = False  # whether an interrupt has made its answers unreliable; it is then lost at the next wait
+        self.since = 0.0  # from when the limit of the next answer counts
+        self._up = False
+
+    def is_up(self) -> bool:
+        """Whether there is a process, as far as known."""
+        return self._up
+
+    @abstractmethod
+    def owes(self) -> list[str]:
+        """The kinds of answers that it owes, in order."""
+
+    def excuse(self, seconds: float) -> None:
+        """Extend the limit of the answer that is due by this long."""
+        self.since += seconds
+
+    def in_words(self, what: str, pid: str) -> str:
+        """``worker 0 (pid 77, sub-environments 0-3)``."""
+        ids = f"{self.env_ids[0]}-{self.env_ids[-1]}" if len(self.env_ids) > 1 else f"{self.env_ids[0]}"
+        return f"{what} {self.number} (pid {pid}, sub-environments {ids})"
+
+
+_Worker = TypeVar("_Worker", bound=AnyWorker)
+
+
+class WorkerBackend(Backend, Generic[_Worker]):
+    """A backend whose sub-environments live in workers, and are lost with them."""
+
+    noun: ClassVar[str] = "worker"
+    """What a worker is called."""
+
+    _shares: list[range]  # the sub-environments of each worker; last those of this process, if any
+    _owner_of: list[int]  # the number of the worker of each sub-environment
+
+    def __init__(self, factories: Sequence[Factory], *, limits: Mapping[str, float | None], **settings: Any) -> None:
+        self._limits = limits  # seconds, by the option's name
+        self._owner = os.getpid()  # the process that built it
+        self._factories = list(factories)
+        self._workers: list[_Worker] = []
+        self._descriptions: dict[int, Description] = {}
+        self._start_failures: list[Failure] = []
+        self._attaching = False  # whether there are slots already, for workers started from now on
+        self._broken: VecwrapError | None = None  # raised by every further call
+        self._torn = False  # whether any worker is torn
+        self._asks = 0  # counts calls of ``_ask``; answers to an earlier, interrupted one are dropped
+        self._value_failures: list[Failure] = []
+        self._unanswered: VecwrapError | None = None  # the error of a call in which a worker died
+        super().__init__(factories, **settings)
+
+    @staticmethod
+    def check_options(options: Mapping[str, Any]) -> None:
+        """Refuse what ``Backend.check_options`` refuses, and time limits that make no sense."""
+        Backend.check_options(options)
+        check_limits({name: options.get(name) for name in ("step_timeout", "reset_timeout", "start_timeout")})
+
+    # -- what a backend adds -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _start_anew(self, worker: _Worker, takeovers: dict[int, Takeover]) -> None:
+        """Restart a worker that was lost."""
+
+    @abstractmethod
+    def _send_bytes(self, worker: _Worker, data: bytes, owed: Sequence[Expected]) -> None:
+        """Send a message and expect these answers; if the worker is gone, handle its loss."""
+
+    def _pickled(self, worker: _Worker, message: tuple[Any, ...]) -> bytes:
+        return encode_for_worker(message)
+
+    def _num_answers(self, worker: _Worker, message: tuple[Any, ...]) -> int:
+        return 1
+
+    def _offset(self, worker: _Worker) -> int:
+        """The offset from a worker's rows to ours."""
+        return worker.env_ids[0]
+
+    @abstractmethod
+    def _pump(self, deadline: float | None) -> None:
+        """Wait until something arrives, and receive it; TimeoutError past the deadline."""
+
+    @abstractmethod
+    def _lose_worker(self, worker: _Worker) -> None:
+        """End a worker that died, hangs or is torn; recreate its sub-environments, or raise BackendError."""
+
+    @abstractmethod
+    def _end_worker(self, worker: _Worker) -> None:
+        """End a worker, whatever it is doing."""
+
+    @abstractmethod
+    def _forget(self, worker: _Worker) -> None:
+        """Expect nothing more from a worker that was ended."""
+
+    # -- start ---------------------------------------------------------------------------------------------------------
+
+    def _init_of(
+        self,
+        worker: _Worker,
+        takeovers: Mapping[int, Takeover] | None,
+        *,
+        shared: bool = False,
+        each: bool = False,
+        spins: bool = False,
+    ) -> bytes:
+        """Return the encoded ``WorkerInit`` of a worker."""
+        share = worker.env_ids
+        init = WorkerInit(
+            env_ids=tuple(share),
+            num_envs=self.num_envs,
+            factories=[self._factories[i] for i in share],
+            takeovers=None if takeovers is None else [takeovers[i] for i in share],
+            autoreset=self.autoreset,
+            debug=self.debug,
+            shared=shared,
+            each=each,
+            number=worker.number,
+            num_workers=self.workers,
+            largest_share=max(map(len, self._shares)),
+            spins=spins,
+            filters=named(warnings.filters),
+            log_level=logging.getLogger().level,
+        )
+        try:
+            data: bytes = cloudpickle.dumps(init)
+        except Exception as error:
+            raise PlanError(
+                f"the environments of sub-environments {share[0]} to {share[-1]} cannot be sent to their {self.noun}: "
+                f'{error}; create unpicklable objects inside the factory, or use backend="dummy"'
+            ) from error
+        return data
+
+    def _await_made(self) -> None:
+        """Wait until all sub-environments are made, or until one has failed and all those before it are made."""
+        patience = math.inf
+        while not all(worker.made for worker in self._workers):
+            failed = min((failure.index for failure in self._start_failures), default=None)
+            if failed is not None:
+                patience = min(patience, time.monotonic() + 1.0)
+                before = [
+                    worker for worker in self._workers if worker.env_ids[0] < failed and self._may_be_made(worker)
+                ]
+                if not before or time.monotonic() > patience:
+                    raise min(self._start_failures, key=lambda failure: failure.index).error()
+            self._make_due_anew()
+            with contextlib.suppress(TimeoutError):
+                self._pump(None if failed is None else patience)
+
+    def _may_be_made(self, worker: _Worker) -> bool:
+        """Whether a worker's sub-environments are being made, or will be."""
+        return "made" in worker.owes() or worker.env_ids[0] in self._due
+
+    def _take_in_descriptions(self, worker: _Worker, descriptions: list[tuple[int, Description]]) -> None:
+        worker.made = True
+        if not self._attaching:
+            self._descriptions.update(descriptions)
+            return
+        try:
+            refuse_unequal([(0, self._descriptions[0]), *descriptions])
+        except BackendError as error:  # its spaces differ from the slots', so it must not write into them
+            self._end_worker(worker)
+            self._forget(worker)
+            self._broken = error
+            raise
+
+    def _take_in_failed_start(self, worker: _Worker, failures: list[Failure]) -> None:
+        reason = str(failures[0].error()).partition("\n")[0]
+        owed = worker.owes()
+        self._forget(worker)
+        if self._lose(list(worker.env_ids), reason, made=False):
+            self._leave_unanswered(worker, owed, reason)
+            return
+        if self._attaching:
+            self._broken = self._refused(failures[0]).error()
+            raise self._broken
+        self._start_failures.extend(map(self._refused, failures))
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def _send(self, actions: Batch, env_ids: IntArray) -> None:
+        self._interrupts.hold()  # until all is sent
+        super()._send(actions, env_ids)
+
+    def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        if options is not None:
+            with _sendable("reset: the options"):  # before any row counts as pending
+                encode_for_worker(options)
+        super()._send_reset(env_ids, seeds, options)
+
+    def _send_rows(self, actions: Batch, env_ids: IntArray) -> None:
+        self.slots.actions.fill(self.rows(env_ids), actions)
+        self._ask_for_steps(env_ids)
+
+    def _ask_for_steps(self, env_ids: IntArray) -> None:
+        """Request a step of these sub-environments, with the actions in the slots."""
+        messages = []
+        for worker, ids in self._by_worker(env_ids):
+            rows = None if len(ids) == len(worker.env_ids) else self._rows_of(worker, ids)
+            messages.append((worker, ("step", rows, self.slots.actions.export(ids))))
+        self._tell(messages, self._expected("rows", "step_timeout"))
+
+    def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        seed_of = dict(zip(env_ids.tolist(), seeds, strict=True))
+        messages = [
+            (worker, ("reset", self._rows_of(worker, ids), [seed_of[i] for i in ids], options))
+            for worker, ids in self._by_worker(env_ids)
+        ]
+        self._tell(messages, self._expected("rows", "reset_timeout"))
+
+    def _not_sent(self, env_ids: IntArray, error: BaseException) -> None:
+        super()._not_sent(env_ids, error)
+        if not isinstance(error, Exception) and any(worker.owes() for worker in self._workers):
+            self._broken = BackendError(
+                f"{type(error).__name__} occurred while actions were being sent, so the {self.noun}s' replies can no "
+                "longer be matched to requests; close() still works; build the environment again to continue"
+            )
+
+    def _by_worker(self, env_ids: Sequence[int] | IntArray) -> list[tuple[_Worker, list[int]]]:
+        if env_ids is self.all_ids:
+            return [(worker, list(worker.env_ids)) for worker in self._workers]
+        groups: dict[int, list[int]] = {}
+        for i in map(int, env_ids):
+            groups.setdefault(self._owner_of[i], []).append(i)
+        return [(self._workers[number], ids) for number, ids in groups.items() if number < self.workers]
+
+    def _rows_of(self, worker: _Worker, env_ids: Sequence[int]) -> list[int]:
+        offset = self._offset(worker)
+        return [i - offset for i in env_ids]
+
+    # -- talking to the workers ----------------------------------------------------------------------------------------
+
+    def _expected(self, kind: str, limit: str = "") -> Expected:
+        return Expected(kind, limit, self._limits.get(limit), self._asks)
+
+    def _tell(self, messages: Sequence[tuple[_Worker, tuple[Any, ...]]], expected: Expected, what: str = "") -> None:
+        """Send each of these workers its message; all are pickled before any is sent.
+
+        ArgumentError: ``what`` they contain cannot be sent.
+        """
+        self._refuse_broken()
+        with _sendable(what) if what else contextlib.nullcontext():
+            pickled = [
+                (worker, self._pickled(worker, message), [expected] * self._num_answers(worker, message))
+                for worker, message in messages
+            ]
+        for worker, data, owed in pickled:
+            self._send_bytes(worker, data, owed)
+
+    def _take_in_answer(self, worker: _Worker, answer: tuple[Any, ...], ask: int) -> None:
+        """Process an answer of a worker; ``ask`` is the number of the call that it answers, if any."""
+        kind, *content = answer
+        if kind == "rows":
+            _, rows, stepped, payload, failures = content
+            offset = self._offset(worker)
+            if rows or stepped:
+                self.slots.load(rows + stepped, payload, offset)
+            self._arrived([offset + row for row in rows], failures)
+        elif kind == "values":
+            values, failures = content
+            if ask == self._asks:
+                self._values.update(values)
+                self._value_failures.extend(failures)
+        elif kind == "made":
+            self._take_in_descriptions(worker, *content)
+        elif kind == "failed":
+            self._take_in_failed_start(worker, *content)
+        else:
+            assert kind == "remade", kind
+            for failure in content[0]:
+                self._not_made(failure)
+
+    def _is_due(self, deadline: float | None) -> bool:
+        """Whether something is due, if nothing has arrived; an error if nothing can be."""
+        now = time.monotonic()
+        if self._due and min(self._due.values()) <= now:
+            return True
+        if not self._due and not any(worker.owes() for worker in self._workers):
+            if self._out:
+                raise self._never_home()
+            raise NoAsyncCallError("Another thread has taken the result this thread waits for.", str(self._pending))
+        if deadline is not None and now >= deadline:
+            raise TimeoutError(f"{self._num_out} sub-environments have not answered yet; wait again")
+        return False
+
+    def _excuse(self, longer: float) -> None:
+        """Let no worker's limit run while this process is stopped, by job control or a scheduler: they may be, too.
+
+        ``longer``: by how many seconds a wait has taken longer than asked for.
+        """
+        if longer > STOPPED:
+            for worker in self._workers:
+                worker.excuse(longer)
+
+    def _pump_until(self, done: Callable[[], bool], deadline: float | None = None) -> None:
+        while not done():
+            self._refuse_broken()
+            self._interrupts.let_through()
+            self._make_due_anew()
+            self._pump(deadline)
+
+    def _ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+        self._refuse_broken()
+        arguments_of: dict[int, tuple[Any, ...]] = dict(zip(env_ids, arguments, strict=True))
+        self._asks += 1
+        self._values, self._value_failures, self._unanswered = {}, [], None
+        messages = [
+            (worker, ("ask", method, self._rows_of(worker, ids), [arguments_of[i] for i in ids]))
+            for worker, ids in self._by_worker(list(arguments_of))
+        ]
+        self._tell(messages, self._expected("values"), f"{method}: the arguments")
+
+    def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
+        self._pump_until(lambda: not any("values" in worker.owes() for worker in self._workers), deadline)
+        self._interrupts.let_through()
+        if self._unanswered is not None:
+            raise self._unanswered
+        return self._values, self._value_failures
+
+    # -- workers that are lost -----------------------------------------------------------------------------------------
+
+    def _make_due_anew(self) -> float | None:
+        """Lose torn workers before receiving from or sending to them; then as every backend."""
+        if self._torn:
+            for worker in self._workers:
+                if worker.torn:
+                    self._lose_worker(worker)
+            self._torn = False
+        return super()._make_due_anew()
+
+    def _make_anew(self, takeovers: dict[int, Takeover]) -> None:
+        for worker, ids in self._by_worker(list(takeovers)):
+            if worker.is_up():
+                message = "remake", self._rows_of(worker, ids), [takeovers[i] for i in ids]
+                self._tell([(worker, message)], self._expected("remade", "start_timeout"))
+            else:
+                self._start_anew(worker, takeovers)
+
+    def _take_back(self, env_ids: Iterable[int]) -> None:
+        for worker in {self._owner_of[i]: self._workers[self._owner_of[i]] for i in env_ids}.values():
+            if worker.is_up():
+                worker.torn = self._torn = True
+
+    def _book_loss(self, worker: _Worker, reason: str, said: str, owed: Sequence[str], **facts: Any) -> None:
+        """Schedule the sub-environments of a worker that has ended for recreation, or raise BackendError.
+
+        ``reason`` says which worker, and what happened; ``said`` is more, on new lines; ``owed`` the answers it owed.
+        """
+
+        def error(remedy: str) -> BackendError:
+            return BackendError(
+                f"{reason}{said}\n{remedy}", worker=worker.number, env_ids=tuple(worker.env_ids), **facts
+            )
+
+        if hasattr(self, "slots"):
+            for i in worker.env_ids:
+                self.slots.leave_cells(i)
+        if self._lose(list(worker.env_ids), reason, made=worker.made):
+            self._leave_unanswered(worker, owed, f"{reason}{said}", **facts)
+            return
+        if self._recovery is None:
+            remedy = 'with on_failure="restart" this is automatic'
+        else:
+            limit = self._recovery.restarts.limit_in_words()
+            remedy = f"this is no longer automatic: {limit} are used up"
+        self._broken = error(f"close() still works; build the environment again to continue ({remedy}).")
+        raise self._broken
+
+    def _leave_unanswered(self, worker: _Worker, owed: Sequence[str], said: str, **facts: Any) -> None:
+        """Fail a call that a worker owed an answer to when it was lost."""
+        if "values" in owed:
+            self._unanswered = BackendError(
+                f"{said}\nIt is being restarted, and the episodes of its sub-environments are lost; the call is not "
+                "repeated.",
+                worker=worker.number,
+                env_ids=tuple(worker.env_ids),
+                **facts,
+            )
+
+    # -- what may be called when ---------------------------------------------------------------------------------------
+
+    def _refuse_closed(self, name: str) -> None:
+        if not self.closed and self._broken is None and os.getpid() == self._owner:
+            return
+        super()._refuse_closed(name)
+        if os.getpid() != self._owner:
+            raise BackendError(
+                f"{name}: this environment was built in process {self._owner}, and its {self.noun}s answer only that "
+                f"process; build one in this process ({os.getpid()})"
+            )
+        self._refuse_broken()
+
+    def _refuse_broken(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+
+@contextlib.contextmanager
+def _sendable(what: str) -> Iterator[None]:
+    """Raise ArgumentError, which says what and why, for what cannot be pickled."""
+    try:
+        yield
+    except Exception as error:
+        raise ArgumentError(f"{what} cannot be sent to another process: {error}") from error

@@ -1,0 +1,367 @@
+"""How a worker process comes to be, and how it is ended.
+
+The default is a fresh interpreter: no fork (safe beside threads and GPU libraries) and no import of ``__main__`` (a
+plain script, a REPL and a notebook work without a ``__main__`` guard). What it runs travels by value over an inherited
+socket. ``"spawn"``, ``"forkserver"`` and ``"fork"`` are multiprocessing's own, with its own rules.
+
+A worker's stderr is an anonymous file that it appends to, and never a pipe: a pipe that nobody reads while the parent
+is busy would hold the worker up, and one whose reader is a thread would make the parent's process multi-threaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+from vecwrap.backends.workers.messages import Channel, receive_descriptor
+from vecwrap.backends.workers.shared import anonymous_file
+from vecwrap.errors import BackendError, PlanError, did_you_mean
+
+__all__ = [
+    "ONE_THREAD",
+    "START_METHODS",
+    "LastWords",
+    "WorkerProcess",
+    "check_start_method",
+    "exit_in_words",
+    "kill",
+    "start_worker",
+]
+
+START_METHODS = ("fresh", "spawn", "forkserver", "fork")
+_MPI_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "MPI_LOCAL", "MV2_COMM_", "HYDI_")
+ONE_THREAD = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "OPENCV_FOR_THREADS_NUM",
+)
+_BOOTSTRAP = """\
+import sys
+if not sys.flags.safe_path:
+    del sys.path[0]  # the working directory, whose random.py need not be Python's
+from multiprocessing.connection import Connection
+connection = Connection(int(sys.argv[1]))
+sys.path[:] = connection.recv()
+from vecwrap.backends.workers.worker import serve
+serve(connection, int(sys.argv[2]))
+"""
+_KEPT = 1 << 13  # bytes of a worker's stderr, for the error that reports its death
+_LARGEST = 1 << 22  # bytes of it; an environment that floods its stderr does not fill the memory
+_environment_lock = threading.Lock()
+_channels: weakref.WeakSet[Channel] = weakref.WeakSet()
+
+
+class WorkerProcess(ABC):
+    """A worker's process, however it was started; ``pid`` is its process group too.
+
+    Its end is looked at, and ends what it started, before it is reaped. Where the program ignores SIGCHLD, or reaps
+    every child itself, nobody can be asked any more how one ended: ``subprocess`` then tells exit code 0, and
+    ``multiprocessing`` that it runs for ever.
+    """
+
+    def __init__(self, process: Any) -> None:
+        self._process = process
+        self._ended = False
+        self._code: int | None = None
+        self.pid: int = process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        if not self._ended:
+            ended, code = self._look()
+            if ended and not self._ended:  # nor has another thread seen it meanwhile, and reaped it
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self.pid, signal.SIGKILL)  # what it started; once it is reaped, the id may be another's
+                self._code, self._ended = code, True
+                self._reap()
+        return not self._ended
+
+    @property
+    def exitcode(self) -> int | None:
+        """None while it runs, and where the program took it for itself; negative for a signal."""
+        return None if self.running else self._code
+
+    @abstractmethod
+    def join(self, timeout: float) -> bool:
+        """Wait for its end; whether it came."""
+
+    @abstractmethod
+    def _poll(self) -> int | None:
+        """Give its exit code, and reap it; None while it runs."""
+
+    def _reap(self) -> None:
+        self._poll()
+
+    def _look(self) -> tuple[bool, int | None]:
+        """Give whether it has ended, and its exit code, None where that was taken."""
+        if not hasattr(os, "waitid"):  # macOS, before Python 3.13
+            code = self._poll()
+            return code is not None, code
+        try:
+            end = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return True, None
+        if end is None:
+            return False, None
+        return True, end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
+
+
+class _FreshProcess(WorkerProcess):
+    _process: subprocess.Popen[bytes]
+
+    def join(self, timeout: float) -> bool:
+        deadline, pause = time.monotonic() + timeout, 0.0005
+        while self.running and (remaining := deadline - time.monotonic()) > 0:
+            time.sleep(min(pause, remaining))
+            pause = min(2 * pause, 0.05)
+        return not self.running
+
+    def _poll(self) -> int | None:
+        return self._process.poll()
+
+
+class _MultiprocessingProcess(WorkerProcess):
+    def join(self, timeout: float) -> bool:
+        if self.running:
+            self._process.join(timeout)
+        return not self.running
+
+    def _poll(self) -> int | None:
+        code: int | None = self._process.exitcode
+        return code
+
+    def _reap(self) -> None:
+        if self._poll() is None:
+            self._process._popen.returncode = 0  # else it counts as running, and keeps its descriptors
+        self._process.close()  # they go now, and not with the last reference to it
+
+
+class _ServedProcess(_MultiprocessingProcess):
+    """The fork server's child, whose end the server tells."""
+
+    def _look(self) -> tuple[bool, int | None]:
+        code = self._poll()
+        return code is not None, code
+
+
+class LastWords:
+    """The stderr of one worker: shown as it comes, its last lines kept for the error that reports its death."""
+
+    def __init__(self) -> None:
+        self.descriptor = anonymous_file()
+        fcntl.fcntl(self.descriptor, fcntl.F_SETFL, fcntl.fcntl(self.descriptor, fcntl.F_GETFL) | os.O_APPEND)
+        self._shown = 0
+        self._tail = b""
+
+    def show(self) -> None:
+        """Write what is new to this process's ``sys.stderr``; of more than can be shown in time the tail."""
+        if self.descriptor < 0:
+            return
+        new = os.fstat(self.descriptor).st_size - self._shown  # what comes from now on is shown the next time
+        if new <= 0:
+            return
+        left_out = new - _KEPT if new > _LARGEST else 0
+        said = os.pread(self.descriptor, new - left_out, self._shown + left_out)
+        self._shown += new
+        if self._shown > _LARGEST:  # before it is shown, which may take a while
+            size = os.fstat(self.descriptor).st_size
+            if size == self._shown or size > 4 * _LARGEST:  # what came meanwhile is kept, unless it comes without end
+                os.ftruncate(self.descriptor, 0)
+                self._shown = 0
+        self._tail = (self._tail + said)[-_KEPT:]
+        text = said.decode(errors="replace")
+        if left_out:
+            text = f"\n({left_out:,} bytes of a worker's stderr are left out, for they came too fast)\n\n{text}"
+        with contextlib.suppress(Exception):  # no stderr, a closed one, a full disk behind it
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+    def lines(self, most: int = 20) -> list[str]:
+        """Give the last lines that are not empty."""
+        return [line for line in self._tail.decode(errors="replace").splitlines() if line.strip()][-most:]
+
+    def close(self) -> None:
+        """Show what is left, and give the file back; may be called again."""
+        self.show()
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+def check_start_method(method: str | None) -> str:
+    """Return the start method's name, ``"fresh"`` for None; raise PlanError for one that this system does not have."""
+    if method is None:
+        return "fresh"
+    if method not in START_METHODS:
+        raise PlanError(
+            f"start_method: expected one of {', '.join(START_METHODS)}, got {method!r}."
+            f"{did_you_mean(str(method), START_METHODS)}"
+        )
+    if method != "fresh" and method not in multiprocessing.get_all_start_methods():
+        raise PlanError(f"start_method: this system has no {method!r}; leave it out for a fresh interpreter")
+    return method
+
+
+def start_worker(method: str, *, daemon: bool) -> tuple[WorkerProcess, Channel, LastWords]:
+    """Start a worker that waits for its first message; return the process, our end of its connection, and its stderr.
+
+    ``daemon`` is multiprocessing's flag, for its start methods. Raises BackendError if it cannot be started.
+    """
+    with contextlib.ExitStack() as opened:  # what is closed again where anything fails
+        try:
+            words = LastWords()
+            opened.callback(words.close)
+            parent_end, worker_end = socket.socketpair()
+            channel = Channel(parent_end)
+            opened.callback(channel.close)
+            _channels.add(channel)
+            with worker_end:
+                worker_end.setblocking(True)  # for whoever inherits it: a default timeout would have changed that
+                if method == "fresh":
+                    process: WorkerProcess = _FreshProcess(_popen(worker_end, words))
+                    channel.send(_pickled_path())
+                else:
+                    process = _spawn(method, worker_end, daemon)
+                    channel.send_descriptor(words.descriptor)
+        except (OSError, AssertionError) as error:
+            remedy = 'use fewer workers, or backend="dummy"'
+            raise BackendError(f"a worker could not be started ({error}); {remedy}") from error
+        opened.pop_all()
+    return process, channel, words
+
+
+def kill(process: WorkerProcess, number: signal.Signals) -> None:
+    """Send a signal to a worker that still runs, and to whatever its environments started."""
+    if process.running:
+        for send in (os.killpg, os.kill):  # it may not have made its group yet
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                send(process.pid, number)
+
+
+def exit_in_words(code: int | None) -> str:
+    """Say how a process ended; None where nobody can tell.
+
+    >>> exit_in_words(7), exit_in_words(-9)
+    ('exit code 7', 'killed by SIGKILL, often the out-of-memory killer')
+    """
+    if code is None:
+        return "how is not known, for the program ignores SIGCHLD, or waited for this process itself"
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:  # a real-time signal
+        name = f"signal {-code}"
+    return f"killed by {name}" + (", often the out-of-memory killer" if name == "SIGKILL" else "")
+
+
+def worker_environment(variables: dict[str, str]) -> dict[str, str]:
+    """Give a worker's environment variables: none of MPI's; one thread a library unless the user said otherwise."""
+    kept = {name: value for name, value in variables.items() if not name.startswith(_MPI_PREFIXES)}
+    return {**dict.fromkeys(ONE_THREAD, "1"), **kept}
+
+
+def _popen(worker_end: socket.socket, words: LastWords) -> subprocess.Popen[bytes]:
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    # In a program without stdin, stdout and stderr it has the number of one of these, which is the worker's own.
+    handle = fcntl.fcntl(worker_end, fcntl.F_DUPFD_CLOEXEC, 3)
+    try:
+        return subprocess.Popen(
+            [sys.executable, *flags, "-c", _BOOTSTRAP, str(handle), str(os.getpid()), "vecwrap-worker"],
+            stdin=subprocess.DEVNULL,
+            stderr=words.descriptor,
+            env=worker_environment(dict(os.environ)),
+            pass_fds=(handle,),
+            process_group=0,
+        )
+    finally:
+        os.close(handle)
+
+
+def _spawn(method: str, worker_end: socket.socket, daemon: bool) -> WorkerProcess:
+    context: Any = multiprocessing.get_context(method)
+    connection = Connection(os.dup(worker_end.fileno()))
+    spawned = context.Process(target=_serve, args=(connection, os.getpid()), daemon=daemon)
+    try:
+        with worker_variables(), _unheard_by_children() if method == "spawn" else contextlib.nullcontext():
+            spawned.start()
+    finally:
+        connection.close()
+    return _ServedProcess(spawned) if method == "forkserver" else _MultiprocessingProcess(spawned)
+
+
+@contextlib.contextmanager
+def worker_variables() -> Iterator[None]:
+    """Set a worker's environment variables in this process, for start methods that inherit them; others stay."""
+    with _environment_lock:
+        before = dict(os.environ)
+        within = worker_environment(before)
+        differ = [name for name in {**before, **within} if before.get(name) != within.get(name)]
+        try:
+            _set_variables({name: within.get(name) for name in differ})
+            yield
+        finally:
+            _set_variables({name: before.get(name) for name in differ})
+
+
+def _set_variables(values: dict[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _unheard_by_children() -> Iterator[None]:
+    """Block SIGINT, which children inherit: until they serve, Ctrl-C would end each with a traceback."""
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # its start would unblock it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _serve(connection: Connection, parent: int) -> None:
+    stderr = receive_descriptor(connection)
+    os.dup2(stderr, 2)
+    os.close(stderr)
+    from vecwrap.backends.workers.worker import serve
+
+    serve(connection, parent)
+
+
+def _pickled_path() -> bytes:
+    """This process's ``sys.path``, as ``Connection.recv`` takes it."""
+    return bytes(multiprocessing.reduction.ForkingPickler.dumps(list(sys.path)))
+
+
+def _close_in_child() -> None:
+    """Close, in a forked child, its copies of the connections: workers must notice when their own parent goes."""
+    global _environment_lock
+    _environment_lock = threading.Lock()  # it may have been held, by a thread that is not here
+    for channel in list(_channels):
+        channel.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

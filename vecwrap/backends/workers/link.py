@@ -1,0 +1,162 @@
+"""One worker as its parent sees it: the process, the connection, and the answers it owes."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import signal
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from vecwrap.backends.workers.asking import LOOK, AnyWorker, Expected
+from vecwrap.backends.workers.launch import LastWords, WorkerProcess, exit_in_words, kill, start_worker
+from vecwrap.backends.workers.messages import Channel
+from vecwrap.backends.workers.shared import Lane
+from vecwrap.interrupts import held_back
+
+__all__ = ["Link", "end_workers"]
+
+
+class Link(AnyWorker):
+    """The link to one worker; it outlives the worker's process, which may be restarted."""
+
+    process: WorkerProcess
+    channel: Channel
+    words: LastWords
+
+    def __init__(self, number: int, env_ids: range) -> None:
+        super().__init__(number, env_ids)
+        self.expected: deque[Expected] = deque()  # the answers it owes, in order
+        self.pidfd = -1  # if the system has one
+        self.lane: Lane | None = None
+        self.messages = 0  # sent since, and including, the one that told it where the slots are
+        self.restarts = -1
+        self._num_bytes = 0
+
+    def start(self, method: str, *, daemon: bool) -> None:
+        """Start a process; raise BackendError if it cannot be started."""
+        with held_back():  # an interrupt could leave a process that is not recorded yet and never reaped
+            self.process, self.channel, self.words = start_worker(method, daemon=daemon)
+            self.expected.clear()
+            self._num_bytes = 0
+            self.made = self.torn = False
+            self._up = True
+        self.restarts += 1
+        with contextlib.suppress(AttributeError, OSError):
+            self.pidfd = os.pidfd_open(self.process.pid)
+
+    def owes(self) -> list[str]:
+        """The kinds of answers that it owes, in order."""
+        return [one.kind for one in self.expected]
+
+    def send(self, message: bytes, owed: Sequence[Expected] = ()) -> None:
+        """Send a message, and expect these answers; raise OSError if the worker is gone."""
+        if owed and self._limited() is None:
+            self.since = time.monotonic()
+        self.expected.extend(owed)
+        self.messages += 1
+        self.channel.send(message)
+
+    def ask(self, rows: list[int] | None, expected: Expected) -> None:
+        """Request steps of these rows of the worker (None: all) through the lane."""
+        assert self.lane is not None
+        if expected.seconds is not None and self._limited() is None:
+            self.since = time.monotonic()
+        # First, as in ``send``: an interrupt in between must not leave an unexpected answer.
+        self.expected.extend((expected,) * (1 if rows is None else len(rows)))
+        self.lane.ask(rows, self.messages)
+
+    def answered(self, count: int = 1) -> Expected:
+        """Remove answers from the expected ones; return the last of these."""
+        for _ in range(count):
+            last = self.expected.popleft()
+        if self.expected and self.expected[0].seconds is not None:
+            self.since = time.monotonic()
+        return last
+
+    def note_bytes(self) -> None:
+        """Restart the worker's time limit if bytes were sent or received since the last call.
+
+        If the parent is away for longer than a limit, answers may have filled the socket's buffer and held up the
+        worker.
+        """
+        if self.channel.num_bytes != self._num_bytes:
+            self._num_bytes, self.since = self.channel.num_bytes, time.monotonic()
+
+    def _limited(self) -> Expected | None:
+        """The first owed answer with a time limit."""
+        return next((one for one in self.expected if one.seconds is not None), None)
+
+    @property
+    def deadline(self) -> float:
+        """When the next answer with a limit is overdue; infinity if none has a limit."""
+        limited = self._limited()
+        return math.inf if limited is None or limited.seconds is None else self.since + limited.seconds
+
+    def end(self) -> tuple[str, str]:
+        """End the process, and all that its environments started; return how it ended, and its last lines on stderr."""
+        # If it closed its connection, give it a moment to exit by itself, to get its exit code.
+        ended = self.process.join(0.0) or self.process.join(0.2 if self.pidfd >= 0 and not self.torn else 0.0)
+        how = exit_in_words(self.process.exitcode) if ended else "it hung up without ending"
+        kill(self.process, signal.SIGKILL)
+        self.process.join(5.0)
+        self.words.show()
+        lines = self.words.lines()
+        self.close()
+        return how, "\n  ".join(["\nIts last lines on stderr:", *lines]) if lines else ""
+
+    def close(self) -> None:
+        """Close all descriptors."""
+        self._up = False
+        self.channel.close()
+        self.words.close()
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+    def __str__(self) -> str:
+        return self.in_words("worker", f"{self.process.pid}")
+
+
+def end_workers(workers: Sequence[Link], message: bytes, timeout: float, terminate: bool) -> None:
+    """Ask workers to close within ``timeout`` seconds (not if ``terminate``); then terminate, then kill them."""
+    if not terminate:
+        for worker in workers:
+            with contextlib.suppress(OSError):
+                worker.send(message)
+        _drain(workers, time.monotonic() + timeout)
+    for worker in workers:
+        if worker.process.running:
+            kill(worker.process, signal.SIGTERM)
+    _drain(workers, time.monotonic() + (0.2 if terminate else 1.0))
+    for worker in workers:
+        worker.end()
+
+
+def _drain(workers: Sequence[Link], deadline: float) -> None:
+    """Read and discard the workers' output until all have ended or the time is over."""
+    while time.monotonic() < deadline:
+        running = [worker for worker in workers if worker.process.running]
+        if not running:
+            return
+        poller = select.poll()
+        for worker in running:
+            poller.register(worker.channel.fileno(), select.POLLIN | select.POLLOUT * worker.channel.unsent)
+            if worker.pidfd >= 0:
+                poller.register(worker.pidfd, select.POLLIN)
+        hung_up = False
+        remaining = max(0.0, min(deadline - time.monotonic(), LOOK))
+        poller.poll(math.ceil(1e3 * remaining))
+        for worker in running:
+            worker.words.show()
+            try:
+                worker.channel.flush()
+                while worker.channel.receive() is not None:
+                    pass
+            except (OSError, EOFError):
+                hung_up = True
+        if hung_up:  # its connection would always be ready now; wait for the process instead
+            time.sleep(min(0.002, remaining))

@@ -1,0 +1,270 @@
+"""The messages between a parent and its workers, their encoding, and the parent's end of a worker's connection.
+
+Messages are pickled tuples over the inherited connection:
+
+- A ``WorkerInit`` comes first, and is answered by ``("made", descriptions)`` or by ``("failed", failures)``, after
+  which the worker exits.
+- ``("attach",)`` means that the slots can be made, and is followed by the descriptors of their memory and of the lane's
+  bells if memory is shared; the answer is ``("attached",)``.
+- ``("step", rows, payload)`` and ``("reset", rows, seeds, options)`` are answered by ``("rows", answers, rows, stepped,
+  payload, failures)``: one message for all rows, or one per row if the parent set ``each``.
+- If memory is shared, steps are requested through the lane (``vecwrap.backends.workers.shared``), and answered there
+  too; or by ``("rows", ...)`` if something cannot be in shared memory: a non-numeric info, a frame, a failure.
+- ``("frames", wanted)`` applies to rows requested after it, and is not answered.
+- ``("ask", method, rows, arguments)`` is answered by ``("values", values, failures)``.
+- ``("remake", rows, takeovers)`` is answered by ``("remade", failures)``.
+- ``("close",)`` ends the worker, and so does the end of the parent.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import errno
+import pickle
+import resource
+import socket
+import sys
+import warnings
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from operator import attrgetter
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from vecwrap.rows.step_result import Autoreset
+from vecwrap.sources.sub_env import Factory, Takeover
+
+__all__ = [
+    "Channel",
+    "WorkerInit",
+    "adopt",
+    "can_send",
+    "decode",
+    "encode",
+    "encode_for_worker",
+    "named",
+    "receive_descriptor",
+]
+
+_LARGEST_HEADER = 0x7FFFFFFF  # multiprocessing.connection's framing: 4 bytes of length, or -1 and 8 bytes
+_CHUNK = 1 << 16
+_LARGEST_CHUNK = 1 << 20
+
+
+@dataclass
+class WorkerInit:
+    """The first message to a worker."""
+
+    env_ids: tuple[int, ...]  # of its sub-environments, consecutive
+    num_envs: int  # of all
+    factories: Sequence[Factory]  # its own
+    takeovers: Sequence[Takeover] | None  # from those that were lost; None at the first start
+    autoreset: Autoreset
+    debug: bool
+    shared: bool  # whether slots are in shared memory
+    each: bool  # answer row by row
+    number: int
+    num_workers: int
+    largest_share: int
+    spins: bool  # whether there is a core on which it may wait without sleeping
+    filters: list[Any]
+    log_level: int
+
+
+def encode(message: Any) -> bytes:
+    """Pickle a message; what cannot be imported is pickled by value."""
+    try:
+        return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception:
+        data: bytes = cloudpickle.dumps(message)
+        return data
+
+
+def encode_for_worker(message: Any) -> bytes:
+    """Pickle a message to a worker by value what ``__main__`` defines: the worker's own is different."""
+    data = encode(message)
+    if b"__main__" in data:
+        data = cloudpickle.dumps(message)
+    return data
+
+
+def decode(data: bytes) -> Any:
+    """Undo ``encode``; only used on messages from an inherited connection."""
+    return pickle.loads(data)
+
+
+def can_send(value: Any) -> bool:
+    """Whether a value can be pickled, as ``encode`` does it."""
+    if value is None or isinstance(value, (int, float, str, bytes)):
+        return True
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return True
+    try:
+        encode(value)
+    except Exception:
+        return False
+    return True
+
+
+def named(filters: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Replace warning filters' categories by module and name; those that a script itself defines are sent by value.
+
+    Unpickling a category would import the module that defines it. torch adds a filter for a warning class of its own,
+    so the workers of any process that has imported torch would import it too: seconds, and hundreds of MB each.
+    """
+    return [(action, message, _name(category), *where) for action, message, category, *where in filters]
+
+
+def adopt(filters: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Insert filters whose categories have been imported here; return the others, which nothing can raise yet."""
+    here, others = [], []
+    for action, message, category, *where in filters:
+        if isinstance(category, tuple):
+            module, name = category
+            try:
+                category = attrgetter(name)(sys.modules[module])
+            except (KeyError, AttributeError):
+                others.append((action, message, (module, name), *where))
+                continue
+        here.append((action, message, category, *where))
+    warnings.filters[:0] = here  # type: ignore[index]
+    warnings._filters_mutated()  # type: ignore[attr-defined]
+    return others
+
+
+def _name(category: Any) -> Any:
+    module, name = category.__module__, category.__qualname__
+    with contextlib.suppress(KeyError, AttributeError):
+        if module != "__main__" and attrgetter(name)(sys.modules[module]) is category:
+            return module, name
+    return category
+
+
+class Channel:
+    """The end of a socket pair whose other end is a ``multiprocessing.connection.Connection``; it never blocks.
+
+    Data that cannot be sent yet is kept and sent later; received data is kept until a message is complete. So a worker
+    that stops during a message, or never reads, does not block the parent, and an abandoned wait can be resumed.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self._socket.setblocking(False)
+        self._to_send: deque[memoryview | int] = deque()  # bytes, and descriptors between them
+        self._received = bytearray()
+        self.num_bytes = 0  # sent and received
+
+    def fileno(self) -> int:
+        """The descriptor, -1 after ``close``."""
+        return self._socket.fileno()
+
+    # -- sending -------------------------------------------------------------------------------------------------------
+
+    @property
+    def unsent(self) -> bool:
+        """Whether something is still to be sent: ``flush`` when the socket can be written to."""
+        return bool(self._to_send)
+
+    def send(self, message: bytes) -> None:
+        """Send a message, or as much of it as possible now; raise OSError if the other end is gone."""
+        size = len(message)
+        header = size.to_bytes(4, "big") if size <= _LARGEST_HEADER else b"\xff\xff\xff\xff" + size.to_bytes(8, "big")
+        if size < _CHUNK:
+            self._to_send.append(memoryview(header + message))
+        else:
+            self._to_send.extend((memoryview(header), memoryview(message)))
+        self.flush()
+
+    def send_descriptor(self, descriptor: int) -> None:
+        """Send an open file descriptor, which the other end gets with ``receive_descriptor``; it must stay open."""
+        self._to_send.append(descriptor)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what is left, as far as possible now; raise OSError if the other end is gone."""
+        while self._to_send:
+            first = self._to_send[0]
+            try:
+                if isinstance(first, int):
+                    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [first]))
+                    self._socket.sendmsg([b"\0"], [rights])
+                    sent = 0
+                else:
+                    sent = self._socket.send(first)
+            except BlockingIOError:
+                return
+            self.num_bytes += sent
+            if isinstance(first, int) or sent == len(first):
+                self._to_send.popleft()
+            else:
+                self._to_send[0] = first[sent:]
+
+    # -- receiving -----------------------------------------------------------------------------------------------------
+
+    def receive(self) -> bytes | None:
+        """Return the next message, or None while it is incomplete; EOFError or OSError: the other end is gone."""
+        while (message := self._whole_message()) is None:
+            try:
+                chunk = self._socket.recv(max(_CHUNK, min(self._missing(), _LARGEST_CHUNK)))
+            except BlockingIOError:
+                return None
+            if not chunk:
+                raise EOFError
+            self._received += chunk
+            self.num_bytes += len(chunk)
+        return message
+
+    def _layout(self) -> tuple[int, int] | None:
+        """Where the first message begins and ends, once its header has arrived."""
+        received = self._received
+        if len(received) < 4:
+            return None
+        size = int.from_bytes(received[:4], "big")
+        if size <= _LARGEST_HEADER:
+            return 4, 4 + size
+        if len(received) < 12:
+            return None
+        return 12, 12 + int.from_bytes(received[4:12], "big")
+
+    def _missing(self) -> int:
+        layout = self._layout()
+        return 0 if layout is None else layout[1] - len(self._received)
+
+    def _whole_message(self) -> bytes | None:
+        layout = self._layout()
+        if layout is None or len(self._received) < layout[1]:
+            return None
+        start, stop = layout
+        message = bytes(memoryview(self._received)[start:stop])
+        del self._received[:stop]
+        return message
+
+    def close(self) -> None:
+        """Close the descriptor; may be called again."""
+        self._to_send.clear()
+        self._socket.close()
+
+
+def receive_descriptor(connection: Connection) -> int:
+    """Receive, in a worker, a descriptor sent by ``Channel.send_descriptor``."""
+    with socket.socket(fileno=connection.fileno()) as end:
+        end.setblocking(True)  # a default socket timeout would have made the connection non-blocking
+        try:
+            data, descriptors, _, _ = socket.recv_fds(end, 1, 1)
+        finally:
+            end.detach()
+    if not data:
+        raise EOFError
+    if not descriptors:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        raise OSError(
+            errno.EMFILE,
+            f"the worker may open no more descriptors (RLIMIT_NOFILE is {most}); raise ulimit -n, or let "
+            "its environments hold fewer files",
+        )
+    return descriptors[0]

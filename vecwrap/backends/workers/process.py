@@ -1,0 +1,547 @@
+"""The parent's side of worker processes: what subprocess and shmem share."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from gymnasium.vector import AutoresetMode
+
+from vecwrap.backends.local import LocalRows
+from vecwrap.backends.workers.asking import LOOK, Expected, WorkerBackend, check_limits, share_out
+from vecwrap.backends.workers.cores import current_core, usable_cores
+from vecwrap.backends.workers.launch import check_start_method
+from vecwrap.backends.workers.link import Link, end_workers
+from vecwrap.backends.workers.messages import decode, encode
+from vecwrap.backends.workers.shared import ORDERED, Lane, SharedBlock, Spinner, allocate_shared
+from vecwrap.env.backend import Factory
+from vecwrap.env.restarts import WorkerHealth
+from vecwrap.errors import BackendError, PlanError, VecwrapError
+from vecwrap.rows.columns import Arena
+from vecwrap.rows.step_result import Autoreset, Frames, IntArray
+from vecwrap.rows.table import Slots
+from vecwrap.sources.description import Description, refuse_unequal
+from vecwrap.sources.failure import Failure
+from vecwrap.sources.sub_env import Takeover
+
+__all__ = ["ProcessBackend"]
+
+GLANCE = 0.02  # seconds between checks of pipes and deaths, while all answers arrive in shared memory
+
+
+class ProcessBackend(WorkerBackend[Link]):
+    """Sub-environments in worker processes; each worker holds several.
+
+    Args:
+        factories: one callable per sub-environment; they are sent by value (cloudpickle).
+        workers: how many workers; None means one per usable core, counting this process if it has a share.
+        envs_per_worker: how many sub-environments per worker, instead of ``workers``.
+        start_method: None (a fresh interpreter), ``"spawn"``, ``"forkserver"`` or ``"fork"``.
+        daemon: at interpreter exit, True ends workers that need over a second to close; False waits for them.
+        parent_share: step the last share in this process instead of only waiting. Those sub-environments are not
+            isolated, so it cannot be combined with a time limit, ``on_failure="restart"`` or ``batch_size``. A pipeline
+            on `shmem` that does not set it takes a share if nothing rules that out.
+        step_timeout: seconds that a worker may take for its share of a step, including autoresets; a worker that takes
+            longer is killed, and ``on_failure`` applies. None waits forever.
+        reset_timeout: the same for its share of a reset.
+        start_timeout: the same for its start, including the creation of its environments.
+        autoreset, copy, batch_size, start_index, seed, debug: as every backend.
+        on_failure, max_restarts, restart_window, restart_backoff: as every backend: see `dummy`.
+    """
+
+    shared: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        factories: Sequence[Factory],
+        *,
+        workers: int | None = None,
+        envs_per_worker: int | None = None,
+        start_method: str | None = None,
+        daemon: bool = True,
+        parent_share: bool = False,
+        step_timeout: float | None = None,
+        reset_timeout: float | None = None,
+        start_timeout: float | None = None,
+        autoreset: Autoreset | AutoresetMode | str = Autoreset.SAME_STEP,
+        copy: bool = True,
+        batch_size: int | None = None,
+        start_index: int = 0,
+        seed: int | None = None,
+        debug: bool = False,
+        on_failure: Literal["raise", "restart"] = "raise",
+        max_restarts: int | None = 10,
+        restart_window: float | None = 60.0,
+        restart_backoff: float = 1.0,
+    ) -> None:
+        self._shares = share_out(len(factories), workers, envs_per_worker, parent_share) if factories else []
+        self.start_method = check_start_method(start_method)
+        self.daemon = daemon
+        self.parent_share = parent_share and len(self._shares) > 1
+        limits = {"step_timeout": step_timeout, "reset_timeout": reset_timeout, "start_timeout": start_timeout}
+        check_limits(limits)
+        self._limited = any(limits.values())
+        if parent_share:
+            _refuse_isolation({"on_failure": on_failure != "raise", "batch_size": batch_size is not None, **limits})
+        self._links: dict[int, Link] = {}  # by polled descriptor
+        self._block: SharedBlock | None = None
+        self._by_lane = False  # whether steps are requested through shared memory
+        self.own: LocalRows | None = None
+        self._lock = threading.RLock()
+        self._poller = select.poll()
+        self._looked = 0.0
+        super().__init__(
+            factories,
+            limits=limits,
+            autoreset=autoreset,
+            copy=copy,
+            batch_size=batch_size,
+            start_index=start_index,
+            seed=seed,
+            debug=debug,
+            on_failure=on_failure,
+            max_restarts=max_restarts,
+            restart_window=restart_window,
+            restart_backoff=restart_backoff,
+        )
+
+    # -- start ---------------------------------------------------------------------------------------------------------
+
+    def _start(self, factories: Sequence[Factory]) -> Description:
+        self._owner_of = [number for number, share in enumerate(self._shares) for _ in share]
+        self._step_expected = self._expected("rows", "step_timeout")
+        shares, own = (self._shares[:-1], self._shares[-1]) if self.parent_share else (self._shares, range(0))
+        self.workers = len(shares)
+        self._workers = [Link(number, share) for number, share in enumerate(shares)]
+        self._spinner = Spinner(ORDERED, crowded=self.workers >= usable_cores())
+        inits = [self._init_of_worker(worker, None) for worker in self._workers]
+        for worker in self._workers:
+            self._launch(worker)
+        for worker, init in zip(self._workers, inits, strict=True):
+            self._initiate(worker, init)
+        if own:
+            self.own = LocalRows(own, self._factories[own[0] :], self._interrupts)
+            self._descriptions.update(self.own.make(self.autoreset, debug=self.debug))
+        self._await_made()
+        first = self._descriptions[0]
+        refuse_unequal(sorted(self._descriptions.items()))
+        self._allocate(first)
+        if self.own is not None:
+            self.own.attach(self.slots)
+        self._attaching = True
+        for worker in self._workers:
+            self._attach(worker)
+        self._pump_until(lambda: not any(worker.expected for worker in self._workers))
+        return first
+
+    def _init_of_worker(self, worker: Link, takeovers: dict[int, Takeover] | None) -> bytes:
+        cores = usable_cores()
+        spins = worker.number < cores - 1 and self.workers <= cores
+        return self._init_of(worker, takeovers, shared=self.shared, each=self.batch_size is not None, spins=spins)
+
+    def _launch(self, worker: Link) -> None:
+        """Start a worker's process; one that cannot be started counts as lost."""
+        try:
+            worker.start(self.start_method, daemon=self.daemon)
+        except BackendError as error:
+            if self._lose(list(worker.env_ids), str(error), made=False):
+                return
+            self._broken = error
+            raise
+        for descriptor in (worker.channel.fileno(), worker.pidfd):
+            if descriptor >= 0:
+                self._listen(worker, descriptor)
+
+    def _listen(self, worker: Link, descriptor: int) -> None:
+        self._links[descriptor] = worker
+        self._poller.register(descriptor, select.POLLIN)
+
+    def _initiate(self, worker: Link, init: bytes) -> None:
+        self._send_bytes(worker, init, [self._expected("made", "start_timeout")])
+
+    def _attach(self, worker: Link) -> None:
+        worker.messages = 0
+        if worker.lane is not None:
+            worker.lane.restart()
+        self._send_bytes(worker, encode(("attach",)), [self._expected("attached", "start_timeout")])
+        if self._block is None or not worker.is_up():
+            return
+        descriptors = [self._block.descriptor]
+        if worker.lane is not None:
+            descriptors += [worker.lane.there.listens, worker.lane.back.rings]
+            self._listen(worker, worker.lane.back.listens)
+        with contextlib.suppress(OSError):
+            for descriptor in descriptors:
+                worker.channel.send_descriptor(descriptor)
+
+    def _allocate(self, first: Description) -> None:
+        """Allocate the slots: in this process's own memory, or shared with the workers."""
+        form = self.num_envs, first.observation_space, first.action_space
+        if not self.shared:
+            self.slots = Slots(*form)
+            return
+        arena = Arena()
+        allocate_shared(*form, self.workers, largest := max(map(len, self._shares)), arena)
+        self._block = SharedBlock.create(arena.num_bytes)
+        own = self._shares[-1][0] if self.parent_share else self.num_envs
+        arena = Arena(self._block.buffer)
+        self.slots, words = allocate_shared(*form, self.workers, largest, arena, first_row=own)
+        self._by_lane = not self.slots.actions.rides_the_pipe
+        if self._by_lane:
+            for worker in self._workers:
+                try:
+                    worker.lane = Lane(words[worker.number], worker.env_ids)
+                except OSError as error:
+                    remedy = 'use fewer workers, or backend="subprocess"'
+                    raise BackendError(f"shmem: a worker's bells could not be created ({error}); {remedy}") from error
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def _not_sent(self, env_ids: IntArray, error: BaseException) -> None:
+        if self.own is not None:
+            self.own.forget(env_ids.tolist())
+        super()._not_sent(env_ids, error)
+
+    def _ask_for_steps(self, env_ids: IntArray) -> None:
+        if not self._by_lane:
+            super()._ask_for_steps(env_ids)
+            if self.own is not None:
+                self.own.step(self._own_among(env_ids))
+            return
+        expected = self._step_expected
+        whole = env_ids is self.all_ids and self.batch_size is None
+        with self._lock:
+            if self._broken is not None:
+                raise self._broken
+            asked = [(worker, None) for worker in self._workers] if whole else self._by_worker(env_ids)
+            for worker, ids in self._elsewhere_first(asked):
+                worker.ask(ids, expected)
+            if self.own is not None:
+                self.own.step(self._shares[-1] if whole else self._own_among(env_ids))
+
+    def _elsewhere_first(self, asked: Sequence[tuple[Link, Any]]) -> list[tuple[Link, Any]]:
+        """Return the workers that are up, those last that stepped on this process's core.
+
+        Such a worker wakes up on the same core and takes it at once, which would delay waking the remaining ones.
+        """
+        up = [one for one in asked if one[0].is_up()]
+        if len(up) > 1:
+            here = current_core()
+            up.sort(key=lambda one: one[0].lane is not None and one[0].lane.core == here)
+        return up
+
+    def _own_among(self, env_ids: Sequence[int] | IntArray) -> list[int]:
+        own = self._shares[-1]
+        return [i for i in map(int, env_ids) if i >= own[0]] if self.own is not None else []
+
+    def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        super()._reset_rows(env_ids, seeds, options)
+        if self.own is not None and (own := self._own_among(env_ids)):
+            seed_of = dict(zip(env_ids.tolist(), seeds, strict=True))
+            self.own.reset(own, [seed_of[i] for i in own], options)
+
+    def _tell_frames(self, wanted: Sequence[Frames]) -> None:
+        if self.own is not None:
+            self.own.tell_frames(wanted)
+        with self._lock:
+            for worker in self._workers:
+                if worker.is_up():  # a new one takes them over
+                    self._send_bytes(worker, encode(("frames", [wanted[i] for i in worker.env_ids])))
+
+    def _make_anew(self, takeovers: dict[int, Takeover]) -> None:
+        with self._lock:
+            super()._make_anew(takeovers)
+
+    def _start_anew(self, worker: Link, takeovers: dict[int, Takeover]) -> None:
+        init = self._init_of_worker(worker, takeovers)
+        self._launch(worker)
+        self._initiate(worker, init)
+        if self._attaching and worker.is_up():
+            self._attach(worker)
+
+    def _poll(self, deadline: float | None) -> None:
+        if self._broken is not None:
+            raise self._broken
+        arrived = len(self._ready) + len(self._failed)
+        if self._due or self._torn:
+            self._make_due_anew()
+        if self.own:
+            if self._progress and deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(f"{self._num_out} sub-environments have not been stepped yet; wait again")
+            self.own.run(self._arrived_here, one=deadline is not None)
+            with self._lock:
+                self._hear_lanes()  # workers have stepped meanwhile
+        if len(self._ready) + len(self._failed) == arrived:
+            self._pump(deadline)
+
+    def _arrived_here(self, rows: list[int], failures: list[Failure]) -> None:
+        """Record rows that were stepped in this process; their infos join those of the workers."""
+        self.slots.load_shared(self.slots.put_into_cells(rows))
+        self._arrived(rows, failures)
+
+    def _notice_losses(self, env_ids: IntArray) -> None:
+        with self._lock:
+            self._look(0.0)
+
+    def _offset(self, worker: Link) -> int:
+        return 0 if self.shared else worker.env_ids[0]  # shared slots have one numbering
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def _ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+        super()._ask(method, env_ids, arguments)
+        if self.own is not None:
+            own, arguments_of = self._own_among(env_ids), dict(zip(env_ids, arguments, strict=True))
+            self.own.ask(method, own, [arguments_of[i] for i in own])
+
+    def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
+        values, failures = super()._answers(deadline)
+        if self.own is not None:
+            more, others = self.own.answers()
+            return {**values, **more}, [*failures, *others]
+        return values, failures
+
+    # -- talking to the workers ----------------------------------------------------------------------------------------
+
+    def _tell(self, messages: Sequence[tuple[Link, tuple[Any, ...]]], expected: Expected, what: str = "") -> None:
+        with self._lock:
+            super()._tell(messages, expected, what)
+
+    def _num_answers(self, worker: Link, message: tuple[Any, ...]) -> int:
+        kind, rows, *_ = message
+        if kind not in ("step", "reset") or self.batch_size is None:
+            return 1
+        return len(worker.env_ids if rows is None else rows)  # one per row, so that ``recv`` can return some of them
+
+    def _send_bytes(self, worker: Link, data: bytes, owed: Sequence[Expected] = ()) -> None:
+        self._refuse_broken()
+        if not worker.is_up():
+            return  # it was lost a moment ago, in this very call, and its rows are settled
+        try:
+            worker.send(data, owed)
+        except OSError:
+            self._lose_worker(worker)
+            return
+        if worker.channel.unsent:
+            self._poller.modify(worker.channel.fileno(), select.POLLIN | select.POLLOUT)
+
+    def _pump(self, deadline: float | None) -> None:
+        with self._lock:
+            if self._hear_lanes():
+                return
+            if ORDERED and any(worker.lane is not None and worker.lane.owes for worker in self._workers):
+                self._spinner.wait(self._hear, lambda: self._sleep(deadline))
+            else:
+                while not self._sleep(deadline):
+                    pass
+
+    def _hear_lanes(self) -> bool:
+        """Receive from shared memory, and check the descriptors now and then; whether anything has arrived."""
+        if not (self._by_lane and ORDERED and self._hear()):
+            return False
+        if time.monotonic() - self._looked > GLANCE:  # for deaths and stderr output
+            self._look(0.0)
+        return True
+
+    def _hear(self) -> bool:
+        """Receive from shared memory; whether anything has arrived."""
+        heard = False
+        for worker in self._workers:
+            if worker.lane is not None and worker.lane.has_answers():
+                self._take_in(worker)
+                heard = True
+        return heard
+
+    def _sleep(self, deadline: float | None) -> bool:
+        """Sleep until something arrives, and receive it; whether anything has arrived, or is due."""
+        return self._look(self._patience(deadline)) or self._is_due(deadline)
+
+    def _look(self, milliseconds: float) -> bool:
+        """Wait this long for the descriptors, and receive from them; whether anything has arrived."""
+        began = time.monotonic()
+        events = self._poller.poll(milliseconds)
+        self._excuse(time.monotonic() - began - milliseconds / 1e3)
+        self._refuse_closed_meanwhile()
+        heard = [(link, descriptor) for descriptor, _ in events if (link := self._links.get(descriptor))]
+        for worker, descriptor in heard:
+            self._take_in(worker, descriptor)
+            if self._limited:
+                worker.note_bytes()
+        now = time.monotonic()
+        if now - self._looked > GLANCE:
+            self._looked = now
+            for worker in self._workers:
+                if worker.is_up():
+                    worker.words.show()
+        overdue = [one for one in self._workers if one.is_up() and now > one.deadline] if self._limited else []
+        for worker in overdue:
+            self._lose_worker(worker)
+        return bool(heard or overdue)
+
+    def _patience(self, deadline: float | None) -> float:
+        """In milliseconds."""
+        now = time.monotonic()
+        until = [now + LOOK, *self._due.values()]
+        if deadline is not None:
+            until.append(deadline)
+        if self._limited:
+            until += [worker.deadline for worker in self._workers]
+        return max(0.0, math.ceil(1e3 * (min(until) - now)))
+
+    def _take_in(self, worker: Link, descriptor: int = -1) -> None:
+        """Receive everything that a worker has sent; if it has hung up, handle its loss.
+
+        ``descriptor``: where that was noticed; -1: in shared memory.
+        """
+        if not worker.is_up():
+            return
+        self._interrupts.hold()  # until the next wait
+        ended = descriptor >= 0 and descriptor == worker.pidfd
+        try:
+            lane = worker.lane
+            if lane is not None and descriptor >= 0:
+                lane.hear()
+            if lane is not None and lane.has_answers():
+                if worker.expected and worker.expected[0].kind != "rows":  # a message was sent before the rows
+                    ended = self._take_in_messages(worker) or ended
+                if worker.is_up():
+                    rows, answers = lane.take()
+                    if answers:
+                        worker.answered(answers)
+                        self.slots.load_shared(rows)
+                        self._arrived(rows, [])
+            if lane is None or lane.piped or descriptor not in (-1, lane.back.listens):  # not only rows
+                ended = self._take_in_messages(worker) or ended
+        except BaseException as error:
+            if not isinstance(error, VecwrapError):  # an interrupt: how far it got is unknown
+                worker.torn = self._torn = True
+            raise
+        if ended and worker.is_up():
+            self._lose_worker(worker)
+
+    def _take_in_messages(self, worker: Link) -> bool:
+        """Receive messages from the pipe; whether the worker has hung up."""
+        if not worker.is_up():
+            return False
+        try:
+            if worker.channel.unsent:
+                worker.channel.flush()
+                self._poller.modify(worker.channel.fileno(), select.POLLIN | select.POLLOUT * worker.channel.unsent)
+            while (data := worker.channel.receive()) is not None:
+                try:
+                    message = decode(data)
+                except Exception as error:
+                    self._lose_worker(worker, f"sent what cannot be read here ({type(error).__name__}: {error})")
+                    return False
+                self._handle(worker, message)
+                if not worker.is_up():
+                    return False
+        except (OSError, EOFError):
+            return True
+        return False
+
+    def _handle(self, worker: Link, message: tuple[Any, ...]) -> None:
+        kind = message[0]
+        expected = worker.answered(message[1] if kind == "rows" else 1)
+        if kind == "attached":
+            assert expected.kind == kind, expected
+            return
+        if kind == "failed":
+            worker.end()
+        self._take_in_answer(worker, message, expected.ask)
+
+    # -- workers that are lost -----------------------------------------------------------------------------------------
+
+    def _lose_worker(self, worker: Link, told: str | None = None) -> None:
+        """End a worker that died, hangs or sent garbage; recreate its sub-environments, or raise BackendError."""
+        try:
+            self._end_and_book(worker, told)
+        except BaseException as error:
+            if not isinstance(error, VecwrapError):  # an interrupt: the worker is lost again
+                worker.torn = self._torn = True
+            raise
+        worker.torn = False
+
+    def _end_and_book(self, worker: Link, told: str | None) -> None:
+        who, expected = str(worker), list(worker.expected)
+        late = time.monotonic() > worker.deadline and worker.process.running
+        how, said = worker.end()
+        self._forget(worker)
+        if told is not None:
+            reason = f"{who} {told}, and was killed"
+        elif worker.torn:
+            reason = f"{who} was interrupted in the middle of an answer, and was killed"
+        elif late:
+            limited = next(one for one in expected if one.seconds is not None)
+            reason = f"{who} did not answer within {limited.limit}={limited.seconds:g} s, and was killed"
+        else:
+            reason = f"{who} died: {how}"
+        owed = [one.kind for one in expected]
+        self._book_loss(worker, reason, said, owed, exitcode=worker.process.exitcode)
+
+    def _end_worker(self, worker: Link) -> None:
+        worker.end()
+
+    def _forget(self, worker: Link) -> None:
+        """Stop polling a worker, and expect nothing more from it."""
+        for descriptor in [descriptor for descriptor, link in self._links.items() if link is worker]:
+            del self._links[descriptor]
+            self._poller.unregister(descriptor)
+        worker.expected.clear()
+
+    def _worker_health(self) -> tuple[WorkerHealth, ...]:
+        return tuple(
+            WorkerHealth(
+                worker.number, worker.process.pid if worker.is_up() else None, tuple(worker.env_ids), worker.restarts
+            )
+            for worker in self._workers
+        )
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def _stop(self, timeout: float, terminate: bool) -> None:
+        if os.getpid() != self._owner:
+            return  # in a forked process: the workers belong to its parent
+        locked = self._lock.acquire(timeout=max(2 * LOOK, min(timeout, 3600.0)))  # held while a thread waits
+        try:
+            end_workers([one for one in self._workers if one.is_up()], encode(("close",)), timeout, terminate)
+            for worker in self._workers:
+                if worker.lane is not None:
+                    worker.lane.close()
+            self._workers = []
+            if self.own is not None:
+                own, self.own = self.own, None
+                own.close()
+        finally:  # even if a sub-environment in this process raises
+            self._give_memory_back()
+            if locked:
+                self._lock.release()
+
+    def _give_memory_back(self) -> None:
+        self._links = {}
+        self._poller = select.poll()
+        if self._block is not None:
+            self._block.close_descriptor()
+            self._block = None
+        if hasattr(self, "slots"):
+            del self.slots  # the mapping is released with the last array over it
+            self._latest = None
+
+    def _close_at_exit(self) -> None:
+        self.close(timeout=1.0 if self.daemon else math.inf)
+
+
+def _refuse_isolation(asked: Mapping[str, Any]) -> None:
+    """Refuse options that need isolation, which rows in this process do not have."""
+    for name, given in asked.items():
+        if given:
+            raise PlanError(
+                f"{name}: expected none with parent_share=True, which steps sub-environments in this process; leave "
+                "one of the two out"
+            )

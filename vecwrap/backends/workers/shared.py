@@ -1,0 +1,379 @@
+"""What a parent and its workers share: a block of memory, lanes through it, and the bells that wake a sleeping process.
+
+The block has no name to clean up, and is freed with its last user. On Linux it is a memfd, on other POSIX systems a
+temporary file that is unlinked at once; its descriptor is passed over the worker's own connection. Neither is in
+``/dev/shm``, which is 64 MB in a container.
+
+A lane carries the requested steps and the progress on them. The parent appends entries, advances its count and rings;
+the worker processes them in order, writes the results into the slots, advances its own count and rings back. No
+messages are sent, and a spinning process need not even be woken.
+
+Why the hand-over is safe: each count is one aligned word with a single writer, written after the data it covers. After
+hearing the bell, a process sees everything that was written before the ring, on every processor, because ringing and
+hearing pass through a kernel lock. A spinning process reads the count without hearing the bell, which is correct only
+if the processor keeps its stores in order and its loads in order, as x86-64 does (Intel SDM vol. 3A 9.2.2, "total store
+order"). On others, including arm64, the counts are never read (``ORDERED``): even after a ring they may be ahead of
+what was rung for, so there the bell itself counts the entries. Nothing here relies on a store being visible before a
+later load of the same process: a process that goes to sleep is woken by the bell, which keeps its count.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import platform
+import select
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from vecwrap.backends.workers.cores import current_core
+from vecwrap.errors import BackendError
+from vecwrap.rows.batch import Allocate
+from vecwrap.rows.columns import Arena
+from vecwrap.rows.step_result import IntArray
+from vecwrap.rows.table import Slots
+
+__all__ = [
+    "ORDERED",
+    "Bell",
+    "Lane",
+    "LaneOfWorker",
+    "SharedBlock",
+    "Spinner",
+    "Words",
+    "allocate_shared",
+    "anonymous_file",
+    "lanes",
+]
+
+ORDERED = platform.machine().lower() in ("x86_64", "amd64", "i686")
+_ASKED, _DONE, _CORE = 0, 8, 9  # two cache lines, each with one writer
+_ROWS = (1 << 32) - 1
+WHOLE = 0  # the entry for all rows of a worker; single rows are 1 + row
+
+MOST = 500e-6  # seconds; if waits are usually longer than this, sleep at once: waking up takes 24 to 46 µs
+_WEIGHT = 0.125  # of the newest wait in the mean
+
+
+class SharedBlock:
+    """Zeroed memory of a fixed size; arrays over ``buffer`` keep it alive, ``descriptor`` is for others to map it."""
+
+    def __init__(self, buffer: mmap.mmap, descriptor: int = -1) -> None:
+        self.buffer = buffer
+        self.descriptor = descriptor
+
+    @classmethod
+    def create(cls, num_bytes: int) -> SharedBlock:
+        """Make a block; raise BackendError if there is not enough memory."""
+        num_bytes = max(num_bytes, mmap.PAGESIZE)
+        descriptor = -1
+        try:
+            descriptor = anonymous_file()
+            os.ftruncate(descriptor, num_bytes)
+            block = cls(mmap.mmap(descriptor, num_bytes), descriptor)
+            if hasattr(os, "posix_fallocate"):  # better an error now than SIGBUS in the first step
+                os.posix_fallocate(descriptor, 0, num_bytes)
+            return block
+        except OSError as error:
+            if descriptor >= 0:
+                os.close(descriptor)
+            raise BackendError(
+                f"shmem: {num_bytes:,} bytes of shared memory are needed but could not be allocated ({error}); "
+                'use fewer sub-environments, smaller observations, or backend="subprocess"'
+            ) from error
+
+    @classmethod
+    def map(cls, descriptor: int) -> SharedBlock:
+        """Map the block of a descriptor received from another process, then close the descriptor."""
+        try:
+            return cls(mmap.mmap(descriptor, os.fstat(descriptor).st_size))
+        finally:
+            os.close(descriptor)
+
+    def close_descriptor(self) -> None:
+        """Close the descriptor; the mapping remains as long as arrays use it."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+def anonymous_file() -> int:
+    """Return the descriptor of a file without a name, in memory if the system supports it."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("vecwrap", os.MFD_CLOEXEC)
+    return _unlinked_file()
+
+
+def _unlinked_file() -> int:
+    """The portable fallback: a file that is unlinked while open."""
+    with tempfile.TemporaryFile(prefix="vecwrap-") as file:
+        return os.dup(file.fileno())
+
+
+def allocate_shared(
+    num_envs: int,
+    observation_space: Any,
+    action_space: Any,
+    num_workers: int,
+    largest_share: int,
+    arena: Arena,
+    *,
+    first_row: int = 0,
+) -> tuple[Slots, list[Words]]:
+    """Allocate the shared arrays, the same way in the parent and in the workers; without a buffer, measure."""
+    slots = Slots(num_envs, observation_space, action_space, allocate=arena, shared=True, first_row=first_row)
+    return slots, lanes(num_workers, largest_share, arena)
+
+
+class Bell:
+    """Several rings wake the listener once; ``hush`` returns how many there were. Ringing never blocks.
+
+    An eventfd if the system supports it, else a pipe; the end in another process is -1.
+    """
+
+    def __init__(self, listens: int, rings: int) -> None:
+        self.listens, self.rings = listens, rings
+        self._counts = hasattr(os, "eventfd")  # it counts by itself; in a pipe each ring is a byte
+
+    @classmethod
+    def create(cls) -> Bell:
+        """Create a bell."""
+        if hasattr(os, "eventfd"):
+            descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            return cls(descriptor, descriptor)
+        listens, rings = os.pipe()
+        for end in (listens, rings):
+            os.set_blocking(end, False)
+        return cls(listens, rings)
+
+    def ring(self, times: int = 1) -> None:
+        """Wake the listener, which then sees everything written to shared memory before."""
+        try:  # noqa: SIM105 -- `suppress` takes as long as the bell itself
+            os.write(self.rings, times.to_bytes(8, "little") if self._counts else bytes(times))
+        except BlockingIOError:  # full of rings already, so the listener will wake
+            pass
+
+    def hush(self) -> int:
+        """Clear the bell; return how often it was rung."""
+        times = 0
+        with contextlib.suppress(BlockingIOError):
+            if self._counts:
+                return int.from_bytes(os.read(self.listens, 8), "little")
+            while data := os.read(self.listens, 4096):
+                times += len(data)
+        return times
+
+    def close(self) -> None:
+        """Close the descriptors; may be called again."""
+        for end in {self.listens, self.rings} - {-1}:
+            os.close(end)
+        self.listens = self.rings = -1
+
+
+class Spinner:
+    """Polls for a short while before it sleeps, as long as recent waits suggest.
+
+    Not ``allowed``: there is no core to spare, or polling is not reliable; then it never polls twice. ``crowded``:
+    other processes may need this core, so it is yielded between polls.
+    """
+
+    def __init__(self, allowed: bool, *, crowded: bool, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._allowed = allowed
+        self._crowded = crowded
+        self._clock = clock
+        self.mean = 0.0  # of recent waits, in seconds; each counts as at most four times ``MOST``
+
+    @property
+    def bound(self) -> float:
+        """How long it polls, in seconds."""
+        if not self._allowed or self.mean > MOST:
+            return 0.0
+        return min(MOST, 4 * self.mean + 50e-6)
+
+    def wait(self, ready: Callable[[], bool], sleep: Callable[[], bool]) -> None:
+        """Wait until ``ready``; ``sleep`` waits until it may be, and returns True if there is something else to do."""
+        clock, crowded = self._clock, self._crowded
+        start = clock()
+        until = start + self.bound
+        while not ready():
+            if crowded:
+                os.sched_yield()
+            if clock() >= until and sleep():
+                break
+        self.mean += _WEIGHT * (min(clock() - start, 4 * MOST) - self.mean)
+
+
+class Words:
+    """The shared words of one lane."""
+
+    def __init__(self, counts: IntArray, entries: IntArray, piped: IntArray) -> None:
+        # How many entries the parent has requested, how many the worker has done, and the core it was on for the last.
+        self.counts = counts.data
+        self.entries = entries.data  # a row, or all of them; and how many messages must have been handled before it
+        self.piped = piped.data  # whether its answer was sent as a message
+        self.size = len(self.entries)
+
+
+def lanes(num_workers: int, largest_share: int, allocate: Allocate) -> list[Words]:
+    """Allocate the words of all lanes: one entry per row, and one more whose count may not have been read yet."""
+    size = -(-(largest_share + 1) // 8) * 8  # whole cache lines
+    counts = allocate((num_workers, 16), np.int64)
+    entries, piped = (allocate((num_workers, size), np.int64) for _ in range(2))
+    if not counts.flags.writeable:  # only the size is being measured
+        return []
+    return [Words(*words) for words in zip(counts, entries, piped, strict=True)]
+
+
+class Lane:
+    """The parent's end; raises OSError if there are no descriptors left for its bells."""
+
+    def __init__(self, words: Words, rows: Sequence[int]) -> None:
+        self._words = words
+        self._counts = words.counts
+        self._rows = list(rows)
+        self.there = Bell.create()
+        try:
+            self.back = Bell.create()
+        except OSError:
+            self.there.close()
+            raise
+        self.piped = False  # whether any answer taken last was sent as a message, which may say how to read the rest
+        self._asked_for: deque[list[int]] = deque()
+        self._asked = self._done = self._heard = 0
+
+    def restart(self) -> None:
+        """Start over with another process."""
+        self._asked_for.clear()
+        self._counts[_ASKED] = self._counts[_DONE] = self._asked = self._done = self._heard = 0
+        self.there.hush()
+        self.back.hush()
+
+    def ask(self, rows: list[int] | None, messages: int) -> None:
+        """Request steps of these rows (None: all at once), after this many messages; each is answered separately."""
+        asked, entries, size = self._asked, self._words.entries, self._words.size
+        if rows is None:
+            entries[asked % size] = messages << 32 | WHOLE
+            self._asked_for.append(self._rows)
+            answers = 1
+        else:
+            for position, row in enumerate(rows, asked):
+                entries[position % size] = messages << 32 | row + 1
+                self._asked_for.append([row])
+            answers = len(rows)
+        self._asked = self._counts[_ASKED] = asked + answers
+        self.there.ring(answers)
+
+    def hear(self) -> None:
+        """Register that the bell was rung."""
+        self._heard += self.back.hush()
+
+    def has_answers(self) -> bool:
+        """Whether there are new answers; if not ``ORDERED``, according to the bell."""
+        return self._num_done() != self._done
+
+    def _num_done(self) -> int:
+        count: int = self._counts[_DONE] if ORDERED else self._heard
+        return count
+
+    @property
+    def core(self) -> int:
+        """The core that the worker was on for its last answer, as a hint; -1 if unknown."""
+        core: int = self._counts[_CORE]
+        return core
+
+    @property
+    def owes(self) -> bool:
+        """Whether answers are outstanding."""
+        return bool(self._asked_for)
+
+    def take(self) -> tuple[list[int], int]:
+        """Return the rows that are done and in shared memory, and the number of answers."""
+        words, rows, answers = self._words, [], 0
+        done = self._num_done()
+        self.piped = False
+        for position in range(self._done, done):
+            group = self._asked_for.popleft()
+            if words.piped[position % words.size]:
+                self.piped = True
+            else:
+                rows += group
+                answers += 1
+        self._done = done
+        return rows, answers
+
+    def close(self) -> None:
+        """Release the bells and the shared memory; may be called again."""
+        self.there.close()
+        self.back.close()
+        for words in ("_counts", "_words"):
+            vars(self).pop(words, None)
+
+
+class LaneOfWorker:
+    """The worker's end; it spins only if there is a core to spare."""
+
+    def __init__(
+        self, words: Words, rows: Sequence[int], there: Bell, back: Bell, connection: Connection, *, spins: bool
+    ) -> None:
+        self._words = words
+        self._counts = words.counts
+        self._rows = rows
+        self._there, self._back = there, back
+        self._done = self._seen = self._heard = 0
+        self._spinner = Spinner(spins and ORDERED, crowded=False)
+        self._connection = connection
+        self._poller = select.poll()
+        self._poller.register(there.listens, select.POLLIN)
+        self._poller.register(connection.fileno(), select.POLLIN)
+
+    def wait(self) -> bool:
+        """Wait until rows are requested (True), or else a message has arrived (False)."""
+        self._spinner.wait(self._look if ORDERED else self._has_seen, self._sleep)
+        return self._has_seen()
+
+    def _look(self) -> bool:
+        self._seen = self._counts[_ASKED] if ORDERED else self._heard
+        return self._seen != self._done
+
+    def _has_seen(self) -> bool:
+        return self._seen != self._done
+
+    def _sleep(self) -> bool:
+        """Sleep; whether a message has arrived, with no rows requested before it was sent."""
+        ready = [descriptor for descriptor, _ in self._poller.poll()]
+        self._heard += self._there.hush()
+        return not self._look() and any(descriptor != self._there.listens for descriptor in ready)
+
+    @property
+    def messages_before(self) -> int:
+        """How many messages must have been handled before the next rows."""
+        entry: int = self._words.entries[self._done % self._words.size]
+        return entry >> 32
+
+    def take(self) -> list[Sequence[int]]:
+        """Return the rows of each requested entry, up to the next one that must wait for a message."""
+        words, before = self._words, self.messages_before
+        groups: list[Sequence[int]] = []
+        for position in range(self._done, self._seen):
+            entry = words.entries[position % words.size]
+            if entry >> 32 != before:
+                break
+            code = entry & _ROWS
+            groups.append(self._rows if code == WHOLE else [code - 1])
+        return groups
+
+    def answer(self, count: int, *, piped: bool) -> None:
+        """Mark the next entries as done, and whether the answer was sent as a message."""
+        words, done = self._words, self._done
+        for position in range(done, done + count):
+            words.piped[position % words.size] = piped
+        self._counts[_CORE] = current_core()
+        self._done = self._counts[_DONE] = done + count
+        self._back.ring(count)

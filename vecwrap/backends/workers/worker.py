@@ -1,0 +1,423 @@
+"""What runs in a worker process: make the sub-environments, then answer one message after the other.
+
+``vecwrap.backends.workers.messages`` says which messages there are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import logging
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+from vecwrap.backends.workers.messages import WorkerInit, adopt, can_send, decode, encode, receive_descriptor
+from vecwrap.backends.workers.shared import Bell, LaneOfWorker, SharedBlock, allocate_shared
+from vecwrap.errors import ArgumentError, CastWarning
+from vecwrap.rows.columns import Arena
+from vecwrap.rows.table import Slots
+from vecwrap.sources.description import Description
+from vecwrap.sources.failure import Failure, make_failure
+from vecwrap.sources.sub_env import SubEnv, Takeover, refuse_one_for_several
+
+__all__ = ["CouldNotMake", "Worker", "serve", "start"]
+
+_AnyWorker = TypeVar("_AnyWorker", bound="Worker")
+_T = TypeVar("_T")
+
+_GRACE = 1.0  # seconds for an orderly end after the parent has gone
+
+
+def serve(connection: Connection, parent: int) -> None:
+    """Run a worker until it is told to close or its parent, a process id, is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's affair
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked until here where it was spawned
+    for number in (signal.SIGTTOU, signal.SIGTTIN):  # they would stop an environment that sets the terminal's modes
+        signal.signal(number, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        os.setpgid(0, 0)  # a group of its own, so that what environments start can be ended with it
+    faulthandler.enable(2)  # a segmentation fault says where in Python it came from
+    threading.Thread(target=_end_with_parent, args=(connection, parent), daemon=True).start()
+    try:
+        _serve(_Parent(connection))
+    except BaseException:  # a fault of ours
+        traceback.print_exc()
+        _leave(1)
+    if any(not thread.daemon and thread is not threading.main_thread() for thread in threading.enumerate()):
+        _leave(0)  # an environment's thread that never ends would keep the process
+
+
+def _leave(code: int) -> None:
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+class _ParentIsGone(Exception):
+    """Nobody is there to be heard or answered."""
+
+
+class _Parent:
+    """The way to the parent, whose end is told apart from what an environment raises."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def hear(self) -> tuple[Any, ...]:
+        """Wait for a message."""
+        message: tuple[Any, ...] = decode(self._unless_gone(self.connection.recv_bytes))
+        return message
+
+    def tell(self, data: bytes) -> None:
+        """Send a message."""
+        self._unless_gone(self.connection.send_bytes, data)
+
+    def take_descriptor(self) -> int:
+        """Wait for an open file descriptor."""
+        return self._unless_gone(receive_descriptor, self.connection)
+
+    def _unless_gone(self, function: Callable[..., _T], *arguments: Any) -> _T:
+        try:
+            return function(*arguments)
+        except (EOFError, ConnectionError) as error:
+            raise _ParentIsGone from error
+
+
+def _serve(parent: _Parent) -> None:
+    worker: Worker | None = None
+    try:
+        init: Any = parent.hear()
+        worker = start(init, lambda: Worker(parent, init))
+        worker.answer_all()
+    except CouldNotMake as reason:
+        parent.tell(encode(("failed", [failure.without_cause() for failure in reason.failures])))
+    except _ParentIsGone:
+        if worker is None:
+            return
+        worker.close()
+        _end_group()
+    if worker is not None:
+        worker.close()
+
+
+def start(init: WorkerInit, make: Callable[[], _AnyWorker]) -> _AnyWorker:
+    """Make a worker as its parent would have it: with its warning filters and its logging level."""
+    warnings.resetwarnings()
+    later = adopt(init.filters)
+    if init.env_ids[0] != 0 or init.takeovers is not None:  # said once, by the first worker
+        warnings.filterwarnings("ignore", category=CastWarning)
+    logging.getLogger().setLevel(init.log_level)
+    worker = make()
+    adopt(later)  # making the sub-environments has imported what they may warn of
+    return worker
+
+
+class CouldNotMake(Exception):
+    """Sub-environments could not be made."""
+
+    def __init__(self, failures: list[Failure]) -> None:
+        self.failures = failures
+
+
+class Worker:
+    """The sub-environments of a worker, and its answers; ``_send`` and ``_send_rows`` say which way these go."""
+
+    def __init__(self, parent: Any, init: WorkerInit) -> None:
+        self._parent = parent
+        self._pid = os.getpid()
+        self._each = init.each
+        self._sub_envs: list[SubEnv] = []
+        self._first_row = init.env_ids[0] if init.shared else 0
+        self._rows = range(self._first_row, self._first_row + len(init.env_ids))
+        self._lane: LaneOfWorker | None = None
+        self._handled = 0  # messages since the slots were made
+        self._not_there: set[int] = set()  # rows whose sub-environment could not be recreated: they answer nothing
+        descriptions: list[Description] = []
+        for i, factory in zip(init.env_ids, init.factories, strict=True):
+            try:
+                self._sub_envs.append(SubEnv(i, factory, init.autoreset, debug=init.debug))
+                descriptions.append(Description.of(self._sub_envs[-1].env))
+            except BaseException as error:
+                self.close()
+                raise CouldNotMake([make_failure(i, error)]) from error
+        try:
+            refuse_one_for_several(self._sub_envs)
+        except ArgumentError as error:
+            self.close()
+            raise CouldNotMake([make_failure(init.env_ids[0], error)]) from error
+        self._init = init
+        first = descriptions[0]
+        told = [(init.env_ids[0], first)]  # the first, and the first that differs: all that the parent needs
+        told += [
+            (i, other)
+            for i, other in zip(init.env_ids, descriptions, strict=True)
+            if (other.observation_space, other.action_space) != (first.observation_space, first.action_space)
+        ][:1]
+        self._send(("made", [(i, _sendable(description)) for i, description in told]))
+        self._spaces = first.observation_space, first.action_space
+
+    def answer_all(self) -> None:
+        """Do what is asked for, until the end."""
+        while self._lane is None:
+            if not self._answer(self._parent.hear()):
+                return
+        lane = self._lane
+        while True:
+            asked = lane.wait()
+            if asked and lane.messages_before <= self._handled:
+                self._step_asked(lane)
+            elif not self._answer(self._parent.hear()):
+                return
+
+    def _answer(self, message: tuple[Any, ...]) -> bool:
+        """Whether there will be another message."""
+        self._handled += 1
+        kind, *content = message
+        if kind == "step":
+            self._step(*content)
+        elif kind == "reset":
+            self._reset(*content)
+        elif kind == "ask":
+            self._ask(*content)
+        elif kind == "attach":
+            self._attach()
+        elif kind == "remake":
+            self._remake(*content)
+        elif kind == "frames":
+            for sub_env, frames in zip(self._sub_envs, *content, strict=True):
+                sub_env.frames = frames
+        else:
+            assert kind == "close", kind
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close them all, whatever they say."""
+        for sub_env in self._sub_envs:
+            try:
+                sub_env.close()
+            except BaseException:
+                traceback.print_exc()
+
+    def _attach(self) -> None:
+        init = self._init
+        self._handled = 1
+        if init.shared:
+            block = SharedBlock.map(self._parent.take_descriptor())
+            form = init.num_envs, *self._spaces, init.num_workers, init.largest_share
+            self._slots, words = allocate_shared(*form, Arena(block.buffer), first_row=self._first_row)
+            if not self._slots.actions.rides_the_pipe:
+                there, back = (self._parent.take_descriptor() for _ in range(2))
+                self._lane = LaneOfWorker(
+                    words[init.number],
+                    self._rows,
+                    Bell(there, -1),
+                    Bell(-1, back),
+                    self._parent.connection,
+                    spins=init.spins,
+                )
+            os.register_at_fork(after_in_child=self._detach)
+        else:
+            self._slots = Slots(len(init.env_ids), *self._spaces)
+        self._slots.recycle()
+        for k, sub_env in enumerate(self._sub_envs):
+            sub_env.attach(self._slots, self._first_row + k)
+            if init.takeovers is not None:
+                try:
+                    sub_env.take_over(init.takeovers[k])
+                except BaseException as error:
+                    raise CouldNotMake([make_failure(sub_env.index, error)]) from error
+        self._send(("attached",))
+
+    def _detach(self) -> None:
+        """Have a copy of this process write into memory of its own."""
+        self._slots = Slots(self._init.num_envs, *self._spaces)
+        for k, sub_env in enumerate(self._sub_envs):
+            sub_env.attach(self._slots, self._first_row + k)
+
+    def _remake(self, rows: list[int], takeovers: list[Takeover]) -> None:
+        failures = []
+        for row, takeover in zip(rows, takeovers, strict=True):
+            k = row - self._first_row
+            try:
+                with contextlib.suppress(BaseException):  # in a worker nothing that it says is the program's own
+                    self._sub_envs[k].close()
+                self._sub_envs[k] = self._sub_envs[k].made_anew(takeover)
+                self._not_there.discard(row)
+            except BaseException as error:
+                self._not_there.add(row)
+                failures.append(make_failure(self._sub_envs[k].index, error).without_cause())
+        self._send(("remade", failures))
+
+    def _step(self, rows: list[int] | None, payload: Any) -> None:
+        if rows is None:
+            rows = list(self._rows)
+        if payload is not None:
+            self._slots.actions.load(rows, payload)
+        for group in [[row] for row in rows] if self._each else [rows]:
+            self._send_rows(1, "step", *self._step_rows(group))
+
+    def _step_asked(self, lane: LaneOfWorker) -> None:
+        groups = lane.take()
+        if not self._each and len(groups) > 1:
+            self._step_group(lane, len(groups), [row for group in groups for row in group])
+            return
+        for group in groups:
+            self._step_group(lane, 1, group)
+
+    def _step_group(self, lane: LaneOfWorker, answers: int, rows: Sequence[int]) -> None:
+        done, failures = self._step_rows(rows)
+        self._leave_if_copied()
+        piped = len(done) < len(rows) or len(self._slots.put_into_cells(done)) < len(done)
+        if piped:
+            self._send_rows(answers, "step", done, failures)
+        lane.answer(answers, piped=piped)
+
+    def _step_rows(self, rows: Sequence[int]) -> tuple[list[int], list[Failure]]:
+        """Step rows; an exception takes its own row out and leaves the others alone."""
+        first_row, sub_envs = self._first_row, self._sub_envs
+        done: list[int] = []
+        failures: list[Failure] = []
+        if self._not_there:
+            rows = [row for row in rows if row not in self._not_there]
+        for row, action in zip(rows, self._slots.actions.get_all(rows), strict=True):
+            try:
+                sub_envs[row - first_row].step(action)
+                done.append(row)
+            except BaseException as error:
+                self._leave_if_copied()
+                failures.append(sub_envs[row - first_row].failure(error, "step", action).without_cause())
+        return done, failures
+
+    def _reset(self, rows: list[int], seeds: list[int | None], options: dict[str, Any] | None) -> None:
+        done: list[int] = []
+        failures: list[Failure] = []
+        for row, seed in zip(rows, seeds, strict=True):
+            sub_env = self._sub_envs[row - self._first_row]
+            try:
+                if row not in self._not_there:
+                    sub_env.reset(seed, options)
+                    done.append(row)
+            except BaseException as error:
+                self._leave_if_copied()
+                failures.append(sub_env.failure(error, "reset").without_cause())
+            if self._each:
+                self._send_rows(1, "reset", done, failures)
+                done, failures = [], []
+        if not self._each:
+            self._send_rows(1, "reset", done, failures)
+
+    def _send_rows(self, answers: int, during: str, rows: list[int], failures: list[Failure]) -> None:
+        """Answer; rows whose step was done before their autoreset failed are among the values, not among the rows."""
+        try:
+            data = encode(self._rows_message(answers, rows, failures))
+        except Exception:
+            data = encode(self._rows_message(answers, *self._without_unsendable(during, rows, failures)))
+        self._leave_if_copied()
+        self._parent.tell(data)
+        self._slots.exported()
+
+    def _rows_message(self, answers: int, rows: list[int], failures: list[Failure]) -> tuple[Any, ...]:
+        stepped = [self._row_of(failure.index) for failure in failures if failure.stepped]
+        return "rows", answers, rows, stepped, self._slots.export(rows + stepped), failures
+
+    def _row_of(self, index: int) -> int:
+        return self._first_row + index - self._sub_envs[0].index
+
+    def _without_unsendable(
+        self, during: str, rows: list[int], failures: list[Failure]
+    ) -> tuple[list[int], list[Failure]]:
+        """Turn rows whose infos or observations cannot be pickled into failures that name what it is."""
+        good: list[int] = []
+        bad = [
+            replace(failure, stepped=failure.stepped and self._can_export(self._row_of(failure.index)))
+            for failure in failures
+        ]
+        for row in rows:
+            try:
+                encode(self._slots.export([row]))
+                good.append(row)
+            except Exception as error:
+                sub_env = self._sub_envs[row - self._first_row]
+                ended = _unsendable(self._slots.final_infos.get(row, {}))
+                begun = _unsendable(self._slots.infos.get(row, {}))
+                what = f"infos {ended + begun}" if ended or begun else "its result"
+                reason = TypeError(f"{what} cannot be sent between processes ({error}); leave it out, or use dummy")
+                action = self._slots.actions.get_all([row])[0] if during == "step" else None
+                bad.append(sub_env.refused(reason, during, action, of_the_end=bool(ended)).without_cause())
+        return good, bad
+
+    def _can_export(self, row: int) -> bool:
+        try:
+            encode(self._slots.export([row]))
+        except Exception:
+            return False
+        return True
+
+    def _ask(self, method: str, rows: list[int], arguments: list[tuple[Any, ...]]) -> None:
+        values: dict[int, Any] = {}
+        failures = []
+        for row, args in zip(rows, arguments, strict=True):
+            sub_env = self._sub_envs[row - self._first_row]
+            try:
+                value = getattr(sub_env, method)(*args)
+                if not can_send(value):
+                    raise TypeError(f"the value of type {type(value).__name__} cannot be sent between processes")
+                values[sub_env.index] = value
+            except BaseException as error:
+                failures.append(sub_env.failure(error, method).without_cause())
+        self._send(("values", values, failures))
+
+    def _send(self, message: Any) -> None:
+        self._leave_if_copied()
+        self._parent.tell(encode(message))
+
+    def _leave_if_copied(self) -> None:
+        """End a copy of this process that an environment has forked off: the worker itself answers."""
+        if os.getpid() != self._pid:
+            _leave(0)
+
+
+def _unsendable(info: dict[str, Any]) -> list[str]:
+    return [key for key, value in info.items() if not can_send(value)]
+
+
+def _sendable(description: Description) -> Description:
+    """Leave out what need not survive the way to the parent."""
+    if not can_send(description.spec):
+        description.spec = None
+    if not can_send(description.metadata):
+        description.metadata = {key: value for key, value in description.metadata.items() if can_send(value)}
+    return description
+
+
+def _end_with_parent(connection: Connection, parent: int) -> None:
+    """Wait for the parent to be gone; then give the main thread a moment, and end this whole process group."""
+    poller = select.poll()
+    try:
+        poller.register(connection.fileno(), 0)
+        with contextlib.suppress(AttributeError, OSError):  # a fork of the parent's may hold the connection open
+            poller.register(os.pidfd_open(parent), select.POLLIN)
+        poller.poll()
+    except (OSError, ValueError):
+        return  # closed in good order
+    time.sleep(_GRACE)
+    _end_group()
+
+
+def _end_group() -> None:
+    """End this process and all that its environments started."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(1)

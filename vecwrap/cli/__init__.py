@@ -1,0 +1,33 @@
+"""The ``vecwrap`` command: a thin entry point, so that a missing terminal library is one message, not a traceback."""
+
+import sys
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: the command-line arguments after the program name; None means the process's own.
+
+    Returns:
+        The exit status: 0 success, 1 findings or a failure while running, 2 an invalid call or pipeline, 130 after
+        Ctrl-C.
+    """
+    try:
+        from vecwrap.cli.app import run_app
+
+        return run_app(list(sys.argv[1:] if arguments is None else arguments))
+    except KeyboardInterrupt:  # during an import; everything that was open has been closed by now
+        return 130
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("typer", "rich"):
+            raise
+        print(f'vecwrap: the commands need {error.name}: pip install "vecwrap[cli]"', file=sys.stderr)  # noqa: T201
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

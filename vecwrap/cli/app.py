@@ -1,0 +1,487 @@
+"""The commands and their options; the modules next to this one implement them."""
+
+import contextlib
+import errno
+import functools
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+import vecwrap
+from vecwrap.cli.output import (
+    Terminal,
+    discard_output,
+    escape_what_cannot_be_shown,
+    flush_output,
+    printable_lines,
+    result_alone,
+    stdout_of_result,
+)
+from vecwrap.errors import CheckpointError, ClipError, PlanError, PlotError, SpecError, VecwrapError, traceback_of
+
+__all__ = ["app", "run_app"]
+
+app = typer.Typer(
+    name="vecwrap",
+    help="Vectorised reinforcement-learning environments from a pipeline file.",
+    epilog="Example: vecwrap run 'CartPole-v1 n=4 | framestack:4'. Use --help after a command for details.\n\n"
+    "An error prints one message; --debug shows the traceback. "
+    "Exit status: 0 success, 1 findings or a failure while running, 2 an invalid call or pipeline, "
+    "130 after Ctrl-C.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+
+
+def _names(*tables: str) -> Callable[[str], list[str]]:
+    """Shell completion of registered names; Typer completes commands and options, and the shell files."""
+
+    def names(incomplete: str) -> list[str]:
+        from vecwrap.pipeline import registry
+        from vecwrap.pipeline.check import REFUSALS
+        from vecwrap.pipeline.rules import RULES
+
+        found = [*REFUSALS, *RULES] if "findings" in tables else []
+        with contextlib.suppress(VecwrapError):  # a name that two packages claim must not disturb the user while typing
+            if "wrappers" in tables:
+                found += registry.wrappers.names()
+            if "backends" in tables:
+                found += registry.backends.names()
+        return [name for name in found if name.startswith(incomplete)]
+
+    return names
+
+
+Pipeline = Annotated[
+    str,
+    typer.Argument(
+        help='A pipeline file, or a pipeline in one line: an environment id, or "Id n=8 | layer | layer".',
+        metavar="PIPELINE",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Set a key; a dotted key reaches inside: n=16, wrappers.framestack.k=2, eval.seed=7. May be repeated.",
+        metavar="KEY=VALUE",
+    ),
+]
+Evaluation = Annotated[bool, typer.Option("--eval", help="Use the pipeline's evaluation (its section eval).")]
+PolicyName = Annotated[
+    str, typer.Option(help="random, zeros, or module:callable from batched observations to batched actions.")
+]
+Number = Annotated[int | None, typer.Option("--n", "-n", min=1, help="How many sub-environments.")]
+BackendName = Annotated[
+    str | None,
+    typer.Option(
+        help="What runs the sub-environments: auto, dummy, subprocess, shmem, ...", autocompletion=_names("backends")
+    ),
+]
+Steps = Annotated[
+    int | None,
+    typer.Option(min=1, help="Agent steps over all sub-environments. Default: 20000, or no limit with --episodes."),
+]
+Episodes = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Stop after this many; with --eval, when each sub-environment has played its share of them."
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="A folder for pipeline, versions, seed, monitor.csv, progress.csv, log.txt, statistics, picture; one "
+        "that contains a run is refused. Default: only monitor.csv and tiles.png, in the monitor layer's folder or in "
+        "runs/NAME."
+    ),
+]
+Snapshot = Annotated[
+    Path | None,
+    typer.Option(
+        help="The file for the picture of all sub-environments: .png, .jpg or .webp. Default: the folder's tiles.png."
+    ),
+]
+Record = Annotated[bool, typer.Option("--record", help="Record videos, into the subfolder videos.")]
+Interval = Annotated[
+    float, typer.Option(min=0.001, help="Seconds between rows of progress.csv, and between lines when piped.")
+]
+
+
+def _result_alone(context: typer.Context, as_json: bool) -> bool:
+    """With ``--json``, reserve stdout for the result until the command ends."""
+    if as_json and not context.resilient_parsing:
+        context.with_resource(result_alone())
+    return as_json
+
+
+Json = Annotated[bool, typer.Option("--json", callback=_result_alone, help="Print JSON, for machines.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"vecwrap {vecwrap.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(epilog="Example: vecwrap run examples/pong.yaml --episodes 20 --record --out runs/tonight")
+def run(
+    pipeline: Pipeline,
+    steps: Steps = None,
+    episodes: Episodes = None,
+    policy: PolicyName = "random",
+    seed: Annotated[int | None, typer.Option(help="Seed of the environments and of a random policy.")] = None,
+    n: Number = None,
+    backend: BackendName = None,
+    out: Out = None,
+    record: Record = False,
+    snapshot: Snapshot = None,
+    interval: Interval = 10.0,
+    settings: Settings = None,
+    evaluation: Evaluation = False,
+    debug: Debug = False,
+) -> None:
+    """Step a pipeline under a policy: a live table, a summary, monitor.csv, a picture; with --out a run folder."""
+    from vecwrap.cli.pipelines import read_pipeline
+    from vecwrap.cli.run import RunSettings, run_pipeline
+
+    options = {"n": n, "seed": seed, "backend": backend}
+    spec = read_pipeline(pipeline, settings or (), options, evaluation=evaluation)
+    chosen = RunSettings(policy, steps, episodes, out, record, interval, snapshot, evaluation)
+    raise typer.Exit(run_pipeline(spec, chosen, _console()))
+
+
+@app.command(epilog="Example: vecwrap load runs/tonight --eval --episodes 20 --policy my_agent:act")
+def load(
+    folder: Annotated[Path, typer.Argument(help="A folder written by `vecwrap run --out`.", metavar="FOLDER")],
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Agent steps over all sub-environments. Without this and --episodes, nothing is run."),
+    ] = None,
+    episodes: Episodes = None,
+    policy: PolicyName = "random",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder to write, as with `vecwrap run`. Default: only monitor.csv and tiles.png, in FOLDER/loaded, "
+            "or FOLDER/eval with --eval."
+        ),
+    ] = None,
+    record: Record = False,
+    snapshot: Snapshot = None,
+    interval: Interval = 10.0,
+    settings: Settings = None,
+    evaluation: Evaluation = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show a run's folder, check that it can be rebuilt, and with --steps or --episodes run it again."""
+    from vecwrap.cli.run import RunSettings, load_folder
+
+    chosen = RunSettings(policy, steps, episodes, out, record, interval, snapshot, evaluation)
+    raise typer.Exit(load_folder(folder, settings or (), chosen, _console(), as_json=as_json))
+
+
+@app.command(epilog="Example: vecwrap clip runs/tonight/videos/video-episode-000000.mp4 pong.webp --width 480 --fps 20")
+def clip(
+    video: Annotated[Path, typer.Argument(help="A file written by the layer video or --record.", metavar="VIDEO")],
+    out: Annotated[Path, typer.Argument(help="The file to write, .webp or .gif.", metavar="OUT")],
+    width: Annotated[int | None, typer.Option(min=1, help="Maximum width in pixels. Default: the video's.")] = None,
+    fps: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            help="Maximum frames per second: only every second, third, ... frame is kept; the speed does not change. "
+            "Default: the video's.",
+        ),
+    ] = None,
+    start: Annotated[float, typer.Option(min=0, help="Seconds to skip at the beginning.")] = 0.0,
+    seconds: Annotated[float | None, typer.Option(min=0.001, help="Seconds to keep. Default: the rest.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Turn a recorded video into an animated WebP or GIF, for READMEs and papers."""
+    from vecwrap.tools.clip import Clip
+
+    written = Clip(video).save(out, width=width, fps=fps, start=start, seconds=seconds).path
+    _console().print(f"{written}: {written.stat().st_size / 1024:,.0f} KiB")
+
+
+@app.command(epilog="Example: vecwrap explain examples/pong.yaml --set wrappers.framestack.k=2")
+def explain(
+    pipeline: Pipeline,
+    settings: Settings = None,
+    evaluation: Evaluation = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Print the plan: each layer, where it runs, its spaces and bytes, and what it does at an episode's end."""
+    from vecwrap.cli.inspect import explain_pipeline
+    from vecwrap.cli.pipelines import read_pipeline
+
+    explain_pipeline(read_pipeline(pipeline, settings or (), evaluation=evaluation), _console(), as_json=as_json)
+
+
+@app.command(epilog="Example: vecwrap check examples/pong.yaml --strict --ignore no_seed")
+def check(
+    pipelines: Annotated[
+        list[str], typer.Argument(help="Pipeline files, or pipelines in one line.", metavar="PIPELINE")
+    ],
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with status 1 on warnings too, and require a seed.")
+    ] = False,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(help="A finding to ignore. May be repeated.", metavar="ID", autocompletion=_names("findings")),
+    ] = None,
+    settings: Settings = None,
+    evaluation: Evaluation = False,
+    no_imports: Annotated[
+        bool, typer.Option("--no-imports", help="Refuse files that name a module to import, for untrusted files.")
+    ] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Look for mistakes in order and use, without stepping; exit with status 1 if there are errors."""
+    from vecwrap.cli.inspect import check_pipelines
+    from vecwrap.cli.pipelines import read_pipeline
+
+    read = functools.partial(read_pipeline, settings=settings or (), evaluation=evaluation, imports=not no_imports)
+    raise typer.Exit(check_pipelines(pipelines, read, _console(), strict=strict, ignore=ignore or (), as_json=as_json))
+
+
+@app.command(epilog="Example: vecwrap schema --out pipeline.schema.json")
+def schema(
+    out: Annotated[Path | None, typer.Option(help="Write to this file instead of printing.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Print the JSON schema of pipeline files, which lets editors complete and check them."""
+    from vecwrap.cli.schema import print_schema
+
+    print_schema(out)
+
+
+@app.command("list", epilog="Example: vecwrap list framestack zero_padding")
+def list_all(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Only these layers, backends or findings, in full.",
+            metavar="NAME",
+            autocompletion=_names("wrappers", "backends", "findings"),
+        ),
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """List layers and backends with their parameters and defaults, and the findings of check."""
+    from vecwrap.cli.inspect import list_names
+
+    list_names(names or [], _console(), as_json=as_json)
+
+
+@app.command(epilog="Example: vecwrap time examples/pong.yaml --seconds 10 --policy my_agent:act")
+def time(
+    pipeline: Pipeline,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Agent steps over all sub-environments, including untimed ones.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0.001, help="How long. Default: 5, or no limit with --steps.")
+    ] = None,
+    policy: PolicyName = "random",
+    n: Number = None,
+    backend: BackendName = None,
+    settings: Settings = None,
+    evaluation: Evaluation = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Run a pipeline and show where a step's time goes: each layer, the backend's wait, the copy, the policy."""
+    from vecwrap.cli.measure import time_pipeline
+    from vecwrap.cli.pipelines import read_pipeline
+
+    options = {"n": n, "backend": backend}
+    spec = read_pipeline(pipeline, settings or (), options, evaluation=evaluation)
+    raise typer.Exit(
+        time_pipeline(spec, policy=policy, steps=steps, seconds=seconds, as_json=as_json, console=_console())
+    )
+
+
+@app.command(epilog="Example: vecwrap tune examples/pong.yaml --budget 2min")
+def tune(
+    pipeline: Pipeline,
+    budget: Annotated[str, typer.Option(help="Time limit: 60s, 2min. Candidates that do not fit are marked.")] = "60s",
+    n: Number = None,
+    settings: Settings = None,
+    evaluation: Evaluation = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Measure the environment, try backends, workers and batch sizes, and print the lines to add to the pipeline."""
+    from vecwrap.cli.measure import tune_pipeline
+    from vecwrap.cli.pipelines import read_pipeline
+
+    spec = read_pipeline(pipeline, settings or (), {"n": n}, evaluation=evaluation)
+    raise typer.Exit(tune_pipeline(spec, budget=budget, as_json=as_json, console=_console(), evaluation=evaluation))
+
+
+@app.command(epilog='Example: vecwrap bench "CartPole-v1 n=8 | framestack:4" --vs gymnasium,sb3')
+def bench(
+    pipeline: Pipeline,
+    vs: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma-separated peers: gymnasium, sb3. Default: both. If a peer named here cannot take part, the "
+            "exit status is 1.",
+            metavar="PEERS",
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Samples per contender, interleaved.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.001, help="Duration of a sample.")] = 1.0,
+    n: Number = None,
+    backend: BackendName = None,
+    out: Annotated[Path | None, typer.Option(help="A file for the tables as Markdown.")] = None,
+    settings: Settings = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Compare a pipeline with Gymnasium and Stable-Baselines3, if installed and able to do the same work."""
+    from vecwrap.cli.measure import bench_pipeline
+    from vecwrap.cli.pipelines import read_pipeline
+
+    raise typer.Exit(
+        bench_pipeline(
+            read_pipeline(pipeline, settings or (), {"n": n, "backend": backend}),
+            vs=vs,
+            rounds=rounds,
+            seconds=seconds,
+            as_json=as_json,
+            out=out,
+            console=_console(),
+        )
+    )
+
+
+@app.command(epilog="Example: vecwrap plot runs/ppo runs/a2c --smooth 10,100 --out curves.png --out curves.svg")
+def plot(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            help="Folders with monitor files (one file, or one per sub-environment; vecwrap's, Stable-Baselines3's or "
+            "Baselines'), or folders of such folders, one per seed. NAME=FOLDER names a run; runs with the same name "
+            "are seeds of one curve.",
+            metavar="RUN",
+        ),
+    ],
+    out: Annotated[
+        list[Path] | None,
+        typer.Option("--out", "-o", help="The picture, .png or .svg. May be given twice. Default: curves.png."),
+    ] = None,
+    smooth: Annotated[
+        str, typer.Option(help="How many episodes to average over, comma-separated.", metavar="EPISODES")
+    ] = "10,100",
+    x: Annotated[
+        str, typer.Option(help="One panel each, comma-separated: steps, episodes, minutes.", metavar="AXES")
+    ] = "steps,episodes,minutes",
+    title: Annotated[str | None, typer.Option(help="Default: the environment's id.")] = None,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json", callback=_result_alone, help="Print the numbers as JSON; a picture is written only with --out."
+        ),
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Draw learning curves from monitor files: each episode, smoothed, with a band of one standard deviation."""
+    from vecwrap.cli.measure import plot_runs
+
+    raise typer.Exit(
+        plot_runs(runs, out=out or (), smooth=smooth, axes=x, title=title, as_json=as_json, console=_console())
+    )
+
+
+def _console() -> Terminal:
+    """The terminal: plain and never wrapped if the output is piped."""
+    with stdout_of_result():
+        console = Terminal(highlight=False, markup=False)  # brackets are literal: pip install "vecwrap[atari]"
+        if console.is_terminal:
+            return console
+        return Terminal(highlight=False, markup=False, no_color=True, width=max(console.width, 120), soft_wrap=True)
+
+
+def run_app(arguments: list[str]) -> int:
+    """Run a command; return the exit status."""
+    debug = "--debug" in arguments
+    if sys.platform == "linux" and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR"))):
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else pygame's SDL prints an error that is none
+    escape_what_cannot_be_shown()
+    try:
+        here = str(Path.cwd())
+    except OSError as error:
+        _say(f"the working directory cannot be read ({error.strerror}), was it deleted? Change to another")
+        return 2
+    with contextlib.ExitStack() as afterwards:
+        if here not in sys.path:  # as with `python -m vecwrap`, but last, so that nothing installed is hidden by a file
+            sys.path.append(here)
+            afterwards.callback(sys.path.remove, here)
+        if not debug:
+            afterwards.callback(setattr, warnings, "formatwarning", warnings.formatwarning)
+            warnings.formatwarning = _without_source
+        try:
+            status = _run(arguments, debug)
+            flush_output()
+        except BrokenPipeError:  # `vecwrap list | head`
+            discard_output()
+            return 1
+        except OSError as error:
+            if debug or error.errno != errno.ENOSPC:
+                raise
+            discard_output()
+            _say(f"writing failed: {error.strerror}; free some space, or write elsewhere")
+            return 1
+    return status
+
+
+def _run(arguments: list[str], debug: bool) -> int:
+    try:
+        app(args=arguments, prog_name="vecwrap")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except VecwrapError as error:
+        if debug:
+            sys.stderr.write(printable_lines(traceback_of(error)))
+        else:
+            _say(str(error))
+        return 2 if isinstance(error, (SpecError, PlanError, CheckpointError, PlotError, ClipError)) else 1
+    return 0
+
+
+def _without_source(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """A warning without its line of source code; vecwrap's own also without file and line number."""
+    ours = Path(filename).is_relative_to(Path(vecwrap.__file__).parent)
+    return f"{'' if ours else f'{filename}:{lineno}: '}{category.__name__}: {message}\n"
+
+
+def _say(error: str) -> None:
+    text = Text("error: ", style="bold red") + Text(printable_lines(error))
+    Console(stderr=True, highlight=False, soft_wrap=True).print(text)

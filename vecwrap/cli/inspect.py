@@ -1,0 +1,359 @@
+"""``vecwrap explain``, ``check`` and ``list``: what would be built, what is wrong with it, and all names."""
+
+import inspect
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from vecwrap.cli.output import print_json, printable_lines
+from vecwrap.env.wrapper import VecEnvWrapper
+from vecwrap.errors import PlanError, SpecError, did_you_mean
+from vecwrap.pipeline.check import REFUSALS, Finding, check, not_read, refuse_unknown
+from vecwrap.pipeline.files import is_file, names_file
+from vecwrap.pipeline.layers import at_end
+from vecwrap.pipeline.places import Source
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.registry import NameTable, backends, wrappers
+from vecwrap.pipeline.rules import RULES
+from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, details, in_words, section, summary
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.values import shown
+from vecwrap.pipeline.words import read_layers
+from vecwrap.wrappers.presets import Preset
+
+__all__ = [
+    "Row",
+    "RuleRow",
+    "argument_help",
+    "backend_rows",
+    "check_pipelines",
+    "explain_pipeline",
+    "layer_rows",
+    "list_names",
+    "rule_rows",
+    "show_findings",
+]
+
+# -- explain ----------------------------------------------------------------------------------------------------------
+
+_STYLES = {"head": "bold", "title": "dim", "name": "cyan", "plain": "", "note": "dim"}
+
+
+def explain_pipeline(spec: PipelineSpec, console: Console, *, as_json: bool = False) -> None:
+    """Print the plan of a pipeline, with the actual spaces of its environment."""
+    planned = plan(spec).with_spaces()
+    if as_json:
+        print_json(planned.to_dict(), console)
+        return
+    for line in planned.lines():
+        text = Text.assemble(*((part, _STYLES[role]) for role, part in line))
+        console.print(text, no_wrap=True, overflow="ignore", crop=False)
+
+
+# -- check ------------------------------------------------------------------------------------------------------------
+
+
+def check_pipelines(
+    pipelines: Sequence[str],
+    read: Callable[[str], PipelineSpec],
+    console: Console,
+    *,
+    strict: bool = False,
+    ignore: Collection[str] = (),
+    as_json: bool = False,
+) -> int:
+    """Print what is found in each pipeline; return the exit status.
+
+    Args:
+        pipelines: files, or pipelines in one line.
+        read: makes a spec of each.
+        console: where it is shown.
+        strict: whether warnings count too, and whether a seed is asked for.
+        ignore: ids of findings that are meant so.
+        as_json: print a list of findings instead.
+    """
+    refuse_unknown(ignore)
+    for pipeline in pipelines:
+        if names_file(pipeline) and not is_file(Path(pipeline)):
+            read(pipeline)  # raises: a mistake in the call, and not in a pipeline
+    found = [(pipeline, _findings(pipeline, read, strict, ignore)) for pipeline in pipelines]
+    every = [finding for _, findings in found for finding in findings]
+    if as_json:
+        data = [{"pipeline": pipeline, **finding.to_dict()} for pipeline, findings in found for finding in findings]
+        print_json(data, console)
+    else:
+        for pipeline, findings in found:
+            if not findings:
+                console.print(Text.assemble(("good", "bold green"), f"  {pipeline}"))
+            show_findings(findings, pipeline, console)
+        if every:
+            console.print(_sum(every))
+    return int(any(strict or finding.severity == "error" for finding in every))
+
+
+def _findings(
+    pipeline: str, read: Callable[[str], PipelineSpec], strict: bool, ignore: Collection[str]
+) -> Sequence[Finding]:
+    try:
+        spec = read(pipeline)
+    except (SpecError, PlanError) as error:
+        return (not_read(error, pipeline),)
+    return check(spec, strict=strict, ignore=ignore)
+
+
+def show_findings(findings: Sequence[Finding], pipeline: str, console: Console) -> None:
+    """Print a block for each finding; ``pipeline`` is named where a finding has no file."""
+    for finding in findings:
+        of_pipeline = finding.file not in ("", "--set")
+        where = finding.where if of_pipeline else ": ".join(filter(None, (pipeline, finding.where)))
+        severity = (finding.severity, "bold red" if finding.severity == "error" else "bold yellow")
+        console.print(Text.assemble(severity, "  ", (finding.id, "bold"), "  ", (printable_lines(where), "cyan")))
+        lines = [Text(printable_lines(finding.reason))]
+        lines += [Text.assemble(("fix: ", "dim"), printable_lines(finding.fix))] if finding.fix else []
+        for line in (*lines, Text(f"see: vecwrap list {finding.id}", "dim")):
+            console.print(Padding(line, (0, 0, 0, 4)) if console.is_terminal else Text("    ") + line)
+        console.print()
+
+
+def _sum(findings: Sequence[Finding]) -> Text:
+    errors = sum(finding.severity == "error" for finding in findings)
+    warnings = len(findings) - errors
+    counts = [f"{n} {what}{'s' * (n != 1)}" for n, what in ((errors, "error"), (warnings, "warning")) if n]
+    ignoring = " --ignore ID leaves out what is meant so." if warnings else ""
+    return Text.assemble((f"{' and '.join(counts)}.", "bold"), (ignoring, "dim"))
+
+
+# -- list -------------------------------------------------------------------------------------------------------------
+
+# Set by `build` and the pipeline directly, so not listed as options of a backend.
+_PIPELINE_KEYS = ("autoreset", "copy", "batch_size", "start_index", "seed", "debug")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A layer or backend.
+
+    Attributes:
+        name: as pipelines write it.
+        where: ``"worker"`` for a layer around each sub-environment, ``"parent"`` for one around the vector,
+            ``"preset"`` for several layers under one name, ``""`` for a backend, or if unknown until it is built.
+        summary: the first line of its docstring, or why it cannot be imported.
+        parameters: with types and defaults.
+        help: the docstring's text on each, if any.
+        owner: the package that registered it.
+        layers: of a preset, the layers that it stands for as a line, with the defaults of its parameters; else ``""``.
+        any_name, any_position: whether it takes arguments of any name, and any number without one.
+        at_end: what a layer does at an episode's end, if known.
+        details: the rest of its docstring, in paragraphs and blocks.
+    """
+
+    name: str
+    where: str
+    summary: str
+    parameters: tuple[Parameter, ...]
+    help: Mapping[str, str]
+    owner: str
+    layers: str = ""
+    any_name: bool = False
+    any_position: bool = False
+    at_end: str = ""
+    details: str = ""
+
+
+@dataclass(frozen=True)
+class RuleRow:
+    """One kind of finding, with its severity, why it is a mistake, and a pipeline that has it and one without."""
+
+    name: str
+    kind: str
+    summary: str
+    reasons: str
+    wrong: str = ""
+    right: str = ""
+
+
+def list_names(names: Sequence[str], console: Console, *, as_json: bool = False) -> None:
+    """Print layers, backends and findings: all, or only those named, in full.
+
+    Raises:
+        SpecError: for an unknown name.
+    """
+    layers, backends, findings = layer_rows(), backend_rows(), rule_rows()
+    known = [row.name for row in layers + backends] + [row.name for row in findings]
+    for name in names:
+        if name not in known:
+            remedy = did_you_mean(name, known) or f" Known names: {', '.join(known)}."
+            raise SpecError(f'list: there is no layer, backend or finding "{name}".{remedy}')
+    in_full = bool(names)
+    layers = [row for row in layers if row.name in (names or known)]
+    backends = [row for row in backends if row.name in (names or known)]
+    findings = [row for row in findings if row.name in (names or known)]
+    if as_json:
+        data = {"layers": [_data(row) for row in layers], "backends": [_data(row) for row in backends]}
+        print_json({**data, "findings": [vars(row) for row in findings]}, console)
+        return
+    does = "what it does, and its parameters"
+    finds = "what check finds, and why it is a mistake" if in_full else "what check finds"
+    _print_table(
+        ["layer", "runs in", does], [(row.name, row.where, _described(row, in_full)) for row in layers], console
+    )
+    _print_table(["backend", does], [(row.name, _described(row, in_full)) for row in backends], console)
+    described = [(row.name, _described_rule(row, in_full)) for row in findings]
+    _print_table(["finding", finds], described, console, gap=int(in_full))
+
+
+def _print_table(titles: Sequence[str], rows: Sequence[tuple[str | Text, ...]], console: Console, gap: int = 1) -> None:
+    """Print a table, unless it is empty; ``gap`` lines are left free after each row."""
+    if not rows:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, gap, 0), header_style="bold")
+    for title in titles[:-1]:
+        table.add_column(title, style="cyan" if title == titles[0] else "", no_wrap=True)
+    table.add_column(titles[-1])
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def _described(row: Row, in_full: bool) -> Text:
+    text = Text(row.summary)
+    if row.layers:
+        text.append(f"\n  = {row.layers}")
+    if in_full and row.details:
+        text.append(f"\n\n{row.details}\n".replace("::\n", ":\n"))
+    if in_full and row.at_end:
+        text.append(f"\nAt an episode's end: {row.at_end[:1].lower()}{row.at_end[1:]}\n")
+    for parameter in row.parameters:
+        text.append(f"\n  {parameter}", style="dim")
+        if in_full and parameter.name in row.help:
+            text.append(f"\n    {row.help[parameter.name]}")
+    if row.owner not in ("", "vecwrap"):
+        text.append(f"\n  from {row.owner}", style="dim")
+    return text
+
+
+def _described_rule(row: RuleRow, in_full: bool) -> Text:
+    text = Text(row.summary)
+    text.append(f" ({row.kind})", style="dim")
+    if in_full:
+        text.append(f"\n{row.reasons}")
+        for word, line in (("wrong", row.wrong), ("right", row.right)):
+            text.append(f"\n{word}: {line}" if line else "", style="dim")
+    return text
+
+
+def _data(row: Row) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "runs_in": row.where,
+        "summary": row.summary,
+        "details": row.details,
+        "at_an_episodes_end": row.at_end,
+        "stands_for": row.layers,
+        "owner": row.owner,
+        "parameters": [
+            {
+                "name": parameter.name,
+                "type": in_words(parameter.annotation),
+                "default": None if parameter.default is REQUIRED else shown(parameter.default),
+                "required": parameter.default is REQUIRED,
+                "help": row.help.get(parameter.name, ""),
+            }
+            for parameter in row.parameters
+        ],
+    }
+
+
+# -- what the tables of names hold ------------------------------------------------------------------------------------
+
+
+def layer_rows() -> list[Row]:
+    """Every named layer, sorted by name."""
+    return [_row(wrappers, name, ()) for name in wrappers.names()]
+
+
+def backend_rows() -> list[Row]:
+    """Every named backend, sorted by name."""
+    return [_row(backends, name, _PIPELINE_KEYS) for name in backends.names()]
+
+
+def rule_rows() -> list[RuleRow]:
+    """Every kind of finding: those that ``build`` refuses, then the rules, sorted by name."""
+    refusals = [_rule_row(name, "error", text) for name, text in REFUSALS.items()]
+    kinds = {name: f"{rule.severity}{', with --strict' * rule.strict}" for name, rule in sorted(RULES.items())}
+    return refusals + [_rule_row(name, kind, RULES[name].faults.__doc__ or "") for name, kind in kinds.items()]
+
+
+def _rule_row(name: str, kind: str, text: str) -> RuleRow:
+    """Split a docstring: a summary, reasons, and two pipelines after ``Wrong:`` and ``Right:``."""
+    summary, _, body = inspect.cleandoc(text).partition("\n")
+    examples = dict(re.findall(r"(?m)^(Wrong|Right): ``(.*)``$", body))
+    body = re.sub(r"(?m)^(Wrong|Right): .*\n?", "", body)
+    paragraphs = (" ".join(paragraph.split()) for paragraph in body.split("\n\n"))
+    reasons = "\n\n".join(filter(None, paragraphs))
+    return RuleRow(name, kind, _plain(summary), _plain(reasons), examples.get("Wrong", ""), examples.get("Right", ""))
+
+
+def _row(table: NameTable, name: str, without: tuple[str, ...]) -> Row:
+    try:
+        target = table.load(name)
+        owner = table.entry(name).owner
+    except SpecError as error:  # an extra that is not installed, or a name that two packages claim
+        return Row(name, "", str(error), (), {}, "", any_name=True, any_position=True)
+    signature = Signature.of(target, skip=0 if isinstance(target, Preset) else 1)
+    return Row(
+        name,
+        _where(target),
+        _plain(summary(target)),
+        tuple(p for p in signature.parameters if p.name not in without),
+        argument_help(target),
+        owner,
+        _layers(target, signature),
+        signature.any_name,
+        signature.any_position,
+        at_end(target) if table is wrappers and not isinstance(target, Preset) else "",
+        _plain(details(target)),
+    )
+
+
+def _layers(target: Callable[..., Any], signature: Signature) -> str:
+    if not isinstance(target, Preset) or any(p.default is REQUIRED for p in signature.parameters):
+        return ""
+    try:
+        return " | ".join(map(str, read_layers(target(), Source(steps=(summary(target),)))))
+    except Exception:  # one that rejects its own defaults; a pipeline that names it gets the error
+        return ""
+
+
+def _where(target: Callable[..., Any]) -> str:
+    if isinstance(target, Preset):
+        return "preset"
+    if not isinstance(target, type):
+        return ""
+    if issubclass(target, VecEnvWrapper):
+        return "parent"
+    return "worker" if issubclass(target, gymnasium.Wrapper) else ""
+
+
+def argument_help(target: Any, title: str = "Args") -> dict[str, str]:
+    """Return a Google-style section's text for each name, in one line; a class's extends its base's."""
+    help_texts = {}
+    for documented in reversed(target.__mro__) if isinstance(target, type) else [target]:
+        text = section(documented, title) or section(getattr(documented, "__dict__", {}).get("__init__"), title)
+        for entry in re.split(r"^(?=\S)", text, flags=re.MULTILINE):
+            names, colon, words = entry.partition(":")
+            for name in names.split(", ") if colon else ():
+                help_texts[name.partition(" ")[0]] = _plain(" ".join(words.split()))
+    return help_texts
+
+
+def _plain(text: str) -> str:
+    return text.replace("``", "`")

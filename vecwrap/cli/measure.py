@@ -1,0 +1,512 @@
+"""The commands that measure and draw: time, tune, bench, plot."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium.vector.utils import iterate
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from vecwrap.cli.output import name_table, print_json, refuse_unwritable, write_out
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.errors import PlotError, SpecError, VecwrapError
+from vecwrap.pipeline.build import build
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.tools.bench import compare_pipeline, into, refuse_asked_for_resets
+from vecwrap.tools.measure import WorkResult
+from vecwrap.tools.peers import PEERS, read_names
+from vecwrap.tools.plot import Curve, Run, Seed, check, check_suffix, curve, draw, read_runs, save, step_unit
+from vecwrap.tools.report import describe_machine, figure, machine_line, markdown, result_table, to_data
+from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout, sigterm_as_ctrl_c
+from vecwrap.tools.timing import Part, Stopwatch
+from vecwrap.tools.tune import Recommendation, Search, Tuned
+
+__all__ = ["bench_pipeline", "plot_runs", "print_result", "progress", "read_seconds", "time_pipeline", "tune_pipeline"]
+
+
+DEFAULT_SECONDS = 5.0
+WARM_UP = 32  # vector steps that are not counted, while caches fill and spin times adapt
+BLOCK = 16  # vector steps with the stopwatch on, then the same number with it off, alternating
+BLOCK_SECONDS = 0.1
+BAR = 20
+IN_FULL = 100  # columns from which on the table has bars and descriptions
+_COLOURS = {"environment": "green", "layer": "cyan", "backend": "yellow", "face": "blue", "policy": "magenta"}
+
+
+@dataclass
+class _Timed:
+    """The measurements: with the stopwatch on, and with it off."""
+
+    description: str
+    parts: list[Part]  # those that ran
+    steps: int
+    plain_microseconds: float | None  # a vector step with the stopwatch off; None if there was none
+
+    @property
+    def microseconds(self) -> float:
+        """A whole vector step."""
+        return sum(map(self.of, self.parts))
+
+    def of(self, part: Part) -> float:
+        """Microseconds of a part in a vector step."""
+        return part.nanoseconds / 1e3 / self.steps
+
+
+def time_pipeline(
+    spec: PipelineSpec,
+    *,
+    policy: str,
+    steps: int | None,
+    seconds: float | None,
+    as_json: bool,
+    console: Console,
+) -> int:
+    """Run a pipeline and print what each part of a vector step costs; return the exit status.
+
+    Its files go to a temporary folder meanwhile. ``steps`` are agent steps over all sub-environments.
+    """
+    if steps is None and seconds is None:
+        seconds = DEFAULT_SECONDS
+    if spec.batch_size is not None:
+        refuse_asked_for_resets(spec)
+    with contextlib.ExitStack() as stack:
+        if console.is_terminal and not as_json:
+            stack.enter_context(console.status("timing ..."))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="vecwrap-time-"))
+        env = stack.enter_context(build(into(spec, Path(folder))))
+        interrupt = stack.enter_context(interruptible())
+        env.action_space.seed(spec.seed)
+        measured = _measure(env, find_policy(policy, env), policy, steps, seconds, interrupt)
+    if as_json:
+        print_json(_timing_data(measured), console)
+    else:
+        _show_timing(measured, console)
+    return 128 + interrupt.number if interrupt.asked else 0
+
+
+def _measure(
+    env: VecEnv, act: Policy, name: str, steps: int | None, seconds: float | None, interrupt: Interrupt
+) -> _Timed:
+    """Step in blocks, alternating the stopwatch on and off, so that fluctuations affect both alike."""
+    watch = Stopwatch(env)
+    drive = rollout if env.pipeline.batch_size is None else _exchange
+    taken = drive(
+        env, watch.timed(name, "policy", "the policy", act), Tally(), steps=steps, episodes=None, interrupt=interrupt
+    )
+    block = BLOCK if steps is None else max(1, min(BLOCK, steps // env.num_envs // 4))
+    end = None if seconds is None else time.monotonic() + seconds
+    _take(taken, min(WARM_UP, 2 * block), BLOCK_SECONDS)
+    plain = plain_nanoseconds = 0
+    while True:
+        with watch:
+            _take(taken, block, BLOCK_SECONDS)
+        start = time.perf_counter_ns()
+        count = _take(taken, block, BLOCK_SECONDS)
+        plain_nanoseconds += time.perf_counter_ns() - start
+        plain += count
+        if not count or (end is not None and time.monotonic() >= end):
+            break
+    if not watch.steps:
+        raise VecwrapError("time: ended before a step was timed; increase --steps, or press Ctrl-C later")
+    ran = [part for part in watch.parts if part.calls or part.kind == "other"]
+    return _Timed(repr(env), ran, watch.steps, plain_nanoseconds / 1e3 / plain if plain else None)
+
+
+def _take(taken: Iterator[None], most: int, seconds: float) -> int:
+    """Take at most this many steps, for this long; return how many, 0 when there are no more."""
+    end = time.monotonic() + seconds
+    count = 0
+    for _ in itertools.islice(taken, most):
+        count += 1
+        if time.monotonic() >= end:
+            break
+    return count
+
+
+def _exchange(
+    env: VecEnv, policy: Policy, tally: Tally, *, steps: int | None, episodes: int | None, interrupt: Interrupt
+) -> Iterator[None]:
+    """As ``rollout``, with ``send`` and ``recv``: each ready sub-environment gets its next action."""
+    observations, _ = env.reset()
+    env.send(policy(observations))
+    start = time.perf_counter()
+    while not (interrupt.asked or (steps is not None and tally.steps >= steps)):
+        observations, _, _, _, infos = env.recv()
+        ids = infos["env_id"]
+        tally.add(len(ids), infos, time.perf_counter() - start)
+        actions = policy(observations)  # random and zeros always return n rows
+        rows = actions if isinstance(actions, np.ndarray) else list(iterate(env.action_space, actions))
+        env.send(rows[: len(ids)], env_ids=ids)
+        yield
+
+
+# -- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def _show_timing(measured: _Timed, console: Console) -> None:
+    in_full = console.width >= IN_FULL
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("part", overflow="fold")
+    table.add_column("µs/step", justify="right", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
+    if in_full:
+        table.add_column("", no_wrap=True)
+        table.add_column("", style="dim", overflow="fold")
+    whole, most = measured.microseconds, max(map(measured.of, measured.parts))
+    for part in measured.parts:
+        colour, time_of = _COLOURS.get(part.kind, "white"), measured.of(part)
+        name = Text(f"backend: {part.name}" if part.kind == "backend" else part.name, style=colour)
+        bar = Text("█" * round(BAR * time_of / most), style=colour)
+        table.add_row(name, f"{time_of:,.1f}", f"{time_of / whole:.1%}", *((bar, part.what) if in_full else ()))
+    table.add_row(Text("all", style="bold"), f"{whole:,.1f}", "100.0%", style="bold")
+    remark = f"{measured.steps:,} vector steps were timed."
+    if measured.plain_microseconds is not None:
+        remark += f" The same number in between, untimed, took {measured.plain_microseconds:,.1f} µs each."
+    console.print(Text(measured.description, style="bold"))
+    console.print(table)
+    console.print(Text(remark, style="dim"))
+
+
+def _timing_data(measured: _Timed) -> dict[str, Any]:
+    return {
+        "environment": measured.description,
+        "vector_steps": measured.steps,
+        "microseconds": measured.microseconds,
+        "microseconds_without_stopwatch": measured.plain_microseconds,
+        "parts": [
+            {**vars(part), "microseconds": measured.of(part), "share": measured.of(part) / measured.microseconds}
+            for part in measured.parts
+        ],
+    }
+
+
+_UNITS = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
+
+
+def read_seconds(text: str) -> float:
+    """Read ``60s``, ``2min``, ``90``.
+
+    >>> read_seconds("90"), read_seconds("1.5min")
+    (90.0, 90.0)
+    """
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
+    try:
+        seconds = float(number) * _UNITS[text[len(number) :] or "s"]
+    except (ValueError, KeyError):
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise SpecError(f"--budget: expected seconds, as in 60s, or 2min, got {text!r}.")
+    return seconds
+
+
+def tune_pipeline(spec: PipelineSpec, *, budget: str, as_json: bool, console: Console, evaluation: bool = False) -> int:
+    """Measure, try, and print the table with the recommendation; return the exit status.
+
+    Of a pipeline's evaluation, the lines are for its section ``eval``. The status is 1 if no candidate could be
+    measured, else 0; after Ctrl-C or SIGTERM, the shell's for that signal.
+    """
+    seconds, start = read_seconds(budget), time.monotonic()
+    shown = console.is_terminal and not as_json
+    with sigterm_as_ctrl_c() as number, console.status("") if shown else contextlib.nullcontext() as status:
+
+        def say(text: str) -> None:
+            if status is not None:
+                status.update(f"{text} ({time.monotonic() - start:.0f} of {seconds:g} s)")
+
+        try:
+            tuned = Search(spec, seconds, say).run()
+        except KeyboardInterrupt:
+            console.print("interrupted; nothing is left running")
+            return 128 + number[0]
+    if as_json:
+        print_json(_tuning_data(tuned, seconds, evaluation=evaluation), console)
+    else:
+        _show_tuning(tuned, seconds, console, evaluation=evaluation)
+    return int(tuned.recommendation is None)
+
+
+def _tuning_data(tuned: Tuned, budget: float, *, evaluation: bool) -> dict[str, Any]:
+    return {
+        "n": tuned.situation.n,
+        "usable_cores": tuned.situation.cores,
+        "autoreset": tuned.mode,
+        "budget": budget,
+        "environment": {**vars(tuned.cost), "waits": tuned.cost.waits},
+        "candidates": [
+            {
+                "name": trial.candidate.name,
+                **trial.candidate.settings,
+                **{key: value for key, value in vars(trial).items() if key != "candidate"},
+                "rate": trial.rate if trial.rates else None,
+            }
+            for trial in tuned.trials
+        ],
+        "now": tuned.now.name,
+        "recommendation": tuned.recommendation and _recommended(tuned.recommendation, evaluation=evaluation),
+    }
+
+
+def _recommended(found: Recommendation, *, evaluation: bool) -> dict[str, Any]:
+    pairs = [(found.candidate, found.reason), (found.other, found.other_reason)]
+    mine, other = (
+        each and {**each.settings, "lines": list(each.lines(evaluation=evaluation)), "reason": reason}
+        for each, reason in pairs
+    )
+    return {**(mine or {}), "with_send_and_recv": other}
+
+
+# -- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def _show_tuning(tuned: Tuned, budget: float, console: Console, *, evaluation: bool) -> None:
+    cost, found = tuned.cost, tuned.recommendation
+    rows = [
+        ("one sub-environment", f"{cost.in_words}, {cost.busy:.0%} of a core; of {cost.steps:,} steps"),
+        ("start-up", f"{_seconds(cost.first_seconds)} with its imports"),
+    ]
+    console.print(name_table(rows))
+    console.print()
+    console.print(_tuning_table(tuned))
+    if tuned.mode != "same_step":
+        console.print(Text(f"measured in the mode {tuned.mode}", style="dim"))
+    console.print()
+    if found is None:
+        console.print(Text("No candidate could be measured: increase --budget, or see why they failed."))
+        return
+    console.print(Text(found.reason))
+    for line in found.candidate.lines(evaluation=evaluation):
+        console.print(Text(f"    {line}", style="bold green"))
+    if (in_a_line := found.candidate.in_a_line(evaluation=evaluation)) is not None:
+        console.print(Text(f"in one line: {in_a_line}", style="dim"))
+    if found.other is not None:
+        console.print(Text(f"\nA loop that calls send and recv, and acts on the rows that are ready, would do "
+                           f"{found.other_reason}:"))  # fmt: skip
+        for line in found.other.lines(evaluation=evaluation):
+            console.print(Text(f"    {line}", style="bold"))
+    if any(trial.late for trial in tuned.trials):
+        more = f"\nSome had too little time; increase --budget above {budget:g}s to measure them."
+        console.print(Text(more, style="dim"))
+    cores = tuned.situation.cores
+    console.print(Text(f"\nn={tuned.situation.n}, {cores} usable core{'s' * (cores != 1)}", style="dim"))
+
+
+def _tuning_table(tuned: Tuned) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    right: Literal["right"] = "right"
+    table.add_column("candidate", no_wrap=True)
+    for title in ("agent steps/s", "±", "start", "MB"):
+        table.add_column(title, justify=right, no_wrap=True)
+    table.add_column("", overflow="fold")
+    chosen = tuned.recommendation.candidate if tuned.recommendation else None
+    for trial in tuned.trials:
+        style = "bold green" if trial.candidate == chosen and trial.rates else ""
+        remark = trial.failed or ("the pipeline has it now" if trial.candidate == tuned.now else "")
+        rate = (figure(trial.rate), f"{trial.spread:.0%}") if trial.rates else ("–", "")
+        start = "" if trial.start_seconds is None else _seconds(trial.start_seconds)
+        memory = "" if trial.memory_mb is None else f"{trial.memory_mb:,.0f}"
+        table.add_row(Text(trial.candidate.name), *rate, start, memory, Text(remark, style="dim"), style=style)
+    return table
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 0.1 else f"{1e3 * seconds:.1f} ms"
+
+
+def bench_pipeline(
+    spec: PipelineSpec,
+    *,
+    vs: str | None,
+    rounds: int,
+    seconds: float,
+    as_json: bool,
+    out: Path | None,
+    console: Console,
+) -> int:
+    """Compare a pipeline with peers; return the exit status.
+
+    Args:
+        spec: the pipeline.
+        vs: comma-separated names of peers; None: all.
+        rounds: how many samples of each contender.
+        seconds: how long a sample lasts.
+        as_json: print JSON instead of tables.
+        out: a file for the Markdown tables.
+        console: where it is shown.
+
+    Returns:
+        1 if a peer that was requested by name has no figures, else 0; after Ctrl-C or SIGTERM, the shell's status for
+        that signal.
+
+    Raises:
+        SpecError: the file cannot be written; unless that was detected up front, the tables have been printed.
+        VecwrapError: the pipeline cannot be built, or fails.
+    """
+    peers = list(PEERS) if vs is None else read_names(vs)
+    if out is not None:
+        refuse_unwritable(out)
+    machine = describe_machine()
+    with sigterm_as_ctrl_c() as number, progress(console, quiet=as_json) as say:
+        try:
+            result = compare_pipeline(spec, [PEERS[name] for name in peers], rounds, seconds, say=say)
+        except KeyboardInterrupt:
+            console.print("interrupted; nothing is left running")
+            return 128 + number[0]
+    if as_json:
+        print_json(to_data(machine, [result], rounds=rounds, seconds=seconds), console)
+    else:
+        console.print(Text(machine_line(machine), style="dim"))
+        print_result(result, console)
+    if out is not None:
+        write_out(out, markdown(machine, [result]))
+    return int(vs is not None and any(m.missing for m in result.measurements if m.side == "peer"))
+
+
+@contextlib.contextmanager
+def progress(console: Console, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """A line that shows what is being measured, on a terminal."""
+    if quiet or not console.is_terminal:
+        yield lambda text: None
+        return
+    with console.status("starting ...") as status:
+        yield status.update
+
+
+def print_result(result: WorkResult, console: Console) -> None:
+    """Print one piece of work: a table per quantity, then remarks, then the contenders without figures and why."""
+    console.print(Text(f"\n{result.title}", style="bold"))
+    console.print(Text(result.how, style="dim"))
+    for quantity in result.quantities:
+        header, *rows = [row[:-1] for row in result_table(result, quantity) if row[1] != "–"]
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        table.add_column(header[0], no_wrap=True)
+        for title in header[1:]:
+            table.add_column(title, justify="right", no_wrap=True)
+        for row in rows:
+            table.add_row(*map(Text, row))
+        console.print(table)
+    for m in result.measurements:
+        if m.missing:
+            console.print(Text(f"{m.name}: ", style="yellow") + Text(m.missing))
+        elif m.note:
+            console.print(Text(f"{m.name}: {m.note}", style="dim"))
+
+
+RECENT = 100  # episodes whose mean score the table shows
+
+
+def plot_runs(
+    places: Sequence[str],
+    *,
+    out: Sequence[Path],
+    smooth: str,
+    axes: str,
+    title: str | None,
+    as_json: bool,
+    console: Console,
+) -> int:
+    """Draw learning curves and print a table of the runs, or their numbers as JSON; return the exit status."""
+    windows = [_window(text) for text in _parts(smooth)]
+    names = _parts(axes)
+    check(names, windows)  # before a long file is read
+    pictures = out or ([] if as_json else [Path("curves.png")])
+    for path in pictures:
+        check_suffix(path)
+    runs = read_runs(places)
+    if pictures:
+        figure = draw(runs, names, windows, title)
+        for path in pictures:
+            save(figure, path)
+    if as_json:
+        print_json([_curves_data(run, names, windows) for run in runs], console)
+        return 0
+    console.print(_curves_table(runs))
+    for note in _notes(runs, windows):
+        console.print(Text(note, style="yellow"))
+    for path in pictures:
+        console.print(Text.assemble(("picture  ", "bold"), str(path)))
+    return 0
+
+
+def _parts(text: str) -> list[str]:
+    """The comma-separated parts, each once."""
+    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def _window(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise PlotError(f'--smooth: expected comma-separated episode counts, such as 10,100, got "{text}"') from None
+
+
+def _curves_data(run: Run, axes: Sequence[str], windows: Sequence[int]) -> dict[str, Any]:
+    """Each episode, and each curve at each of its points."""
+    curves = [
+        {"axis": axis, "window": window, **_plain(line)}
+        for axis in axes
+        for window in windows
+        if (line := curve(run, axis, window)) is not None
+    ]
+    seeds = [{**_plain(seed), "path": str(seed.path)} for seed in run.seeds]
+    return {"name": run.name, "seeds": seeds, "curves": curves}
+
+
+def _plain(record: Seed | Curve) -> dict[str, Any]:
+    fields = vars(record)
+    return {**fields, **{key: value.tolist() for key, value in fields.items() if isinstance(value, np.ndarray)}}
+
+
+# -- what is printed ---------------------------------------------------------------------------------------------------
+
+
+def _curves_table(runs: Sequence[Run]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("run", overflow="fold")
+    for title in ("seeds", "episodes", "steps", "minutes", f"last {RECENT} episodes"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for run in runs:
+        last = np.concatenate([seed.scores[-RECENT:] for seed in run.seeds])
+        table.add_row(
+            Text(run.name),
+            str(len(run.seeds)),
+            f"{sum(len(seed.scores) for seed in run.seeds):,}",
+            f"{sum(seed.total_steps for seed in run.seeds):,}",
+            f"{sum(float(seed.minutes[-1]) for seed in run.seeds if len(seed.minutes)):.2f}",
+            f"{last.mean():.2f} ± {last.std():.2f}" if len(last) else "-",
+        )
+    return table
+
+
+def _notes(runs: Sequence[Run], windows: Sequence[int]) -> list[str]:
+    """Note what was left out, and what must not be compared."""
+    notes = []
+    for run in runs:
+        for text, count in (
+            ("episodes without a score, because the sub-environment was lost", sum(seed.lost for seed in run.seeds)),
+            ("scores that are not finite, or beyond 1e150", sum(seed.not_finite for seed in run.seeds)),
+            ("lines that cannot be read as an episode", sum(seed.unreadable for seed in run.seeds)),
+        ):
+            if count:
+                notes.append(f"{run.name}: left out {text}: {count:,}")
+        for window in sorted(windows):
+            short = sum(len(seed.scores) < window for seed in run.seeds)
+            if short == len(run.seeds):
+                notes.append(f"{run.name}: fewer than {window} episodes, so no mean of {window}")
+            elif short:
+                notes.append(
+                    f"{run.name}: seeds with fewer than {window} episodes, not in the mean of {window}: {short}"
+                )
+    if len({step_unit([run]) for run in runs}) > 1:
+        said = "; ".join(f"{run.name}: {step_unit([run])}" for run in runs)
+        notes.append(f"these runs count steps differently, so compare over minutes or episodes ({said})")
+    return notes

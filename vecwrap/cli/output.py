@@ -1,0 +1,168 @@
+"""How the commands print: JSON for machines, and tables of names and values."""
+
+import contextlib
+import ctypes
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from vecwrap.errors import SpecError
+from vecwrap.pipeline.scalars import printable
+from vecwrap.wrappers.recording.run_files import try_folder, write_whole
+
+__all__ = [
+    "Terminal",
+    "discard_output",
+    "escape_what_cannot_be_shown",
+    "flush_output",
+    "name_table",
+    "print_json",
+    "printable_lines",
+    "refuse_unwritable",
+    "result_alone",
+    "stdout_of_result",
+    "write_out",
+]
+
+
+class Terminal(Console):
+    """Rich's console, but the caller decides what a broken pipe (`| head`) means; Rich would exit."""
+
+    def on_broken_pipe(self) -> None:
+        """Print nothing more, not even at interpreter exit, and raise."""
+        self.quiet = True
+        discard_output()
+        raise BrokenPipeError
+
+
+def print_json(data: Any, console: Console) -> None:
+    """Print plain data as JSON, in colour on a terminal; infinities and NaN become null, as JSON lacks them."""
+    finite = json.loads(json.dumps(msgspec.to_builtins(data)), parse_constant=lambda name: None)
+    text = json.dumps(finite, indent=2)  # as ASCII, which every terminal can show
+    with stdout_of_result():
+        if console.is_terminal:
+            console.print_json(text)
+        else:
+            print(text)  # noqa: T201
+
+
+_kept: list[tuple[Any, int | None]] = []  # sys.stdout and a copy of descriptor 1, while result_alone lasts
+
+
+@contextlib.contextmanager
+def result_alone() -> Iterator[None]:
+    """Reserve stdout for ``print_json``: all else goes to stderr, what C libraries and other processes print too."""
+    flush_output()
+    descriptor: int | None = None
+    with contextlib.suppress(OSError):  # it is closed
+        descriptor = os.dup(1)
+    _kept.append((sys.stdout, descriptor))
+    try:
+        _lead(sys.stderr, 2)
+        yield
+    finally:
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).fflush(None)  # C's buffered output would appear at exit
+        _lead(*_kept.pop())
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def stdout_of_result() -> Iterator[None]:
+    """Give stdout back to the result within ``result_alone``; elsewhere do nothing."""
+    if not _kept:
+        yield
+        return
+    _lead(*_kept[-1])
+    try:
+        yield
+        flush_output()
+    finally:
+        _lead(sys.stderr, 2)
+
+
+def _lead(file: Any, descriptor: int | None) -> None:
+    """Redirect output of Python and of others there."""
+    sys.stdout = file
+    if descriptor is not None:
+        with contextlib.suppress(OSError):  # stderr is closed
+            os.dup2(descriptor, 1)
+
+
+def escape_what_cannot_be_shown() -> None:
+    """Escape characters that the output's encoding lacks, instead of failing."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def flush_output() -> None:
+    """Flush printed output; otherwise Python would do it at exit, and report errors in its own words."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def discard_output() -> None:
+    """Discard unwritten output, now and at Python's exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def printable_lines(text: str) -> str:
+    r"""Escape control characters in untrusted text for the terminal: an environment's id, an exception.
+
+    >>> print(printable_lines("one\n\x1b[31mtwo"))
+    one
+    \x1b[31mtwo
+    """
+    return "".join(part if part in "\n\t" else printable(part) for part in re.split(r"([\n\t])", text))
+
+
+def refuse_unwritable(out: Path) -> None:
+    """Refuse a file of ``--out`` that cannot be written, before work whose result would be lost; create its folder."""
+    with _writing(out):
+        if out.is_dir():
+            raise SpecError(f"--out {out}: expected a file, got a folder. Give a name in it: --out {out / 'NAME'}.")
+        if not _is_stream(out):
+            try_folder(out.parent)
+
+
+def write_out(out: Path, text: str) -> None:
+    """Write the file of ``--out`` atomically, so that a full disk leaves the old one."""
+    with _writing(out):
+        if _is_stream(out):
+            out.write_text(text, encoding="utf-8")
+        else:
+            write_whole(Path(os.path.realpath(out)), lambda file: file.write(text.encode()))
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether it is something like /dev/stdout, which no file may replace."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+@contextlib.contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SpecError(f"--out {out}: cannot be written ({error.strerror}). Give another file.") from error
+
+
+def name_table(lines: Iterable[tuple[str, RenderableType]]) -> Table:
+    """Return a table of names and values; brackets in text are not markup."""
+    table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in lines:
+        table.add_row(name, Text(printable_lines(value)) if isinstance(value, str) else value)
+    return table

@@ -1,0 +1,189 @@
+"""Pipelines as the commands accept them, and the layers that a run adds."""
+
+import dataclasses
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vecwrap.errors import SpecError
+from vecwrap.pipeline.changes import with_argument
+from vecwrap.pipeline.environments import creator_of, find_environment
+from vecwrap.pipeline.evaluation import in_mode
+from vecwrap.pipeline.files import is_file, names_file, read_yaml
+from vecwrap.pipeline.layers import plan_layers
+from vecwrap.pipeline.places import Place, Source, fail_where
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.registry import wrappers
+from vecwrap.pipeline.run_folder import PIPELINE, VIDEOS, moved
+from vecwrap.pipeline.spec import PipelineSpec, load_without_imports, refuse_imports
+from vecwrap.pipeline.values import scalar, shown
+from vecwrap.pipeline.words import LayerSpec
+
+__all__ = ["read_pipeline", "read_settings", "with_images", "with_monitor", "with_videos"]
+
+
+def read_pipeline(
+    pipeline: str,
+    settings: Sequence[str] = (),
+    options: Mapping[str, Any] | None = None,
+    *,
+    evaluation: bool = False,
+    imports: bool = True,
+) -> PipelineSpec:
+    """Read a file, or a one-line pipeline, and apply overrides.
+
+    Args:
+        pipeline: a file, or a one-line pipeline.
+        settings: the values of ``--set``: ``"n=16"``, ``"wrappers.framestack.k=2"``.
+        options: the values of keys that have their own option; None if not given.
+        evaluation: whether to use the pipeline's evaluation.
+        imports: whether the pipeline may name something to import.
+    """
+    path = Path(pipeline)
+    if names_file(pipeline) or is_file(path):
+        spec = PipelineSpec.load(path) if imports else load_without_imports(path)
+    else:
+        spec = PipelineSpec.parse(pipeline)
+        if not imports:
+            refuse_imports(spec)
+        if is_file(path / PIPELINE):
+            _refuse_run_folder(path, spec.env)
+    overrides = read_settings(settings)
+    given = {key: value for key, value in (options or {}).items() if value is not None}
+    for key in given:
+        if key in overrides:
+            fail_where(f"--set {key}", f"--{key} sets it already; leave one of the two out")
+    places = {**dict.fromkeys(overrides, Place("--set")), **{key: Place(f"--{key}") for key in given}}
+    return in_mode(spec, "eval" if evaluation else "train", {**given, **overrides}, places)
+
+
+def _refuse_run_folder(folder: Path, env: Any) -> None:
+    """Refuse a run folder instead of a pipeline, unless there is an environment of the same name."""
+    try:
+        find_environment(env)
+    except SpecError:
+        fail_where(
+            str(folder),
+            "expected a pipeline, got a run folder. Use `vecwrap load "
+            f"{shlex.quote(str(folder))}`, or the pipeline in it: {folder / PIPELINE}",
+        )
+
+
+def read_settings(settings: Sequence[str]) -> dict[str, Any]:
+    """Read ``key=value``: values as in a one-line pipeline, lists and mappings as in YAML; the last one counts."""
+    read = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals or not key.strip():
+            fail_where("--set", f"expected KEY=VALUE, such as n=16 or wrappers.framestack.k=2, got {shown(setting)}")
+        key, text = key.strip(), text.strip()
+        if text[:1] in ("[", "{"):
+            read[key] = read_yaml(text, f"--set {key}").value
+        else:
+            read[key] = scalar(text, Source(steps=(key,), otherwise=Place("--set")))
+    return read
+
+
+def with_monitor(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
+    """Return the pipeline with a monitor that writes to a folder.
+
+    The outermost monitor stays where it is and keeps its folder unless ``out`` names another; a pipeline without one
+    gets one around everything. The default folder is ``runs/NAME`` in the working directory.
+    """
+    spec = _laid_open(spec, "monitor")
+    if out is None and _folder_of(spec, "monitor") is not None:
+        return spec
+    return _with_folder(spec, "monitor", _folder(spec, out))
+
+
+def with_videos(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
+    """Return the pipeline, which has a monitor with a folder, with video recording.
+
+    The outermost ``video`` stays as it is, except for its folder if ``out`` is given; a pipeline without one gets one
+    around everything. The folder is ``videos`` in ``out`` or in the monitor's.
+    """
+    if spec.render_mode not in ("rgb_array", "human") and spec.env_kwargs.get("render_mode") != "rgb_array":
+        asked = spec.render_mode or spec.env_kwargs.get("render_mode")
+        why = f"render_mode={shown(asked)}" if asked else "one that renders none"
+        fail_where("--record", f"expected an environment that renders images (rgb_array), got {why}")
+    spec = _laid_open(spec, "video")
+    if out is None and _outermost(spec, "video") is not None:
+        return spec
+    folder = out if out is not None else _folder_of(spec, "monitor")
+    assert folder is not None
+    return _with_folder(spec, "video", folder / VIDEOS)
+
+
+def _with_folder(spec: PipelineSpec, name: str, folder: Path) -> PipelineSpec:
+    """Return the pipeline with its outermost layer of a name writing into a folder; added if there is none.
+
+    The layers of an evaluation that write into the old folder are moved to the new one; an evaluation that already has
+    a layer of this name does not get another.
+    """
+    layers, section = list(spec.wrappers), spec.eval
+    found, old = _outermost(spec, name), _folder_of(spec, name)
+    has_list = isinstance(section.get("wrappers"), tuple)
+    if found is not None:
+        layers[found] = with_argument(layers[found], "dir", str(folder), Source())
+        if has_list and old is not None:
+            section = moved(plan(spec).pipeline, old, folder.absolute()).eval
+    else:
+        layers.append(LayerSpec(name, kwargs={"dir": str(folder)}))
+    return dataclasses.replace(spec, wrappers=tuple(layers), eval=section)
+
+
+def _laid_open(spec: PipelineSpec, name: str) -> PipelineSpec:
+    """Return the pipeline with any preset that contains a layer of a name replaced by its layers.
+
+    The evaluation is then filled in, because its section may refer to the preset.
+    """
+    layers: list[LayerSpec] = []
+    for word in spec.wrappers:
+        parts = plan_layers([word])[1]
+        holds = any(part.preset and part.spec.name == name for part in parts)
+        layers += [part.spec for part in parts] if holds else [word]
+    if tuple(layers) == spec.wrappers:
+        return spec
+    return dataclasses.replace(spec, wrappers=tuple(layers), eval=plan(spec).pipeline.eval)
+
+
+def _outermost(spec: PipelineSpec, name: str) -> int | None:
+    names = (name, wrappers.entry(name).target)
+    return max((i for i, layer in enumerate(spec.wrappers) if layer.name in names), default=None)
+
+
+def _folder_of(spec: PipelineSpec, name: str) -> Path | None:
+    """The folder of the outermost layer of a name, as this process finds it."""
+    found = _outermost(spec, name)
+    if found is None:
+        return None
+    layer = spec.wrappers[found]
+    folder = layer.kwargs.get("dir", layer.args[0] if layer.args else None)
+    directory = layer.source.at(layer.name, "dir").directory
+    return None if folder is None else Path(directory or "", folder)
+
+
+def _folder(spec: PipelineSpec, out: Path | None) -> Path:
+    """The folder, relative to the working directory."""
+    if out is not None:
+        return out
+    name = Path(spec.source.file).stem if spec.source.file else spec.env if isinstance(spec.env, str) else "run"
+    folder = Path("runs") / name.replace("/", "-").replace(":", "-")
+    return folder if spec.training is not False else folder / "eval"
+
+
+def with_images(spec: PipelineSpec) -> PipelineSpec:
+    """Return the pipeline with image rendering, if it renders nothing yet and its environment supports that."""
+    if spec.render_mode is not None or "render_mode" in spec.env_kwargs:
+        return spec
+    found = find_environment(spec.env, spec.env_kwargs, None, spec.source.at("env"))
+    makers = [found.env_spec.entry_point] if found.env_spec is not None else found.factories
+    for maker in makers:
+        try:
+            creator = creator_of(maker)
+        except (Exception, SystemExit):  # building reports it, with its location
+            return spec
+        if "rgb_array" not in getattr(creator, "metadata", {}).get("render_modes", ()):
+            return spec
+    return spec.override(render_mode="rgb_array")

@@ -1,0 +1,462 @@
+"""``vecwrap run`` steps a pipeline under a policy and reports the results; ``vecwrap load`` shows and reruns a run."""
+
+import contextlib
+import csv
+import math
+import secrets
+import shlex
+import signal
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import imageio.v3 as imageio
+import numpy as np
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from vecwrap.cli.inspect import show_findings
+from vecwrap.cli.journal import COLUMNS, Journal
+from vecwrap.cli.output import discard_output, name_table, print_json
+from vecwrap.cli.pipelines import read_settings, with_images, with_monitor, with_videos
+from vecwrap.env.saving import read_state, write_whole
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.errors import PlanError, SpecError, VecwrapError, text_of
+from vecwrap.pipeline.build import build_plan, rebuild
+from vecwrap.pipeline.check import check
+from vecwrap.pipeline.places import Place
+from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.run_folder import PIPELINE, PROGRESS, VIDEOS, Run, read_run, refuse_taken
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.tools.evaluate import Quota
+from vecwrap.tools.rollout import Interrupt, Policy, StepCounter, Tally, find_policy, interruptible, rollout
+from vecwrap.wrappers.monitor import Monitor
+from vecwrap.wrappers.recording.run_files import seen_from_here, try_folder
+from vecwrap.wrappers.video import Video
+
+__all__ = ["RunSettings", "load_folder", "run_pipeline"]
+
+DEFAULT_STEPS = 20_000  # two or three games of random Pong in each of eight sub-environments
+PICTURES = (".png", ".jpg", ".webp")
+INTERRUPTED = 128  # plus the signal's number, the shell convention
+REFRESH_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """How a pipeline is run; the help of ``vecwrap run`` describes each option."""
+
+    policy: str = "random"
+    steps: int | None = None
+    episodes: int | None = None
+    out: Path | None = None
+    record: bool = False
+    interval: float = 10.0
+    snapshot: Path | None = None
+    evaluation: bool = False
+
+
+def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, loaded: Run | None = None) -> int:
+    """Run a pipeline; return the exit status.
+
+    A failure of a layer or of stepping is raised after the summary.
+
+    Args:
+        spec: the pipeline.
+        settings: how to run it.
+        console: where it is shown.
+        loaded: the run folder that it was loaded from, whose statistics it uses.
+    """
+    out = settings.out
+    if settings.snapshot is not None and settings.snapshot.suffix not in PICTURES:
+        raise PlanError(f'--snapshot: expected a file {", ".join(PICTURES)}, got "{settings.snapshot}"')
+    if out is not None:
+        refuse_taken(out)
+        if spec.seed is None:  # so that the folder can record it
+            spec = spec.override(seed=secrets.randbelow(2**31))
+    spec = with_images(with_monitor(spec, out))
+    if settings.record:
+        spec = with_videos(spec, out)
+    planned = plan(spec)
+    with console.status("starting ...") if console.is_terminal else contextlib.nullcontext():
+        env = build_plan(planned) if loaded is None else rebuild(loaded, spec)
+    with contextlib.ExitStack() as files, env, interruptible() as interrupt:
+        running = _Running(env, settings, interrupt, console)
+        env.action_space.seed(spec.seed)
+        act = find_policy(settings.policy, env)
+        if out is None:
+            _refuse_unwritable(seen_from_here(running.folder))
+        else:
+            journal = running.journal = Journal(out, planned, {"policy": settings.policy})
+            files.callback(journal.close)
+            files.enter_context(journal.warnings_too())
+        running.go(act)
+        return running.finish()
+
+
+class _Running:
+    """A run from its first step to its summary; ``env`` has a monitor among its layers."""
+
+    def __init__(self, env: VecEnv, settings: RunSettings, interrupt: Interrupt, console: Console) -> None:
+        self._env = env
+        self._settings = settings
+        self._interrupt = interrupt
+        self._console = console
+        self._monitor = env.find(Monitor)
+        self._videos = [layer for layer in env.layers if isinstance(layer, Video)]
+        assert self._monitor.dir is not None
+        self.folder = self._monitor.dir
+        self.journal: Journal | None = None
+        self._counted, self._tally = _counted(env, settings)
+        self._limit = settings.steps
+        if settings.steps is None and settings.episodes is None:
+            self._limit = DEFAULT_STEPS
+        self._failure: Exception | None = None
+        self._picture = "none"
+        self._description = repr(env)
+
+    def go(self, act: Policy) -> None:
+        """Step until something ends the run, then write what is left to write, take the picture, and close."""
+        stopped_by = self._attempt(lambda: self._step(act))
+        self._count_restarts()
+        if self.journal is not None:
+            torn = stopped_by is not None and not isinstance(stopped_by, VecwrapError)  # amid a step of the layers
+            self.journal.note(self._env, self._tally, torn=torn)
+        if stopped_by is None:
+            self._attempt(self._take_picture)  # last: rendering may end the process, as without a display
+        self._attempt(self._env.close)
+
+    def _attempt(self, do: Callable[[], None]) -> BaseException | None:
+        """Do what may hang or fail; a second Ctrl-C or a failure is noted and returned, so that the rest can follow."""
+        try:
+            with self._interrupt.may_stop():
+                do()
+        except KeyboardInterrupt as error:  # closing is continued at the end
+            self._interrupt.asked = True
+            return error
+        except (Exception, SystemExit) as error:
+            self._failure = self._failure or _as_failure(error)
+            return error
+        return None
+
+    def _step(self, act: Policy) -> None:
+        tally, settings = self._tally, self._settings
+        counter = StepCounter(self._counted)
+        taken = rollout(counter, act, tally, steps=self._limit, episodes=settings.episodes, interrupt=self._interrupt)
+        live = Live(console=self._console, transient=True, auto_refresh=False) if self._console.is_terminal else None
+        refreshed, due = -math.inf, settings.interval
+        with live or contextlib.nullcontext():
+            for _ in taken:
+                tally.steps = counter.steps
+                if tally.seconds >= due:
+                    due = tally.seconds + settings.interval
+                    self._note()
+                if live is not None and tally.seconds - refreshed > REFRESH_SECONDS:
+                    refreshed = tally.seconds
+                    live.update(self._live(), refresh=True)
+
+    def _take_picture(self) -> None:
+        self._picture = _save_picture(self._env, self._settings.snapshot or self.folder / "tiles.png")
+
+    def finish(self) -> int:
+        """Print the summary, once all files of the environment are closed; return the exit status."""
+        summary, end = self._summary(), self._end()
+        if self.journal is not None:
+            self.journal.say(summary)
+            if self._failure is not None:
+                self.journal.say(Text(f"error: {_said(self._failure)}"))
+            self.journal.end(end, self._tally)
+        self._print(summary)
+        if self._failure is not None:
+            raise self._failure
+        return INTERRUPTED + self._interrupt.number if self._interrupt.asked else 0
+
+    # -- while it runs -------------------------------------------------------------------------------------------------
+
+    def _note(self) -> None:
+        """Print a line if no table is shown, and write a row to the folder."""
+        line = Text("  ".join(f"{name} {value}" for name, value in self._figures()))
+        if not self._console.is_terminal:
+            self._print(line)
+        if self.journal is not None:
+            self.journal.say(line)
+            self.journal.note(self._env, self._tally)
+
+    def _print(self, what: Text | Table) -> None:
+        """Print it; a closed pipe (`| head`) ends a run like Ctrl-C, a full disk does not."""
+        try:
+            self._console.print(what)
+        except BrokenPipeError:
+            self._console.quiet = True
+            self._interrupt.asked, self._interrupt.number = True, signal.SIGPIPE
+        except OSError as error:
+            self._console.quiet = True
+            discard_output()
+            warnings.warn(
+                f"standard output cannot be written ({error}); the run goes on and prints nothing more",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def _live(self) -> Table:
+        limit, tally = self._limit, self._tally
+        done, total = (tally.steps, limit) if limit else (tally.episodes, self._settings.episodes)
+        return name_table([*self._figures(), ("", ProgressBar(total or 1, done, width=40))])
+
+    def _figures(self) -> list[tuple[str, str]]:
+        self._count_restarts()
+        tally, score = self._tally, "-"
+        if tally.recent_score is not None:
+            mean, spread = tally.recent_score
+            score = f"{mean:.2f} ± {spread:.2f} over the last {min(tally.episodes, tally.window)}"
+        figures = [
+            ("seconds", f"{tally.seconds:.0f}"),
+            ("agent steps", f"{tally.steps:,}"),
+            ("steps/s", f"{tally.recent_rate:,.0f}"),
+            ("episodes", f"{tally.episodes:,}"),
+            ("score", score),
+        ]
+        return [*figures, ("restarts", f"{tally.restarts:,}")] if tally.restarts else figures
+
+    def _count_restarts(self) -> None:
+        self._tally.restarts = int(self._env.health().restarts.sum())
+
+    # -- at its end ----------------------------------------------------------------------------------------------------
+
+    def _end(self) -> str:
+        if self._failure is not None:
+            return f"failed: {_said(self._failure)}"
+        return f"interrupted by {self._by()}" if self._interrupt.asked else "finished"
+
+    def _by(self) -> str:
+        number = self._interrupt.number
+        words = {signal.SIGINT: "Ctrl-C", signal.SIGPIPE: "the closing of its output pipe"}
+        return words.get(signal.Signals(number), signal.Signals(number).name)
+
+    def _summary(self) -> Table:
+        tally = self._tally
+        lines = [("interrupted", f"by {self._by()}; the files are complete")] if self._interrupt.asked else []
+        lines += [
+            ("environment", self._description),
+            ("policy", self._settings.policy),
+            ("agent steps", f"{tally.steps:,} in {tally.seconds:.1f} s, {tally.rate:,.0f} a second"),
+            ("episodes", f"{tally.episodes:,}"),
+        ]
+        if tally.episodes:
+            scores, lengths = np.array(tally.scores), np.array(tally.lengths)
+            lines += [
+                ("score", f"{scores.mean():.2f} ± {scores.std():.2f}, from {scores.min():g} to {scores.max():g}"),
+                ("length", f"{lengths.mean():.0f} agent steps, from {lengths.min()} to {lengths.max()}"),
+            ]
+        if tally.restarts:
+            lines.append(("restarts", f"{tally.restarts:,} sub-environments were lost and recreated"))
+        lines += [("monitor", str(seen_from_here(path))) for path in self._monitor.paths if path.exists()]
+        lines += [("video", path) for path in _first([path for layer in self._videos for path in layer.paths])]
+        lines.append(("picture", self._picture))
+        if self.journal is not None:
+            folder = self.journal.folder
+            lines.append(("folder", f"{folder}, rebuilt by: vecwrap load {shlex.quote(str(folder))}"))
+        return name_table(lines)
+
+
+def _counted(env: VecEnv, settings: RunSettings) -> tuple[VecEnv, Tally]:
+    """Return the environment to step, and a tally: in an evaluation, it counts as ``vecwrap.evaluate`` does."""
+    if settings.evaluation and settings.episodes is not None:
+        quota = Quota(env, settings.episodes)
+        return quota, Tally(quota.stats_key, window=settings.episodes)  # the last to end would favour long ones
+    return env, Tally(env.find(Monitor).stats_key)
+
+
+def _refuse_unwritable(folder: Path) -> None:
+    """Refuse a monitor folder that contains a run or cannot be written; most pipelines do not name it themselves."""
+    remedy = "Give another folder with --out, or as the monitor layer's dir."
+    refuse_taken(folder, remedy)
+    try:
+        try_folder(folder)
+    except OSError as error:
+        raise SpecError(
+            f"{folder}: expected a folder that files can be written to: {error.strerror}. {remedy}"
+        ) from error
+
+
+def _as_failure(error: Exception | SystemExit) -> Exception:
+    """Turn a layer's sys.exit into a failure, because the command's exit status is not the layer's."""
+    if isinstance(error, Exception):
+        return error
+    failure = VecwrapError(f"a layer called sys.exit({error.code!r}); expected an error, which says what is wrong")
+    failure.__cause__ = error
+    return failure
+
+
+def _said(error: Exception) -> str:
+    """An exception's message; for one that is not vecwrap's, with its kind."""
+    return str(error) if isinstance(error, VecwrapError) else f"{type(error).__name__}: {text_of(error)}"
+
+
+def _first(paths: Sequence[Path], most: int = 3) -> list[str]:
+    """A few of many."""
+    rest = [f"and {len(paths) - most:,} more"] if len(paths) > most else []
+    return [*(str(seen_from_here(path)) for path in paths[:most]), *rest]
+
+
+def _save_picture(env: VecEnv, path: Path) -> str:
+    """Write a picture of the sub-environments now; return the path, or why there is none."""
+    if env.render_mode not in ("rgb_array", "human"):
+        return f"none: the environment renders {env.render_mode or 'nothing'}, a picture needs rgb_array"
+    try:
+        env.get_images(indices=0)  # try only one first: after a failure, OpenGL would end the process on the next
+        image = env.picture()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = imageio.imwrite("<bytes>", image, extension=path.suffix)
+        write_whole(path, lambda file: file.write(content))
+    except (VecwrapError, OSError) as error:
+        return f"none: {' '.join(str(error).split())}"
+    return str(seen_from_here(path))
+
+
+# -- load -------------------------------------------------------------------------------------------------------------
+
+_FOR_A_RUN = ("policy", "out", "record", "snapshot", "interval")
+
+
+def load_folder(
+    folder: Path,
+    settings: Sequence[str],
+    chosen: RunSettings,
+    console: Console,
+    *,
+    as_json: bool = False,
+) -> int:
+    """Show the contents of a run folder; run it if steps or episodes are given.
+
+    Args:
+        folder: written by ``vecwrap run --out``.
+        settings: the values of ``--set``.
+        chosen: how to run it.
+        console: where it is shown.
+        as_json: print it as JSON instead.
+
+    Returns:
+        The exit status: 1 if a finding of ``vecwrap check`` is an error, else 0, or that of the run.
+    """
+    again = chosen.steps is not None or chosen.episodes is not None
+    if as_json and again:
+        raise SpecError("load: --json prints the folder's contents; leave out --steps and --episodes, or --json.")
+    default = RunSettings()
+    idle = [name for name in _FOR_A_RUN if getattr(chosen, name) != getattr(default, name) and not again]
+    if idle:
+        options = ", ".join(f"--{name}" for name in idle)
+        raise SpecError(f"load: {options}: expected --steps or --episodes too; without them nothing is run.")
+    run = read_run(folder)
+    overrides = read_settings(settings)
+    spec = run.pipeline("eval" if chosen.evaluation else "train", overrides, dict.fromkeys(overrides, Place("--set")))
+    resolved = plan(spec).pipeline
+    findings = check(spec)
+    facts = _facts(run, resolved)
+    status = int(any(finding.severity == "error" for finding in findings))
+    if as_json:
+        print_json({**facts, "findings": [finding.to_dict() for finding in findings]}, console)
+        return status
+    console.print(name_table(_lines(facts)))
+    for name, (then, now) in run.differences.items():
+        installed = "and is not installed" if now is None else f"and {now} is installed: the stream may differ"
+        console.print(Text.assemble(("warning", "bold yellow"), f"  {name} was {then}, {installed}"))
+    show_findings(findings, str(run.folder / PIPELINE), console)
+    return run_pipeline(spec, chosen, console, loaded=run) if again else status
+
+
+def _facts(run: Run, resolved: PipelineSpec) -> dict[str, Any]:
+    """Everything known about a run, as plain data."""
+    facts = {key: value for key, value in run.facts.items() if key not in ("pipeline", "versions")}
+    return {
+        "folder": str(run.folder),
+        "pipeline": run.resolved.hash,
+        **facts,
+        "progress": _last_row(run.folder / PROGRESS),
+        "statistics": None if run.statistics is None else _statistics(run.statistics),
+        "files": _files(run.folder),
+        "versions": dict(run.facts.get("versions", {})),
+        "installed": {name: now for name, (_, now) in run.differences.items()},
+        "rebuilt": resolved.to_dict(),
+        "rebuilt_hash": resolved.hash,
+    }
+
+
+def _last_row(path: Path) -> dict[str, float | None] | None:
+    """The last complete row of progress; None if there is none, or another program wrote the file."""
+    try:
+        with path.open(newline="", encoding="utf-8", errors="replace") as file:
+            header, *rows = csv.reader(file)
+    except (OSError, ValueError, csv.Error):  # ValueError: it is empty
+        return None
+    whole = [row for row in rows if len(row) == len(header)]
+    if tuple(header[: len(COLUMNS)]) != COLUMNS or not whole:
+        return None
+    return dict(zip(header, map(_number, whole[-1]), strict=True))
+
+
+def _number(text: str) -> float | None:
+    """A finite number, or None."""
+    with contextlib.suppress(ValueError):
+        number = float(text)
+        return number if math.isfinite(number) else None
+    return None
+
+
+def _statistics(path: Path) -> dict[str, dict[str, float]]:
+    """How many values each layer's statistics have seen."""
+    state = read_state(path)
+    layers = zip(reversed(state["chain"]["layers"]), state["statistics"], strict=True)
+    return {
+        name: {key: values["count"] for key, values in statistics.items()} for name, statistics in layers if statistics
+    }
+
+
+def _files(folder: Path) -> list[str]:
+    """The files there, except those that a rebuilt run wrote."""
+    names = [path.name for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith(".")]
+    return names + sorted(f"{VIDEOS}/{path.name}" for path in (folder / VIDEOS).glob("*.mp4"))
+
+
+def _lines(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    rebuilt = facts["rebuilt"]
+    layers = [layer if isinstance(layer, str) else next(iter(layer)) for layer in rebuilt.get("wrappers", ())]
+    what = f"{rebuilt['env']}, n={rebuilt['n']}, layers {' > '.join(layers)}" if layers else rebuilt["env"]
+    lines = [("run", f"{facts['folder']}, {_ended(facts)}"), ("pipeline", f"{facts['rebuilt_hash']}: {what}")]
+    if facts["rebuilt_hash"] != facts["pipeline"]:
+        lines.append(("the run's own", str(facts["pipeline"])))
+    if "policy" in facts:
+        lines.append(("policy", f"{facts['policy']}, seed {facts.get('seed')}"))
+    if row := facts["progress"]:
+        if row["steps"] is not None and row["time"] is not None:
+            lines.append(("agent steps", f"{row['steps']:,.0f} in {row['time']:.1f} s"))
+        if row["episodes"] is not None:
+            lines.append(("episodes", f"{row['episodes']:,.0f}"))
+        if row["score_mean"] is not None and row["score_std"] is not None:
+            lines.append(("score", f"{row['score_mean']:.2f} ± {row['score_std']:.2f} over the last episodes"))
+        if row["restarts"]:
+            lines.append(("restarts", f"{row['restarts']:,.0f}"))
+    if facts["statistics"]:
+        seen = [
+            f"{layer} {key}, {count:,.0f} values"
+            for layer, counts in facts["statistics"].items()
+            for key, count in counts.items()
+        ]
+        lines.append(("statistics", "; ".join(seen)))
+    lines.append(("files", ", ".join(facts["files"])))
+    if facts["versions"]:
+        lines.append(("versions", ", ".join(f"{name} {version}" for name, version in facts["versions"].items())))
+    return lines
+
+
+def _ended(facts: Mapping[str, Any]) -> str:
+    if "started" not in facts:
+        return "of which nothing else is known"
+    if facts.get("ended") is None:
+        return f"started {facts['started']}: killed, or still running"
+    return f"{facts.get('end')} {facts['ended']}"

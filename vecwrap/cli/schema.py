@@ -1,0 +1,248 @@
+"""``vecwrap schema``: the JSON schema of pipeline files, read from the name tables and the signatures.
+
+What a schema cannot express (layers in a wrong order, a number out of range) is left to ``vecwrap check``, and so are
+the arguments within text such as ``framestack:4``.
+"""
+
+import contextlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from vecwrap.cli.inspect import Row, argument_help, backend_rows, layer_rows
+from vecwrap.cli.output import refuse_unwritable, write_out
+from vecwrap.errors import SpecError
+from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, json_type
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.values import plain
+from vecwrap.pipeline.words import POSITIONAL
+from vecwrap.rows.step_result import Autoreset
+
+__all__ = ["pipeline_schema", "print_schema"]
+
+Json = dict[str, Any]
+
+_IMPORT_PATH = r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"
+
+
+def print_schema(out: Path | None) -> None:
+    """Print the schema, or write it to a file."""
+    if out is not None:
+        refuse_unwritable(out)
+    text = json.dumps(pipeline_schema(), indent=2, ensure_ascii=False) + "\n"
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_out(out, text)
+
+
+def pipeline_schema() -> Json:
+    """Return the JSON schema (draft 2020-12) of a pipeline file, with every registered layer and backend."""
+    layers, keys = layer_rows(), _keys()
+    extends: Json = {"properties": {"extends": {"type": "string"}}, "required": ["extends"]}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A vecwrap pipeline",
+        "description": "Which environment, how many, which layers around it, which backend.",
+        "type": "object",
+        "properties": {
+            "$schema": {"description": "Where an editor finds this schema; ignored."},
+            "extends": {
+                "type": ["string", "null"],
+                "minLength": 1,
+                "description": "A pipeline file that this one extends, relative to this one. The keys here override "
+                "it: mappings are merged, lists are replaced.",
+            },
+            **keys,
+            "eval": {
+                "type": ["object", "null"],
+                "description": keys["eval"].get("description", ""),  # python -OO has no docstrings
+                "properties": {key: schema for key, schema in keys.items() if key != "eval"},
+                "additionalProperties": False,
+            },
+        },
+        "anyOf": [{"required": ["env"]}, extends],
+        "if": {"not": extends},
+        "then": {"properties": {"wrappers": {"$ref": "#/$defs/layers"}}},
+        "additionalProperties": False,
+        "$defs": {
+            "layers": {
+                "anyOf": [
+                    {"type": "null"},
+                    {"type": "array", "items": {"$ref": "#/$defs/layer"}},
+                    {"type": "string", "description": "Layers in one line, with bars between them."},
+                ]
+            },
+            "layer": _layer(layers),
+            "changes": _changes(layers),
+            "backend": _backend(backend_rows()),
+            **{f"layer {row.name}": _arguments(row) for row in layers},
+            **{f"settings {row.name}": _settings(row) for row in layers},
+        },
+    }
+
+
+def _keys() -> dict[str, Json]:
+    """The keys of a pipeline with their types, defaults and help."""
+    helps = argument_help(PipelineSpec, "Attributes")
+    special: dict[str, Json] = {
+        "autoreset": {
+            "enum": list(dict.fromkeys([m.value for m in Autoreset] + [m.gymnasium.value for m in Autoreset]))
+        },
+        "env_kwargs": {"type": "object"},
+        "stats": {"type": "string", "minLength": 1},
+        "backend": {"$ref": "#/$defs/backend"},
+        "wrappers": {"anyOf": [{"$ref": "#/$defs/layers"}, {"$ref": "#/$defs/changes"}]},
+        "eval": {},
+    }
+    parameters = [p for p in Signature.of(PipelineSpec, skip=0).parameters if p.name != "source"]
+    schemas = {p.name: _or_null(special.get(p.name, json_type(p.annotation))) for p in parameters}
+    schemas["env"] = {"type": "string", "pattern": r"\S"}
+    return {p.name: {**schemas[p.name], **_help(p, helps)} for p in parameters}
+
+
+# -- layers -----------------------------------------------------------------------------------------------------------
+
+
+def _layer(rows: Sequence[Row]) -> Json:
+    """A layer by name, as text with arguments, or as a mapping of its name to its arguments."""
+    mapping = {
+        "type": "object",
+        "properties": {row.name: {"$ref": f"#/$defs/layer {row.name}", "description": row.summary} for row in rows},
+        "patternProperties": {f"^{_IMPORT_PATH}$": {}},
+        "additionalProperties": False,
+        "minProperties": 1,
+        "maxProperties": 1,
+    }
+    return {"anyOf": [*_names(row for row in rows if not _required(row)), _text(rows), mapping]}
+
+
+def _changes(rows: Sequence[Row]) -> Json:
+    """Changes to layers of another file, or of this one's main section."""
+    return {
+        "type": "object",
+        "description": "Arguments to change, by the name of the layer, or by its number if a name occurs twice.",
+        "properties": {
+            row.name: {
+                "anyOf": [{"$ref": f"#/$defs/settings {row.name}"}, {"$ref": f"#/$defs/layer {row.name}"}],
+                "description": row.summary,
+            }
+            for row in rows
+        },
+        "patternProperties": {"^[0-9]+$": {}, f"^{_IMPORT_PATH}$": {}, "^[A-Z]\\w*$": {}},
+        "additionalProperties": False,
+    }
+
+
+def _arguments(row: Row) -> Json:
+    """The values allowed under a layer's name: arguments by name, in a list, the first one alone, or none."""
+    positional = [p for p in row.parameters if p.by_position]
+    required = _required(row)
+    by_name: Json = {"$ref": f"#/$defs/settings {row.name}"}
+    if required:
+        by_name["anyOf"] = [{"required": required}, {"required": [POSITIONAL]}]
+    forms = [by_name]
+    if set(required) <= {p.name for p in positional}:
+        forms.append({**_list(row), "minItems": len(required)})
+    if not required:
+        forms.append({"type": "null"})
+    if set(required) <= {p.name for p in positional[:1]}:
+        alone: Json = {"not": {"type": ["array", "object", "null"]}}
+        if positional:
+            forms.append({"allOf": [_value(positional[0]), alone], **_help(positional[0], row.help)})
+        elif row.any_position:
+            forms.append(alone)
+    return {"anyOf": forms}
+
+
+def _settings(row: Row) -> Json:
+    """Arguments by name, any of which may be missing; ``*`` holds a list of positional ones."""
+    by_position = {POSITIONAL: {**_list(row), "description": "Positional arguments."}}
+    return {
+        "type": "object",
+        "properties": _properties(row) | by_position,
+        "additionalProperties": row.any_name,
+    }
+
+
+def _list(row: Row) -> Json:
+    positional = [_value(p) for p in row.parameters if p.by_position]
+    schema: Json = {"type": "array", "prefixItems": positional} if positional else {"type": "array"}
+    return schema if row.any_position else {**schema, "items": False, "maxItems": len(positional)}
+
+
+def _required(row: Row) -> list[str]:
+    return [p.name for p in row.parameters if p.default is REQUIRED]
+
+
+# -- backends ---------------------------------------------------------------------------------------------------------
+
+
+def _backend(rows: Sequence[Row]) -> Json:
+    """A backend by name, as text with options, or as a mapping; without a name it is ``auto``."""
+    options = {p.name: p for row in rows for p in row.parameters}
+    helps = {name: text for row in rows for name, text in row.help.items()}
+    auto = Row("auto", "", "The one that fits n.", tuple(options.values()), helps, "")
+    imported = {"name": {"type": "string", "pattern": f"^{_IMPORT_PATH}$"}}
+    return {
+        "anyOf": [
+            *_names([auto, *rows]),
+            _text([auto, *rows]),
+            _options(auto),
+            *({**_options(row), "required": ["name"]} for row in rows),
+            {"type": "object", "properties": imported, "required": ["name"]},
+        ]
+    }
+
+
+def _options(row: Row) -> Json:
+    return {
+        "type": "object",
+        "properties": {"name": {"const": row.name, "description": row.summary}, **_properties(row)},
+        "additionalProperties": row.any_name,
+    }
+
+
+# -- what both have ---------------------------------------------------------------------------------------------------
+
+
+def _names(rows: Iterable[Row]) -> list[Json]:
+    return [{"const": row.name, "description": row.summary} for row in rows]
+
+
+def _text(rows: Sequence[Row]) -> Json:
+    """One of them as text: a known name, or an import path that no ``name:argument`` looks like."""
+    names = "|".join(re.escape(row.name) + (r":\s*\S" if _required(row) else r"(?::|\s*$)") for row in rows)
+    return {"type": "string", "pattern": rf"^\s*(?:{names}|{_IMPORT_PATH}:|[A-Za-z_]\w*\.[\w.]*:[A-Za-z_])"}
+
+
+def _properties(row: Row) -> dict[str, Json]:
+    return {p.name: {**_value(p), **_help(p, row.help)} for p in row.parameters}
+
+
+def _value(parameter: Parameter) -> Json:
+    """The schema of one argument; null is allowed if it is the default, whatever the type says."""
+    schema = json_type(parameter.annotation)
+    return _or_null(schema) if parameter.default is None else schema
+
+
+def _help(parameter: Parameter, texts: Mapping[str, str]) -> Json:
+    """The description, and the default if a file can hold it."""
+    text, default = texts.get(parameter.name, ""), parameter.default
+    found: Json = {"description": text} if text else {}
+    if default is None or (isinstance(default, (bool, int, float, str, tuple)) and default != ()):
+        with contextlib.suppress(SpecError, ValueError):  # not plain data; and JSON has neither inf nor nan
+            default = plain(default, parameter.name)
+            json.dumps(default, allow_nan=False)
+            found["default"] = default
+    return found
+
+
+def _or_null(schema: Json) -> Json:
+    if not schema or {"type": "null"} in schema.get("anyOf", [schema]):
+        return schema
+    return {"anyOf": [schema, {"type": "null"}]}

@@ -1,1 +1,0 @@
-"""The implementation of the ``vecwrap`` command. Only this package uses terminal libraries."""

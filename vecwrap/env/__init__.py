@@ -1,0 +1,1 @@
+"""VecEnv, its wrappers, the backend, and what they share: bookkeeping, saving, pictures."""

@@ -1,0 +1,242 @@
+"""Many frames as one image: rows = ⌈√n⌉, columns = ⌈n / rows⌉, black padding; captions, notebooks, and OpenCV."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vecwrap.errors import ArgumentError, PlanError, VecwrapError
+from vecwrap.rows.step_result import StepResult
+
+__all__ = [
+    "SIZE",
+    "Labels",
+    "caption",
+    "display_image",
+    "enlarge",
+    "fit",
+    "grid",
+    "load_cv2",
+    "no_frames",
+    "refuse_without_frames",
+    "tile",
+]
+
+SIZE = (1920, 1080)  # the default maximum width and height of a picture, in pixels
+READABLE = 110  # pixels of width that a label needs
+WHITE, ORANGE, SHADE = (255, 255, 255), (255, 165, 0), 0.35
+LARGEST, SMALLEST = 0.6, 0.28  # font scales; below the smallest, text is unreadable
+
+
+def refuse_without_frames(layer: str, render_mode: str | None) -> None:
+    """Refuse an environment that renders no images."""
+    if render_mode != "rgb_array":
+        raise PlanError(
+            f'{layer}: expected an environment built with render_mode="rgb_array", got {render_mode!r}; for example '
+            'build(..., render_mode="rgb_array")'
+        )
+
+
+def grid(num_tiles: int) -> tuple[int, int]:
+    """Return the rows and columns of this many tiles.
+
+    >>> grid(8), grid(4), grid(2)
+    ((3, 3), (2, 2), (2, 1))
+    """
+    rows = math.isqrt(num_tiles - 1) + 1  # ⌈√n⌉ without rounding errors
+    return rows, -(-num_tiles // rows)
+
+
+def tile(frames: Sequence[NDArray[np.uint8] | None]) -> NDArray[np.uint8]:
+    """Lay frames out as one image (height, width, 3), row by row, the first at the top left.
+
+    Frames are (height, width, 3) or (height, width) uint8. Unequal ones are padded with black on the right and at the
+    bottom to the largest; a place without a frame (None, or past the last) stays black.
+
+    >>> import numpy as np
+    >>> tile([np.zeros((210, 160, 3), np.uint8)] * 8).shape  # three rows, three columns
+    (630, 480, 3)
+    """
+    images = [None if frame is None else _colour(np.asarray(frame), i) for i, frame in enumerate(frames)]
+    shapes = [image.shape for image in images if image is not None]
+    if not shapes:
+        raise VecwrapError("tile: expected at least one frame, got none. Is the render mode rgb_array?")
+    height, width = max(shape[0] for shape in shapes), max(shape[1] for shape in shapes)
+    rows, columns = grid(len(images))
+    canvas = np.zeros((rows * height, columns * width, 3), np.uint8)
+    for i, image in enumerate(images):
+        if image is not None:
+            top, left = i // columns * height, i % columns * width
+            canvas[top : top + image.shape[0], left : left + image.shape[1]] = image
+    return canvas
+
+
+def fit(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Scale an image down, no more than needed, to fit into a width and height; return it itself if it fits already.
+
+    By area averaging to a whole fraction, then by interpolation for the rest, which is less than a half: averaging
+    alone would take ten times as long, and interpolation alone would leave some pixels out.
+    """
+    height, width = image.shape[:2]
+    scale = min(size[0] / width, size[1] / height)
+    if scale >= 1:
+        return image
+    cv2 = load_cv2("tile")
+    smaller = max(1, int(width * scale)), max(1, int(height * scale))
+    fraction = min(width // smaller[0], height // smaller[1])
+    scaled: NDArray[np.uint8] = image
+    if fraction > 1:
+        scaled = cv2.resize(scaled, (width // fraction, height // fraction), interpolation=cv2.INTER_AREA)
+    if scaled.shape[1::-1] != smaller:
+        scaled = cv2.resize(scaled, smaller, interpolation=cv2.INTER_LINEAR)
+    return scaled
+
+
+def enlarge(image: NDArray[np.uint8], width: int, size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Repeat pixels, equally often in both directions, until the image is ``width`` wide or would outgrow ``size``."""
+    times = min(-(-width // image.shape[1]), size[0] // image.shape[1], size[1] // image.shape[0])
+    return image if times <= 1 else image.repeat(times, axis=0).repeat(times, axis=1)
+
+
+def caption(
+    canvas: NDArray[np.uint8], texts: Sequence[Sequence[str]], marks: Sequence[bool] | None = None
+) -> NDArray[np.uint8]:
+    """Draw a caption at the top of each tile, a black line between columns, and an orange border around marked tiles.
+
+    Each tile has the same number of possible texts, the longest first. All have the same font size, at which the
+    longest text fits; if that is unreadable, shorter texts are used.
+    """
+    cv2 = load_cv2("tile")
+    canvas = canvas.copy()
+    rows, columns = grid(len(texts))
+    height, width = canvas.shape[0] / rows, canvas.shape[1] / columns
+    lines, scale = _lines_that_fit(cv2, texts, width, height)
+    strip = int(30 * scale)
+    for i, line in enumerate(lines):
+        marked = marks is not None and bool(marks[i])
+        top, left = int(i // columns * height), int(i % columns * width)
+        bottom, right = int((i // columns + 1) * height), int((i % columns + 1) * width)
+        head = (canvas[top : top + strip, left:right] * SHADE).astype(np.uint8)  # separate: no text reaches beyond it
+        colour = ORANGE if marked else WHITE
+        cv2.putText(head, line, (3, int(22 * scale)), cv2.FONT_HERSHEY_SIMPLEX, scale, colour, 1, cv2.LINE_AA)
+        canvas[top : top + strip, left:right] = head
+        border = max(1, int(width) // 80)
+        if marked:
+            for k in range(border):  # a thick OpenCV rectangle would reach into the neighbours
+                cv2.rectangle(canvas, (left + k, top + k), (right - 1 - k, bottom - 1 - k), ORANGE)
+        elif i % columns:
+            canvas[top:bottom, left : left + min(border, 2)] = 0
+    return canvas
+
+
+def _lines_that_fit(
+    cv2: Any, texts: Sequence[Sequence[str]], width: float, height: float
+) -> tuple[Sequence[str], float]:
+    """Return the longest readable texts, and the font scale."""
+    for lines in zip(*texts, strict=True):
+        longest = max(cv2.getTextSize(line, cv2.FONT_HERSHEY_SIMPLEX, 1.0, 1)[0][0] for line in lines)
+        scale = min(LARGEST, (width - 6) / max(longest, 1), height / 60)
+        if scale >= SMALLEST:
+            break
+    return lines, max(scale, 0.1)
+
+
+def _colour(frame: NDArray[np.uint8], i: int) -> NDArray[np.uint8]:
+    """The frame with three channels: (height, width, 3)."""
+    if frame.ndim == 2:
+        frame = frame[:, :, None]
+    if frame.ndim != 3 or frame.shape[2] not in (1, 3) or frame.dtype != np.uint8:
+        raise VecwrapError(
+            f"tile: frame {i}: expected (height, width, 3) or (height, width) uint8, got {frame.shape} {frame.dtype}."
+        )
+    return np.broadcast_to(frame, (*frame.shape[:2], 3))
+
+
+class Labels:
+    """Keeps the score and length of each game, from the environment's own rewards and ends, and labels its picture."""
+
+    def __init__(self, num_envs: int) -> None:
+        self._scores = np.zeros(num_envs)
+        self._lengths = np.zeros(num_envs, dtype=np.int64)
+        self._ended = np.zeros(num_envs, dtype=np.bool_)  # the label is about a game that is over
+
+    def take(self, step: StepResult) -> None:
+        """Keep score."""
+        rows, live = step.rows, step.live
+        begun = self._ended[rows] & live  # the label was about the previous game
+        scores = np.where(begun, 0.0, self._scores[rows]) + step.raw_rewards
+        lengths = np.where(begun, 0, self._lengths[rows]) + step.acted
+        over = step.raw_dones | (step.lost & ~begun)
+        anew = step.raw_first & ~over
+        self._scores[rows] = np.where(anew, 0.0, scores)
+        self._lengths[rows] = np.where(anew, 0, lengths)
+        self._ended[rows] = over | (self._ended[rows] & ~live)
+
+    def picture(
+        self, frames: Sequence[NDArray[np.uint8] | None], size: tuple[int, int], least: int = 0
+    ) -> NDArray[np.uint8]:
+        """Lay frames out as one image of at most ``size``, with a label on each.
+
+        Narrow frames are enlarged by whole pixels, until the labels are readable and the image is ``least`` wide.
+        """
+        _, columns = grid(len(frames))
+        image = fit(enlarge(tile(frames), max(least, READABLE * columns), size), size)
+        texts = [
+            (f"#{i}  score {score:g}  {length} steps", f"#{i}  {score:g}  {length}", f"#{i}")
+            for i, (score, length) in enumerate(
+                zip(np.round(self._scores, 2).tolist(), self._lengths.tolist(), strict=True)
+            )
+        ]
+        return caption(image, texts, self._ended.tolist())
+
+    def state(self) -> dict[str, Any]:
+        """All that is needed to go on, as fresh copies."""
+        return {"scores": self._scores.copy(), "lengths": self._lengths.copy(), "ended": self._ended.copy()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Restore it."""
+        self._scores[:] = state["scores"]
+        self._lengths[:] = state["lengths"]
+        self._ended[:] = state["ended"]
+
+
+def display_image(image: NDArray[np.uint8]) -> None:
+    """Show an image, (height, width, 3) uint8, below the notebook cell that runs."""
+    shell: Any = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if getattr(shell, "kernel", None) is None:
+        raise ArgumentError(
+            "show: expected a Jupyter notebook, whose cell it draws below. Elsewhere: build(..., "
+            'render_mode="human") opens a window, env.picture() gives the image as an array'
+        )
+    _, content = load_cv2("show").imencode(".png", np.ascontiguousarray(image[..., ::-1]))
+    display: Any = import_module("IPython.display")
+    display.display(display.Image(data=bytes(content)))
+
+
+def load_cv2(layer: str) -> Any:
+    """Import OpenCV, which is slow and not always installed, when a layer needs it; refuse with a remedy."""
+    try:
+        return import_module("cv2")
+    except ImportError as error:
+        if any(library in str(error) for library in ("libGL", "libgthread", "libglib")):
+            remedy = (
+                "a system library is missing. On Debian and Ubuntu: apt-get install libgl1 libglib2.0-0. Or take the "
+                "wheel that needs neither: pip uninstall opencv-python && pip install opencv-python-headless"
+            )
+        else:
+            remedy = "pip install opencv-python (on a machine without a display: opencv-python-headless)"
+        raise PlanError(f"{layer} changes images with OpenCV, but `import cv2` failed ({error}): {remedy}") from error
+
+
+def no_frames(name: str, got: str) -> str:
+    """Return the message that one window cannot show these environments."""
+    return (
+        f"expected {name} to render rgb_array, for one window shows the frames of all; got {got}. A window of its own "
+        'for each sub-environment, where it can open one: env_kwargs={"render_mode": "human"}'
+    )

@@ -1,0 +1,423 @@
+"""Restarts: whether and when a lost sub-environment is recreated, with what, and what becomes of its rows.
+
+A sub-environment that raised is recreated alone; if a worker died or hung, all of its sub-environments are. The result
+of a pending row is then:
+
+- if a reset was requested, or was due (next-step mode): the new sub-environment's reset;
+- if an episode was running, it ends: truncated, reward 0, ``acted`` False, its last observation the last one that was
+  delivered. In same-step mode the new one's reset follows in the same row, in the other modes at its usual time;
+- if the row rests (episodic mode): the same as before.
+
+A row that was not pending reports its loss at its next request. The slots of a lost row are never read, because a
+worker may die while writing them: delivered values are kept here.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from vecwrap.errors import PlanError, did_you_mean
+from vecwrap.rows.batch import Batch, empty_like, row, scatter, take
+from vecwrap.rows.infos import own_copy
+from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, IntArray, StepResult
+from vecwrap.rows.table import Slots
+from vecwrap.sources.saving import is_plain
+from vecwrap.sources.sub_env import Takeover
+
+__all__ = ["Health", "Recovery", "Reset", "Restarts", "WorkerHealth", "check_policy"]
+
+
+@dataclass(frozen=True)
+class WorkerHealth:
+    """The current state of one worker process.
+
+    Attributes:
+        number: its number.
+        pid: its process id; None while it is being restarted.
+        env_ids: the sub-environments that it runs.
+        restarts: how often it was restarted.
+    """
+
+    number: int
+    pid: int | None
+    env_ids: tuple[int, ...]
+    restarts: int
+
+
+@dataclass(frozen=True)
+class Health:
+    """Losses and restarts so far; ``print`` shows them.
+
+    Attributes:
+        restarts: (n,) int64. How often each sub-environment was recreated.
+        lost_episodes: (n,) int64. How many of its episodes were lost.
+        failures: n texts: the description of its last failure, "" if there was none.
+        workers: the worker processes; empty if everything runs in this process.
+    """
+
+    restarts: IntArray
+    lost_episodes: IntArray
+    failures: tuple[str, ...]
+    workers: tuple[WorkerHealth, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [_lost(self.restarts.sum(), self.lost_episodes.sum())]
+        for worker in self.workers:
+            first, last = worker.env_ids[0], worker.env_ids[-1]
+            held = f"sub-environments {first}-{last}" if last > first else f"sub-environment {first}"
+            lines.append(f"worker {worker.number} (pid {worker.pid}, {held}): {_number_of(worker.restarts, 'restart')}")
+        for i in np.flatnonzero(self.restarts).tolist():
+            lost = _lost(self.restarts[i], self.lost_episodes[i])
+            lines.append(f"sub-environment {i}: {lost}; {self.failures[i]}")
+        return "\n".join(lines)
+
+
+def _lost(restarts: int, episodes: int) -> str:
+    return f"{_number_of(restarts, 'restart')}, {_number_of(episodes, 'lost episode')}"
+
+
+def _number_of(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def check_policy(options: Mapping[str, Any]) -> None:
+    """Raise PlanError for restart options that make no sense."""
+    on_failure, most = options.get("on_failure", "raise"), options.get("max_restarts")
+    window, backoff = options.get("restart_window"), options.get("restart_backoff", 0.0)
+    if on_failure not in ("raise", "restart"):
+        near = did_you_mean(str(on_failure), ("raise", "restart"))
+        raise PlanError(f"on_failure: expected raise or restart, got {on_failure!r}.{near}")
+    if most is not None and most < 1:
+        raise PlanError(
+            f'max_restarts: expected at least 1, or null for no limit, got {most}; on_failure="raise" never restarts'
+        )
+    if window is not None and not window > 0:
+        raise PlanError(f"restart_window: expected seconds above 0, or null for the whole run, got {window}")
+    if not 0 <= backoff < float("inf"):
+        raise PlanError(f"restart_backoff: expected seconds from 0, got {backoff}")
+
+
+class Restarts:
+    """How often each sub-environment was recreated, and whether it may be once more.
+
+    That is allowed ``max_restarts`` times within any ``window`` seconds (None: over the whole run), and as often in a
+    row without a step in between, however long each attempt takes. One that is lost again without having completed a
+    step is recreated after ``pause`` seconds, otherwise at once.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        max_restarts: int | None,
+        window: float | None,
+        pause: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.clock = clock
+        self.counts: IntArray = np.zeros(num_envs, dtype=np.int64)
+        self.reasons = [""] * num_envs  # the last one of each
+        self._max_restarts = max_restarts
+        self._window = window
+        self._pause = pause
+        self._times: list[deque[float]] = [deque(maxlen=max_restarts or 0) for _ in range(num_envs)]
+        self._in_vain = np.zeros(num_envs, dtype=np.int64)  # restarts since the last step
+        self._any_in_vain = False
+        self._refusal = ""
+
+    def request(self, env_ids: Sequence[int], reason: str) -> float | None:
+        """Grant another restart of all of these, and return the pause before it in seconds; None if refused."""
+        now = self.clock()
+        if self._max_restarts is not None:
+            if any(self._used_up(self._times[i], now) for i in env_ids):
+                window = "the whole run" if self._window is None else f"restart_window={self._window:g} s"
+                self._refusal = f"within {window}"
+                return None
+            if (self._in_vain[env_ids] >= self._max_restarts).any():
+                self._refusal = "in a row without a step"
+                return None
+        pause = self._pause if self._in_vain[env_ids].any() else 0.0
+        for i in env_ids:
+            self.counts[i] += 1
+            self._in_vain[i] += 1
+            self._times[i].append(now)
+            self.reasons[i] = reason
+        self._any_in_vain = True
+        return pause
+
+    def stepped(self, env_ids: IntArray, acted: BoolArray) -> None:
+        """Record rows that have completed a step."""
+        if self._any_in_vain:
+            self._in_vain[env_ids[acted]] = 0
+            self._any_in_vain = bool(self._in_vain.any())
+
+    def state(self, i: int) -> dict[str, Any]:
+        """Return the counts of one; times are relative to now, because another process has a different clock."""
+        now = self.clock()
+        return {
+            "count": int(self.counts[i]),
+            "reason": self.reasons[i],
+            "ages": [now - then for then in self._times[i]],
+            "in_vain": int(self._in_vain[i]),
+        }
+
+    def load(self, i: int, state: dict[str, Any]) -> None:
+        """Restore what ``state`` returned."""
+        now = self.clock()
+        self.counts[i], self.reasons[i], self._in_vain[i] = state["count"], state["reason"], state["in_vain"]
+        self._times[i] = deque((now - age for age in state["ages"]), maxlen=self._times[i].maxlen)
+        self._any_in_vain = bool(self._in_vain.any())
+
+    def limit_in_words(self) -> str:
+        """``max_restarts=3 within restart_window=60 s``: the limit that the last refused request has met."""
+        return f"max_restarts={self._max_restarts} {self._refusal}"
+
+    def _used_up(self, times: deque[float], now: float) -> bool:
+        return len(times) == times.maxlen and (self._window is None or now - times[0] <= self._window)
+
+
+_log = logging.getLogger("vecwrap")
+_NOTHING_LOST: dict[str, Any] = {
+    "lost": False,
+    "lost_episodes": 0,
+    "restarts": {"count": 0, "reason": "", "ages": [], "in_vain": 0},
+}
+
+
+@dataclass(frozen=True)
+class Reset:
+    """A requested reset; ``given`` is the seed first given, from which another is derived if the reset failed."""
+
+    seed: int | None = None
+    options: dict[str, Any] | None = None
+    given: int | None = None
+
+
+@dataclass(frozen=True)
+class _Stepped:
+    """The step of a row whose autoreset failed after it."""
+
+    numbers: tuple[float, float]
+    flags: tuple[bool, bool, bool]
+
+
+class Recovery:
+    """The state needed to recreate a vector's sub-environments, and what their loss does to their rows."""
+
+    def __init__(self, num_envs: int, mode: Autoreset, restarts: Restarts) -> None:
+        self.restarts = restarts
+        self.lost: BoolArray = np.zeros(num_envs, dtype=np.bool_)  # and not yet reported
+        self.lost_episodes: IntArray = np.zeros(num_envs, dtype=np.int64)
+        self._mode = mode
+        self._resets: dict[int, Reset] = {}  # pending resets; other pending rows are steps
+        self._seeds: list[int | None] = [None] * num_envs
+        self._over: BoolArray = np.ones(num_envs, dtype=np.bool_)  # no running episode, according to delivered rows
+        self._shown: Batch = None  # the last observations that were delivered, n rows
+        self._flags = np.zeros((2, num_envs), dtype=np.bool_)  # and their terminations and truncations
+        self._stepped: dict[int, _Stepped] = {}
+        self._attributes: list[dict[str, Any]] = [{} for _ in range(num_envs)]
+        self._schedules: list[bytes | None] = [None] * num_envs
+        self._scheduled = np.zeros(num_envs, dtype=np.int64)
+        self._skipped = np.zeros(num_envs, dtype=np.int64)  # episodes of the schedule whose reset failed
+
+    # -- what it is told in good times ---------------------------------------------------------------------------------
+
+    def asked_to_step(self) -> None:
+        """Note that rows were sent a step, which is refused while resets are pending."""
+        self._resets.clear()
+
+    def asked_to_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        """Note that rows were sent a reset; other resets may be pending already, with different options."""
+        options = own_copy(options)  # the caller's own may change before they are needed again
+        for i, seed in zip(env_ids.tolist(), seeds, strict=True):
+            self._resets[i] = Reset(seed, options, seed)
+            if seed is not None:
+                self._seeds[i] = seed
+
+    def seeded(self, seeds: Sequence[int | None]) -> None:
+        """Remember seeds for the next resets that are given none."""
+        self._seeds = list(seeds)
+
+    def delivered(self, step: StepResult, slots: Slots) -> None:
+        """Remember delivered rows: they remain valid whatever happens to their sub-environments."""
+        scatter(self._memory(slots), step.rows, step.observations)
+        self._flags[0, step.rows], self._flags[1, step.rows] = step.terminations, step.truncations
+        self._over[step.rows] = ~step.first & (step.dones | self._over[step.rows])
+        self._scheduled[step.rows] = slots.scheduled[step.rows]
+        if self._skipped.any():
+            self._skipped[step.env_ids[step.first]] = 0
+        self.restarts.stepped(step.env_ids, step.acted)
+
+    def state(self, i: int, slots: Slots) -> dict[str, Any]:
+        """Return the state of a sub-environment, for ``loaded``; of attributes from ``set_attr``, only plain ones."""
+        return {
+            "observation": row(self._memory(slots), i),
+            "terminated": bool(self._flags[0, i]),
+            "truncated": bool(self._flags[1, i]),
+            "over": bool(self._over[i]),
+            "seed": self._seeds[i],
+            "lost": bool(self.lost[i]),
+            "lost_episodes": int(self.lost_episodes[i]),
+            "restarts": self.restarts.state(i),
+            "attributes": {name: own_copy(value) for name, value in self._attributes[i].items() if is_plain(value)},
+        }
+
+    def loaded(self, i: int, state: dict[str, Any], slots: Slots) -> None:
+        """Note that a saved ``SubEnv.state`` was loaded; that of ``state`` here, if any, is under ``recovery``."""
+        known = {**state, **_NOTHING_LOST, **state.get("recovery", {})}
+        slots.observations.put(i, known["observation"])
+        scatter(self._memory(slots), [i], take(slots.observations.batch(), [i]))
+        self._flags[:, i] = known["terminated"], known["truncated"]
+        self._over[i], self._seeds[i] = known["over"], known["seed"]
+        self.lost[i], self.lost_episodes[i] = known["lost"], known["lost_episodes"]
+        self._attributes[i] = self.attributes_of(i, state)
+        self._skipped[i] = 0
+        self.restarts.load(i, known["restarts"])
+
+    def attributes_of(self, i: int, state: dict[str, Any]) -> dict[str, Any]:
+        """Return the attributes to set on a new sub-environment after loading this state."""
+        own, saved = self._attributes[i], state.get("recovery", {}).get("attributes")
+        if saved is None:
+            return own
+        kept = {name: value for name, value in own.items() if not is_plain(value)}  # no state contains them
+        return {**kept, **own_copy(saved)}
+
+    def set_attribute(self, i: int, name: str, value: Any) -> None:
+        """Remember an attribute set by ``set_attr``."""
+        self._attributes[i].pop(name, None)
+        self._attributes[i][name] = own_copy(value)
+
+    def follow(self, schedules: Sequence[bytes]) -> None:
+        """Remember the schedules that resets follow from now on."""
+        self._schedules = list(schedules)
+        self.go_on_in_schedule([0] * len(schedules))
+
+    def go_on_in_schedule(self, episodes: Sequence[int]) -> None:
+        """Remember how many episodes the schedules have supplied."""
+        self._scheduled[:], self._skipped[:] = episodes, 0
+
+    def beginning_with_step(self, env_ids: IntArray) -> IntArray:
+        """Return the rows among these in which a step starts an episode."""
+        return env_ids[self._over[env_ids]] if self._mode is Autoreset.NEXT_STEP else env_ids[:0]
+
+    # -- what it does in bad times -------------------------------------------------------------------------------------
+
+    def lose(self, env_ids: Sequence[int], reason: str) -> float | None:
+        """Record a loss; return the pause in seconds before the restart, or None if none is allowed."""
+        pause = self.restarts.request(env_ids, reason)
+        if pause is not None:
+            _log.warning("%s; restarting%s", reason, f" in {pause:g} s" if pause else "")
+            self.lost[list(env_ids)] = True
+        return pause
+
+    def keep_step(self, i: int, slots: Slots) -> None:
+        """Keep the step of a row whose autoreset failed after it."""
+        self._stepped[i] = _Stepped(
+            (float(slots.rewards[i]), float(slots.raw_rewards[i])),
+            (bool(slots.terminations[i]), bool(slots.truncations[i]), bool(slots.raw_dones[i])),
+        )
+
+    def keep_row(self, i: int, slots: Slots) -> None:
+        """Keep a row that has arrived but is not delivered yet, and whose sub-environment is now lost."""
+        first, flags = bool(slots.first[i]), (slots.terminations[i], slots.truncations[i])
+        scatter(self._memory(slots), [i], take(slots.observations.batch(), [i]))
+        self._flags[:, i] = flags
+        self._over[i] = not first and (any(flags) or self._over[i])
+        self._scheduled[i] = slots.scheduled[i]
+        if first:
+            self._skipped[i] = 0
+
+    def takeover(self, i: int, frames: Frames) -> Takeover:
+        """Return what the new sub-environment takes over from the lost one."""
+        resting = None
+        if self._mode is Autoreset.EPISODIC and self._shown is not None:
+            flags = (bool(self._flags[0, i]), bool(self._flags[1, i])) if self._over[i] else (False, True)
+            resting = (row(self._shown, i), *flags)
+        return Takeover(
+            seed=self._another_seed(i, self._seeds[i]),
+            attributes=self._attributes[i],
+            schedule=self._schedules[i],
+            scheduled=int(self._scheduled[i] + self._skipped[i]),
+            frames=frames,
+            resting=resting,
+        )
+
+    def settle(self, i: int, slots: Slots) -> Reset | None:
+        """Return the reset to request for a pending row that was lost; None if the row is complete, in the slots."""
+        if i in self._resets:
+            return self._resets[i]
+        if self._mode is Autoreset.SAME_STEP or (self._over[i] and self._mode is Autoreset.NEXT_STEP):
+            return Reset()
+        slots.rewards[i] = slots.raw_rewards[i] = 0.0
+        slots.first[i] = slots.acted[i] = slots.raw_dones[i] = slots.raw_first[i] = False
+        slots.observations.put(i, row(self._shown, i))
+        slots.forget_info(i)
+        if self._over[i]:  # it rests
+            slots.terminations[i], slots.truncations[i] = self._flags[:, i]
+        else:
+            slots.terminations[i], slots.truncations[i] = False, True
+            self._tell(i, slots)
+        return None
+
+    def tell(self, rows: Sequence[int], slots: Slots) -> None:
+        """Turn the new sub-environments' first rows into reports of the loss of the old ones."""
+        if not self.lost.any():
+            return
+        for i in rows:
+            if self.lost[i] and slots.first[i]:
+                self._tell_with_reset(i, slots)
+
+    def give_up(self, i: int) -> None:
+        """Record that no further restart is allowed for a failed row; it needs a reset."""
+        self._stepped.pop(i, None)
+
+    def reset_failed(self, i: int) -> None:
+        """Advance the schedule if a pending row was being reset: what cannot start is not retried forever."""
+        if i in self._resets or self._over[i] or self.lost[i] or i in self._stepped:
+            self._skipped[i] += 1
+
+    def lost_while_out(self, i: int) -> None:
+        """Use another seed for a pending reset."""
+        asked = self._resets.get(i)
+        if asked is not None:
+            self._resets[i] = replace(asked, seed=self._another_seed(i, asked.given))
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _tell_with_reset(self, i: int, slots: Slots) -> None:
+        stepped = self._stepped.pop(i, None)
+        if stepped is not None:  # the old one's last step was complete; only the reset failed
+            slots.rewards[i], slots.raw_rewards[i] = stepped.numbers
+            slots.terminations[i], slots.truncations[i], slots.raw_dones[i] = stepped.flags
+            slots.acted[i] = True
+            self._tell(i, slots, lost=not stepped.flags[2], episode=False)
+            return
+        running = not self._over[i]
+        if running and i not in self._resets:
+            slots.truncations[i] = True
+            slots.final_observations.put(i, row(self._shown, i))
+            slots.forget_final_info(i)
+        self._tell(i, slots, episode=running)
+
+    def _tell(self, i: int, slots: Slots, *, lost: bool = True, episode: bool = True) -> None:
+        slots.lost[i] = lost
+        slots.add_info(i, "restarted", int(self.restarts.counts[i]))
+        self.lost_episodes[i] += episode
+        self.lost[i] = False
+
+    def _another_seed(self, i: int, seed: int | None) -> int | None:
+        """Return a different seed for each restart, so that a crash caused by the old one does not repeat."""
+        if seed is None:
+            return None
+        return int(np.random.SeedSequence([seed, int(self.restarts.counts[i])]).generate_state(1)[0])
+
+    def _memory(self, slots: Slots) -> Batch:
+        if self._shown is None:
+            self._shown = empty_like(slots.observations.batch(), slots.num_rows)
+        return self._shown

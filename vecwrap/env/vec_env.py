@@ -1,0 +1,867 @@
+"""The public interface, and the private row protocol below it.
+
+Layers communicate in rows: ``_send`` passes actions down, ``_send_reset`` passes resets down, ``_receive`` returns a
+StepResult. Only the outermost environment, the one that the user calls, converts it to Gymnasium's five-tuple.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
+from gymnasium.vector import AutoresetMode, VectorWrapper
+from numpy.typing import NDArray
+
+from vecwrap.env import picture as tiles
+from vecwrap.env import saving as checkpoint
+from vecwrap.env.picture import display_image
+from vecwrap.errors import ArgumentError, ResetNeededError
+from vecwrap.rows import batch as batches
+from vecwrap.rows import gymnasium_form
+from vecwrap.rows.batch import Batch
+from vecwrap.rows.gymnasium_form import conform_actions, refuse_outside
+from vecwrap.rows.infos import scatter_columns
+from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from vecwrap.env.backend import Backend
+    from vecwrap.env.restarts import Health
+
+__all__ = ["FiveTuple", "VecEnv", "what_came"]
+
+FiveTuple = tuple[Any, FloatArray, BoolArray, BoolArray, dict[str, Any]]
+Layer = TypeVar("Layer")
+
+
+class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
+    """n sub-environments stepped together: a ``gymnasium.vector.VectorEnv`` with everything that vecwrap adds.
+
+    The common base of backends and layers: a backend derives from ``vecwrap.env.backend.Backend``, a layer from
+    ``vecwrap.VecEnvWrapper``.
+
+    Attributes:
+        num_envs: n.
+        single_observation_space, single_action_space: of one sub-environment.
+        observation_space, action_space: batched.
+        metadata: the environment's, with ``autoreset_mode`` (episodic mode declares DISABLED).
+        render_mode: the sub-environments'.
+        spec: Gymnasium's EnvSpec of the environment, or None.
+        pipeline: the ``PipelineSpec`` it was built from, or None if it was assembled by hand.
+        training: whether the layers update their statistics; set by ``train()`` and ``eval()``.
+
+    >>> import vecwrap
+    >>> from vecwrap.testing import ToyEnv  # an environment for trying things
+    >>> layers = ["normalize_reward", "normalize_obs", "monitor"]
+    >>> env = vecwrap.build(ToyEnv, n=3, wrappers=layers, backend="dummy", env_kwargs={"render_mode": "rgb_array"})
+    >>> observations, infos = env.reset(seed=1)
+    >>> observations, rewards, terminations, truncations, infos = env.step([0, 1, 2])
+    >>> observations.shape, observations.dtype, rewards.shape, rewards.dtype
+    ((3, 3), dtype('float32'), (3,), dtype('float64'))
+
+    Asynchronously, in two halves; and for some of the rows, where ``infos["env_id"]`` identifies those received:
+
+    >>> env.step_async([0, 1, 2])
+    >>> observations, rewards, terminations, truncations, infos = env.step_wait(timeout=60)
+    >>> env.reset_async(options={"reset_mask": np.array([True, False, False])})
+    >>> observations, infos = env.reset_wait()
+    >>> env.send([2, 0], env_ids=[2, 0])
+    >>> observations, rewards, terminations, truncations, infos = env.recv()
+    >>> observations.shape, infos["env_id"]
+    ((2, 3), array([0, 2]))
+
+    The sub-environments themselves:
+
+    >>> env.call("greet", "you", loud=True)
+    ('HELLO you 1', 'HELLO you 2', 'HELLO you 3')
+    >>> env.call_async("greet", "you", indices=[2])
+    >>> env.call_wait()
+    ('hello you 3',)
+    >>> env.set_attr("bonus", [1.0, 2.0, 3.0])
+    >>> env.get_attr("bonus", indices=[0, 2])
+    (1.0, 3.0)
+
+    Images, (height, width, 3) uint8; ``request_frames`` is for layers that record:
+
+    >>> len(env.render()), env.get_images(indices=0)[0].shape, env.picture().shape, env.viewer_open
+    (3, (4, 6, 3), (8, 12, 3), False)
+    >>> env.request_frames(env_ids=[0])
+
+    The chain:
+
+    >>> [type(layer).__name__ for layer in env.layers], env.backend, env.num_workers
+    (['Monitor', 'NormalizeObs', 'NormalizeReward', 'DummyBackend'], 'dummy', 0)
+    >>> env.autoreset_mode
+    <AutoresetMode.SAME_STEP: 'SameStep'>
+    >>> from vecwrap.wrappers.normalize_obs import NormalizeObs
+    >>> statistics = env.find(NormalizeObs).layer_statistics()
+    >>> env.get_original_obs().shape, env.get_original_reward().shape
+    ((3, 3), (3,))
+    >>> print(env.health())
+    0 restarts, 0 lost episodes
+
+    Saving, and evaluating with the learnt statistics:
+
+    >>> from tempfile import mkdtemp
+    >>> file = Path(mkdtemp()) / "state.npz"
+    >>> state = env.state_dict()
+    >>> env.load_state_dict(state)
+    >>> env.save(file)
+    True
+    >>> env.load(file)
+    >>> evaluation = vecwrap.build(ToyEnv, n=1, wrappers=layers, backend="dummy").share_statistics(env)
+    >>> evaluation.training, evaluation.train().training, evaluation.eval().training
+    (False, True, False)
+    >>> evaluation.close()
+    >>> env.close()
+    """
+
+    pipeline: Any = None
+    _plan: Any = None  # the plan it was built from, for notebooks
+    _saved_to: Mapping[str, bool] = MappingProxyType({})  # by folder: whether the last write succeeded
+    training: bool = True
+
+    _root: Backend
+    _shown: Batch = None  # what the user was last shown, if the backend cannot provide it again
+    _shown_unchanged: bool = False  # whether the backend's own observations were shown while `_shown` was still None
+    _object_leaves: bool
+    _scalar_boxes: bool
+
+    # -- the private row protocol --------------------------------------------------------------------------------------
+
+    def _send(self, actions: Batch, env_ids: IntArray) -> None:
+        """Pass the actions of these rows, in the space's form, down; returns at once if the backend can."""
+        raise NotImplementedError
+
+    def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        """Request resets of these rows."""
+        raise NotImplementedError
+
+    def _receive(self, count: int, timeout: float | None) -> StepResult:
+        """Return ``count`` rows as soon as they are ready."""
+        raise NotImplementedError
+
+    # -- reset ---------------------------------------------------------------------------------------------------------
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start an episode in every sub-environment, or in those selected by a mask.
+
+        Args:
+            seed: sub-environment i gets ``seed + start_index + i``; or a sequence of n seeds or Nones.
+            options: passed to each sub-environment, without ``options["reset_mask"]``: (n,) bool, which rows to reset;
+                seeds of other rows are ignored. Neither argument is modified.
+
+        Returns:
+            The batched observations, n rows (the last ones shown for rows that the mask excludes), and the infos.
+
+        Raises:
+            ArgumentError: a mask or seeds of the wrong form.
+            AlreadyPendingCallError: rows are still pending.
+            SubEnvError: a sub-environment raised.
+        """
+        self.reset_async(seed=seed, options=options)
+        return self.reset_wait()
+
+    def reset_async(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> None:
+        """Start a ``reset`` without waiting; ``reset_wait`` returns its result.
+
+        Args:
+            seed: as ``reset``.
+            options: as ``reset``.
+
+        Raises:
+            ArgumentError: a mask or seeds of the wrong form.
+            AlreadyPendingCallError: rows are still pending.
+        """
+        root = self._root
+        root._refuse_pending("reset_async")
+        env_ids, options = _split_mask(options, root)
+        self._dispatch_resets(seed, [(env_ids, options)])
+
+    def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
+        """Wait for the result of ``reset_async``.
+
+        Args:
+            timeout: seconds; None waits forever.
+
+        Returns:
+            As ``reset``.
+
+        Raises:
+            NoAsyncCallError: no ``reset_async`` is pending.
+            TimeoutError: not ready yet; the call stays pending, so wait again.
+        """
+        step, (observations, *_, infos) = self._wait("reset", "reset_wait", timeout)
+        if len(step.env_ids) == self.num_envs:
+            return observations, infos
+        return self._gymnasium_form(self._all_observations()), scatter_columns(infos, step.env_ids, self.num_envs)
+
+    # -- step ----------------------------------------------------------------------------------------------------------
+
+    def step(self, actions: Any) -> FiveTuple:
+        """Take one action in every sub-environment.
+
+        Args:
+            actions: n actions: an array, a list, or for Dict and Tuple spaces their batched form.
+
+        Returns:
+            ``(observations, rewards, terminations, truncations, infos)``: n rows of the observation space, (n,)
+            float64, (n,) bool, (n,) bool, and a dict of columns. All arrays are yours to keep, unless the environment
+            was built with ``copy=False``.
+
+        Raises:
+            ArgumentError: actions of the wrong number, shape or kind.
+            ResetNeededError: a row has no running episode, and the autoreset mode starts none.
+            SubEnvError: a sub-environment raised.
+        """
+        self.step_async(actions)
+        return self.step_wait()
+
+    def step_async(self, actions: Any) -> None:
+        """Send the actions without waiting; ``step_wait`` returns the results.
+
+        Args:
+            actions: as ``step``.
+
+        Raises:
+            ArgumentError: actions of the wrong number, shape or kind.
+            AlreadyPendingCallError: rows are still pending.
+        """
+        root = self._root
+        root._refuse_pending("step_async")
+        self._dispatch("step", actions, root.all_ids)
+
+    def step_wait(self, timeout: float | None = None) -> FiveTuple:
+        """Wait for the result of ``step_async``.
+
+        Args:
+            timeout: seconds; None waits forever.
+
+        Returns:
+            As ``step``.
+
+        Raises:
+            NoAsyncCallError: no ``step_async`` is pending.
+            TimeoutError: not ready yet; the call stays pending and nothing is lost, so wait again.
+        """
+        return self._wait("step", "step_wait", timeout)[1]
+
+    def send(self, actions: Any, env_ids: Sequence[int] | IntArray | None = None) -> None:
+        """Send actions to some sub-environments, without waiting.
+
+        Args:
+            actions: m actions, one for each of ``env_ids``, in the same order and in any form that ``step`` accepts.
+            env_ids: (m,) int64 or a list, which sub-environments; None means all that are not pending, ascending.
+
+        Raises:
+            ArgumentError: an index is repeated, out of range, or already pending.
+        """
+        root = self._root
+        root._refuse_pending("send", allow=None if root._through else "send")
+        ids = root._idle_ids(env_ids)
+        order = np.argsort(ids, kind="stable")
+        self._dispatch("send", actions, ids[order], order)
+
+    def recv(self, timeout: float | None = None) -> FiveTuple:
+        """Receive the first ``batch_size`` rows that are ready, or all pending rows if there is no ``batch_size``.
+
+        Args:
+            timeout: seconds; None waits forever.
+
+        Returns:
+            The five-tuple of ``step`` with m rows; ``infos["env_id"]``, (m,) int64, ascending, identifies them.
+
+        Raises:
+            NoAsyncCallError: no row is pending.
+            TimeoutError: too few are ready; nothing is lost, so call it again.
+        """
+        step, result = self._wait("send", "recv", timeout)
+        return self._with_env_ids(result, step)
+
+    def _dispatch_resets(self, seed: Any, requests: Sequence[tuple[IntArray, dict[str, Any] | None]]) -> None:
+        """Request resets of groups of rows, each with its own options, and with the seeds given to ``reset``."""
+        root = self._root
+        seeds = [root._seeds(seed, env_ids) for env_ids, _ in requests]
+        with root._interrupts:
+            root._interrupts.hold()
+            root._asked_by = "reset"
+            root._resetting = frozenset(i for env_ids, _ in requests for i in env_ids.tolist())
+            try:
+                for (env_ids, options), seeds_of_rows in zip(requests, seeds, strict=True):
+                    self._send_reset(env_ids, seeds_of_rows, options)
+            except BaseException:
+                root._pending = "reset" if root._num_out else None
+                raise
+            finally:
+                if root._num_out:  # a request that was not sent has not consumed the seed
+                    root._build_seed = None
+
+    def _dispatch(self, kind: str, actions: Any, env_ids: IntArray, order: IntArray | None = None) -> None:
+        root = self._root
+        rows = conform_actions(self.single_action_space, actions, len(env_ids))
+        if root.debug:  # checked in the caller's order
+            refuse_outside(self.single_action_space, rows, env_ids if order is None else env_ids[np.argsort(order)])
+        if order is not None:
+            rows = batches.take(rows, order)
+        if root._any_ended:
+            root._refuse_ended(env_ids)
+        with root._interrupts:
+            root._asked_by = kind
+            try:
+                self._send(rows, env_ids)
+            except BaseException:
+                root._pending = kind if root._num_out else None
+                raise
+
+    def _wait(self, kind: str, name: str, timeout: float | None) -> tuple[StepResult, FiveTuple]:
+        """Wait for rows, and pass them through the layers.
+
+        An interrupt ends the wait for rows, but is held back while rows are received and pass through the layers. The
+        result is then kept, and the next wait returns it.
+        """
+        root = self._root
+        root._refuse_closed(name)
+        if root._pending != kind:
+            prior = {"step": "step_async", "reset": "reset_async", "send": "send"}[kind]
+            raise NoAsyncCallError(f"Calling `{name}` without any prior call to `{prior}`.", kind)
+        if root._through is None:
+            count = root._num_out
+            if kind == "send" and root.batch_size is not None:
+                count = min(count, root.batch_size)
+            with root._interrupts:
+                try:
+                    step = self._receive(count, timeout)
+                    root._through = step, self._five_tuple(step)
+                except BaseException as error:
+                    if root.closed and isinstance(error, Exception):  # by another thread or a signal handler
+                        raise ClosedEnvironmentError(f"{name}: the environment was closed meanwhile") from error
+                    if not root._num_out:  # a layer raised; all rows have arrived
+                        root._pending = None
+                    raise
+        return self._hand_out(kind)
+
+    def _hand_out(self, kind: str) -> tuple[StepResult, FiveTuple]:
+        """Return the result that passed through the layers, or raise the first failure along with it."""
+        root = self._root
+        if root._through is None:  # the program's SIGINT handler took it during this wait
+            raise NoAsyncCallError("Another wait has already taken the result that this call waits for.", kind)
+        pending = "send" if root._num_out and (kind == "send" or root._through[0].failures) else None
+        (step, result), root._through, root._pending = root._through, None, pending  # one line: an interrupt may come
+        if step.failures:
+            error = step.failures[0]
+            error.failures = step.failures
+            error.others = self._with_env_ids(result, step) if len(step.env_ids) else None
+            raise error
+        return step, result
+
+    # -- what the user is shown ----------------------------------------------------------------------------------------
+
+    def _five_tuple(self, step: StepResult) -> FiveTuple:
+        """Gymnasium's five-tuple of m rows; built only here."""
+        self._remember(step)
+        infos = step.infos
+        if step.final_obs is not None:
+            ended = step.first & step.dones
+            final_obs = np.empty(len(step.env_ids), dtype=object)  # of None
+            for i in ended.nonzero()[0].tolist():
+                final_obs[i] = self._element(batches.row(step.final_obs, i))
+            infos = {
+                **infos,
+                "final_obs": final_obs,
+                "_final_obs": ended,
+                "final_info": step.final_infos or {},
+                "_final_info": ended.copy(),
+            }
+        return (
+            self._gymnasium_form(step.observations),
+            step.rewards,
+            step.terminations,
+            step.truncations,
+            infos,
+        )
+
+    def _element(self, row: Any) -> Any:
+        """One row as an element of the space, as a sub-environment returns it."""
+        return gymnasium_form.element(self.single_observation_space, row) if self._scalar_boxes else row
+
+    @staticmethod
+    def _with_env_ids(result: FiveTuple, step: StepResult) -> FiveTuple:
+        return (*result[:4], {**result[4], "env_id": step.env_ids.copy()})
+
+    def _remember(self, step: StepResult) -> None:
+        """Keep what is shown, so that a masked reset can repeat the other rows; free if no layer changed it."""
+        if not len(step.env_ids):
+            return
+        if self._shown is None:
+            if step.observations is self._root._latest:
+                self._shown_unchanged = True
+                return
+            if self._shown_unchanged:  # a layer changes observations only sometimes
+                self._shown = self._all_observations()
+            else:
+                self._shown = batches.empty_like(step.observations, self.num_envs)
+        batches.scatter(self._shown, step.rows, step.observations)
+
+    def _all_observations(self) -> Batch:
+        """All n rows as they were last shown, as fresh arrays."""
+        return batches.copy(self._root.slots.observations.batch() if self._shown is None else self._shown)
+
+    def _show_again(self, observations: Batch) -> None:
+        """Set what was last shown, after a load."""
+        self._shown = batches.copy(observations)
+
+    def _gymnasium_form(self, observations: Batch) -> Any:
+        return gymnasium_form.to_gymnasium(observations) if self._object_leaves else observations
+
+    # -- calls to the sub-environments ---------------------------------------------------------------------------------
+
+    def call(
+        self, name: str, /, *args: Any, indices: Sequence[int] | int | None = None, **kwargs: Any
+    ) -> tuple[Any, ...]:
+        """Call a method of each sub-environment, on its outermost layer that has it; an attribute is returned as is.
+
+        Args:
+            name: the method.
+            *args: its arguments.
+            indices: which sub-environments, in that order; None means all.
+            **kwargs: its keyword arguments; one may be called ``name``.
+
+        Returns:
+            One value per sub-environment.
+
+        Raises:
+            ValueError: for ``reset``, ``step`` and ``close``, which must go through the vector environment.
+            SubEnvError: a sub-environment raised.
+        """
+        self.call_async(name, *args, indices=indices, **kwargs)
+        return self.call_wait()
+
+    env_method = call
+
+    def call_async(self, name: str, /, *args: Any, indices: Sequence[int] | int | None = None, **kwargs: Any) -> None:
+        """Start a ``call`` without waiting; ``call_wait`` returns its result.
+
+        Args:
+            name: the method.
+            *args: its arguments.
+            indices: which sub-environments, in that order; None means all.
+            **kwargs: its keyword arguments.
+
+        Raises:
+            ValueError: as ``call``.
+        """
+        self._root._call_async(name, args, kwargs, indices)
+
+    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
+        """Wait for the result of ``call_async``.
+
+        Args:
+            timeout: seconds; None waits forever.
+
+        Returns:
+            One value per sub-environment.
+
+        Raises:
+            NoAsyncCallError: no ``call_async`` is pending.
+            TimeoutError: not ready yet; the call stays pending, so wait again.
+            SubEnvError: a sub-environment raised.
+        """
+        return self._root._call_wait(timeout)
+
+    def get_attr(self, name: str, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
+        """Return an attribute of each sub-environment, from its outermost layer that has it.
+
+        Args:
+            name: the attribute.
+            indices: which sub-environments, in that order; None means all.
+
+        Returns:
+            One value per sub-environment.
+
+        Raises:
+            SubEnvError: a sub-environment has no such attribute.
+        """
+        return self._root._get_attr(name, indices)
+
+    def set_attr(self, name: str, values: Any, indices: Sequence[int] | int | None = None) -> None:
+        """Set an attribute of each sub-environment, on the layer that has it; a new one on the environment itself.
+
+        Args:
+            name: the attribute.
+            values: a list or tuple gives one value per sub-environment; anything else is set on all.
+            indices: which sub-environments; None means all.
+
+        Raises:
+            ArgumentError: a list of the wrong length.
+        """
+        self._root._set_attr(name, values, indices)
+
+    def render(self) -> tuple[Any, ...]:
+        """Return what each sub-environment renders, according to its ``render_mode``.
+
+        Raises:
+            ArgumentError: it was built without a render mode.
+        """
+        if self.render_mode is None:
+            raise ArgumentError(
+                'render: built without a render mode; expected for example build(..., render_mode="rgb_array")'
+            )
+        return self.call("render")
+
+    def get_images(self, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
+        """Return a (height, width, 3) uint8 image of each sub-environment.
+
+        Args:
+            indices: which sub-environments, in that order; None means all.
+
+        Raises:
+            ArgumentError: it was built without ``render_mode="rgb_array"``.
+        """
+        if self.render_mode != "rgb_array":
+            raise ArgumentError(
+                f'get_images: expected an environment built with render_mode="rgb_array", got {self.render_mode!r}'
+            )
+        return self.call("render", indices=indices)
+
+    def picture(self) -> NDArray[np.uint8]:
+        """Return one (height, width, 3) uint8 image of all sub-environments, with ``tile``'s labels if it is present.
+
+        Raises:
+            ArgumentError: it was built without a render mode that returns frames.
+        """
+        return tiles.fit(tiles.tile(self.get_images()), tiles.SIZE)
+
+    def show(self) -> None:
+        """Show ``picture()`` below a notebook cell.
+
+        Raises:
+            ArgumentError: this is not a notebook; the message suggests an alternative. Or as ``picture``.
+
+        >>> import vecwrap
+        >>> from vecwrap.testing import ToyEnv
+        >>> env = vecwrap.build(ToyEnv, n=2, backend="dummy", env_kwargs={"render_mode": "rgb_array"})
+        >>> _ = env.reset(seed=1)
+        >>> try:
+        ...     env.show()
+        ... except ArgumentError as error:
+        ...     print(str(error).partition(",")[0])
+        show: expected a Jupyter notebook
+        >>> env.close()
+        """
+        display_image(self.picture())
+
+    @property
+    def viewer_open(self) -> bool:
+        """Whether the window of ``render_mode="human"`` is open."""
+        return False
+
+    def _repr_html_(self) -> str | None:
+        """The plan as a table, for notebooks; None if the environment was assembled by hand."""
+        return None if self._plan is None else str(self._plan._repr_html_())
+
+    def request_frames(self, env_ids: Sequence[int] | IntArray, opening: Sequence[int] | IntArray = ()) -> None:
+        """Request frames from the next actions or resets on, until this layer calls it again.
+
+        Frames are rendered in the sub-environment's process, before the autoreset, and arrive with the result in
+        ``StepResult.frames`` and ``final_frames``. For recorders; requests of several layers are merged. May be called
+        at any time; does not wait, and costs nothing if the request is unchanged.
+
+        Args:
+            env_ids: (k,) int64 or a list, sub-environments whose frames are needed with every result.
+            opening: sub-environments whose frames are needed only for the first observation of an episode.
+        """
+        root = self._root
+        root._request_frames(self, root._indices(env_ids), root._indices(opening))
+
+    # -- structure -----------------------------------------------------------------------------------------------------
+
+    @property
+    def layers(self) -> tuple[VecEnv, ...]:
+        """The vector layers, outermost first, the backend last."""
+        return (self,)
+
+    def find(self, kind: type[Layer]) -> Layer:
+        """Return the outermost layer of a class.
+
+        Args:
+            kind: the class; a base class also finds its subclasses.
+
+        Raises:
+            LookupError: there is none.
+            ArgumentError: ``kind`` is not a class.
+        """
+        if not isinstance(kind, type):
+            raise ArgumentError(
+                f"find: kind: expected the class of a layer, got {kind!r}; classes of the layers here are "
+                f"{', '.join(type(layer).__name__ for layer in self.layers)}"
+            )
+        for layer in self.layers:
+            if isinstance(layer, kind):
+                return layer
+        raise LookupError(f"{self!r} has no layer {kind.__name__}")
+
+    def train(self, mode: bool = True) -> Self:
+        """Let every statistic in the chain keep updating, or freeze all of them; returns the environment.
+
+        Args:
+            mode: False freezes them.
+        """
+        for layer in self.layers:
+            layer.training = mode
+        return self
+
+    def eval(self) -> Self:
+        """Freeze every statistic in the chain, for evaluation; returns the environment."""
+        return self.train(False)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the chain: of its layers and, if they support it, of the sub-environments.
+
+        A sub-environment supports it if it and each of its wrappers either has ``state_dict`` and ``load_state_dict``,
+        or is ALE's, or is one of Gymnasium's or vecwrap's wrappers. Otherwise the entry ``"sub_envs_missing"`` gives
+        the reason; after a load such an environment needs a reset, while the layers continue.
+
+        Returns:
+            Arrays, numbers, text, lists and dicts.
+
+        Raises:
+            AlreadyPendingCallError: rows are pending.
+        """
+        return checkpoint.state_dict(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from where ``state_dict`` was called, bit for bit if the sub-environments could be saved.
+
+        Args:
+            state: what it returned; not shared with the environment afterwards.
+
+        Raises:
+            CheckpointError: the state is of a different chain or format; the message gives the first difference.
+            SubEnvError: a sub-environment cannot load its state. After that, as after an interrupt, the environment
+                must be reset or loaded again before it can be stepped.
+        """
+        checkpoint.load_state_dict(self, state)
+
+    def share_statistics(self, source: VecEnv | str | PathLike[str]) -> Self:
+        """Use the running statistics of another chain, for evaluation; ``build(..., stats=source)`` calls this.
+
+        The statistics of a live environment are shared, not copied: its later updates apply here too. This environment
+        is put into ``eval()``, so it only reads them.
+
+        Args:
+            source: a vecwrap environment with the same normalising layers, or a file written by ``save``. n and the
+                other layers may differ.
+
+        Raises:
+            CheckpointError: the source lacks a layer, or its layer is for different observations.
+            ArgumentError: it is neither a vecwrap environment nor a path.
+        """
+        if not isinstance(source, (VecEnv, str, PathLike)):
+            raise ArgumentError(
+                f"stats: expected a vecwrap environment or a file written by its save, got {what_came(source)}"
+            )
+        checkpoint.share_statistics(self, source)
+        return self.eval()
+
+    def save(self, path: str | PathLike[str]) -> bool:
+        """Write ``state_dict()`` to a ``.npz`` file atomically: after a crash or on a full disk, the old file remains.
+
+        A disk that fills up or disappears hours later must not end the run: once this environment has written a file
+        into the same folder, a failure is only a warning, given once until writing works again.
+
+        Args:
+            path: the file; a missing folder is created.
+
+        Returns:
+            Whether it was written.
+
+        Raises:
+            OSError: the file cannot be written, and none was written to this folder before.
+        """
+        folder = str(Path(path).absolute().parent)
+        try:
+            if folder not in self._saved_to:  # one that has disappeared is not recreated, maybe on another disk
+                Path(folder).mkdir(parents=True, exist_ok=True)
+            checkpoint.write_state(path, self.state_dict())
+        except OSError as error:
+            if folder not in self._saved_to:
+                raise
+            if self._saved_to[folder]:
+                warnings.warn(
+                    f"save: {path} can no longer be written ({error}); the run continues, and the last file is kept",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+            self._saved_to = {**self._saved_to, folder: False}
+            return False
+        self._saved_to = {**self._saved_to, folder: True}
+        return True
+
+    def load(self, path: str | PathLike[str]) -> None:
+        """Load a file written by ``save`` and continue from there; nothing in the file is executed.
+
+        Args:
+            path: the file.
+
+        Raises:
+            CheckpointError: no such file, not one that ``save`` wrote, or one of a different chain.
+        """
+        self.load_state_dict(checkpoint.read_state(path))
+
+    def get_original_obs(self) -> Any:
+        """Return the observations last shown, as they were before any layer normalised them.
+
+        Returns:
+            n rows, fresh arrays, as they reached the innermost normalising layer.
+
+        Raises:
+            LookupError: no layer normalises observations.
+            ResetNeededError: nothing has been shown yet.
+        """
+        for layer in reversed(self.layers):
+            if (original := layer._original_observations()) is not None:
+                return layer._gymnasium_form(original)
+        raise LookupError(f"{self!r} has no layer that normalises observations: normalize or normalize_obs")
+
+    def get_original_reward(self) -> FloatArray:
+        """Return the rewards last shown, as they were before any layer normalised them.
+
+        Returns:
+            (n,) float64, fresh; 0 for a row that was reset.
+
+        Raises:
+            LookupError: no layer normalises rewards.
+            ResetNeededError: nothing has been shown yet.
+        """
+        for layer in reversed(self.layers):
+            if (original := layer._original_rewards()) is not None:
+                return original
+        raise LookupError(f"{self!r} has no layer that normalises rewards: normalize or normalize_reward")
+
+    def _original_observations(self) -> Batch | None:
+        """The last observations that reached this layer, n rows, if it normalises them."""
+        return None
+
+    def _original_rewards(self) -> FloatArray | None:
+        """The last rewards that reached this layer, if it normalises them."""
+        return None
+
+    def health(self) -> Health:
+        """Report the restarts and lost episodes of each sub-environment, and the workers."""
+        return self._root.health()
+
+    @property
+    def backend(self) -> str:
+        """The backend's name."""
+        return self._root.name
+
+    @property
+    def autoreset_mode(self) -> AutoresetMode:
+        """The value of ``metadata["autoreset_mode"]``; an attribute in Gymnasium's own vector environments too."""
+        mode: AutoresetMode = self.metadata["autoreset_mode"]
+        return mode
+
+    @property
+    def num_workers(self) -> int:
+        """How many worker processes there are; 0 if everything runs in this process."""
+        return self._root.workers
+
+    def close(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
+        """Close every sub-environment, worker and file; may be called again.
+
+        Args:
+            timeout: seconds to wait for the workers before they are killed; None means 5.
+            terminate: kill the workers at once instead.
+        """
+        raise NotImplementedError
+
+    def __del__(self) -> None:
+        """Do nothing: deleting a layer does not close what it wraps (Gymnasium 1.1 would close it here)."""
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        """Refuse to be copied or pickled: a copy would share the sub-environments, or have none."""
+        raise TypeError(
+            f"{self!r} cannot be copied or sent to another process, because its sub-environments cannot. Build another "
+            "one where it is needed, with vecwrap.build(env.pipeline); load_state_dict(env.state_dict()) makes it "
+            "continue from this one's state, and stats= gives it the running statistics"
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _set_observation_space(self, single: spaces.Space[Any]) -> None:
+        """Set the space of one observation and, with it, the batched one."""
+        self.single_observation_space = single
+        self.observation_space = gymnasium.vector.utils.batch_space(single, self.num_envs)
+        self._object_leaves = gymnasium_form.has_objects(single)
+        self._scalar_boxes = gymnasium_form.has_scalar_boxes(single)
+
+    def _set_action_space(self, single: spaces.Space[Any]) -> None:
+        """Set the space of one action and, with it, the batched one."""
+        self.single_action_space = single
+        self.action_space = gymnasium.vector.utils.batch_space(single, self.num_envs)
+
+    def __repr__(self) -> str:
+        root = self._root
+        if self.pipeline is not None:
+            name, layers = self.pipeline.env_name, self.pipeline.layer_names
+        else:
+            name = root.env_id
+            layers = tuple(type(layer).__name__ for layer in reversed(self.layers[:-1]))
+        workers = f", {root.workers} worker{'s' * (root.workers != 1)}" if root.workers else ""
+        chain = f", layers {' > '.join(layers)}" if layers else ""
+        return f"<VecEnv {name}, n={self.num_envs}, {root.name}{workers}, {root.autoreset.value}{chain}>"
+
+
+def what_came(env: Any) -> str:
+    """Describe, for an error, what was given instead of a vecwrap environment, and the remedy."""
+    name = type(env).__name__
+    if hasattr(env, "vecwrap_env"):
+        return f"{name}; the vecwrap environment inside to_sb3's result is its vecwrap_env"
+    inner, steps = env, ""
+    while isinstance(inner, VectorWrapper):
+        inner, steps = inner.env, f"{steps}.env"
+    if isinstance(inner, VecEnv):
+        return f"{name}, a Gymnasium wrapper around one; pass the environment itself, its {steps}"
+    return f"{name}; vecwrap.build makes one, and vecwrap.wrap turns any gymnasium.vector.VectorEnv into one"
+
+
+def _split_mask(options: dict[str, Any] | None, root: Backend) -> tuple[IntArray, dict[str, Any] | None]:
+    """Return the rows of ``reset_mask``, and a copy of the options without it."""
+    if options is None or "reset_mask" not in options:
+        return root.all_ids, options
+    mask = options["reset_mask"]
+    num_envs = root.num_envs
+    expected = f'options["reset_mask"]: expected a NumPy array of shape ({num_envs},) and dtype bool'
+    if not isinstance(mask, np.ndarray):
+        raise ArgumentError(f"{expected}, got {type(mask).__name__}; convert it with np.array(mask, dtype=bool)")
+    if mask.shape != (num_envs,):
+        raise ArgumentError(f"{expected}, got shape {mask.shape}")
+    if mask.dtype != np.bool_:
+        raise ArgumentError(f"{expected}, got dtype {mask.dtype}; convert it with mask.astype(bool)")
+    if not mask.any():
+        raise ArgumentError(f"{expected} with at least one True, got none; skip the call instead")
+    never = root._never_reset & ~mask
+    if never.any():
+        raise ResetNeededError(
+            f"a masked reset shows all {num_envs} rows, but sub-environments {np.flatnonzero(never).tolist()} have "
+            "never been reset; call reset() without a mask first"
+        )
+    rest = {key: value for key, value in options.items() if key != "reset_mask"}
+    return np.flatnonzero(mask), rest

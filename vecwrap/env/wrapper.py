@@ -1,0 +1,312 @@
+"""Vector layers: two hooks, and everything else is forwarded by name.
+
+A layer overrides ``on_actions`` and/or ``on_step``. One hook serves reset, masked reset, step and recv in every
+autoreset mode, because each of them yields a StepResult; per-sub-environment state is indexed by ``step.rows``.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.interrupts import at_exit
+from vecwrap.rows.batch import Batch
+from vecwrap.rows.gymnasium_form import conform_actions
+from vecwrap.rows.statistics import RunningStatistics
+from vecwrap.rows.step_result import IntArray, StepResult
+
+__all__ = ["MapObservations", "VecEnvWrapper"]
+
+# Called on the outermost layer only; inner layers are driven through the row protocol.
+_FACE = ("reset", "reset_async", "reset_wait", "step", "step_async", "step_wait", "send", "recv")
+
+
+class VecEnvWrapper(VecEnv):
+    """A layer around a vector environment.
+
+    Args:
+        env: what it wraps.
+
+    Raises:
+        TypeError: ``env`` is not a vecwrap environment.
+
+    A complete layer that counts the actions taken:
+
+    >>> class CountSteps(VecEnvWrapper):
+    ...     def __init__(self, env):
+    ...         super().__init__(env)
+    ...         self.steps = np.zeros(env.num_envs, dtype=np.int64)
+    ...
+    ...     def on_step(self, step):
+    ...         self.steps[step.rows] += step.acted
+
+    One with all the other hooks: it inverts actions, saves state, holds statistics, and reports when it is closed:
+
+    >>> class Contrary(VecEnvWrapper):
+    ...     def __init__(self, env):
+    ...         super().__init__(env)
+    ...         self.turned, self.seen = 0, RunningStatistics(())
+    ...
+    ...     def on_actions(self, actions, env_ids):
+    ...         self.turned += len(env_ids)
+    ...         return 1 - actions
+    ...
+    ...     def on_close(self):
+    ...         print("closed after", self.turned, "actions")
+    ...
+    ...     def layer_state(self):
+    ...         return {"turned": self.turned}
+    ...
+    ...     def load_layer_state(self, state):
+    ...         self.turned = state["turned"]
+    ...
+    ...     def layer_statistics(self):
+    ...         return {"seen": self.seen}
+    ...
+    ...     def use_statistics(self, statistics):
+    ...         self.seen = statistics["seen"]
+    >>> import vecwrap
+    >>> env = vecwrap.build("CartPole-v1", n=2, wrappers=[CountSteps, Contrary], backend="dummy")
+    >>> observations, infos = env.reset(seed=1)
+    >>> observations, rewards, terminations, truncations, infos = env.step([0, 1])
+    >>> env.find(CountSteps).steps
+    array([1, 1])
+    >>> env.close()
+    closed after 2 actions
+    """
+
+    _on_close_called = True  # so that `close` does nothing if `__init__` failed
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Refuse a layer whose override would take effect only if it is the outermost."""
+        super().__init_subclass__(**keywords)
+        for name in _FACE:
+            if getattr(cls, name) is not getattr(VecEnvWrapper, name):
+                raise TypeError(
+                    f"{cls.__name__}.{name}: expected a layer to override on_actions and on_step, which see every "
+                    f"reset, step and recv at any place in the chain; {name} is called on the outermost layer only"
+                )
+
+    def __init__(self, env: VecEnv) -> None:
+        if not isinstance(env, VecEnv):
+            raise TypeError(
+                f"{type(self).__name__}: expected a vecwrap.VecEnv to wrap, got {type(env).__name__}; "
+                "vecwrap.build makes one"
+            )
+        self.env = env
+        self.num_envs = env.num_envs
+        self.single_observation_space = env.single_observation_space
+        self.observation_space = env.observation_space
+        self.single_action_space = env.single_action_space
+        self.action_space = env.action_space
+        self.metadata = dict(env.metadata)
+        self.render_mode = env.render_mode
+        self._root = env._root
+        self._owner = os.getpid()
+        self._on_close_called = False
+        at_exit(self)
+        self._object_leaves = env._object_leaves
+        self._scalar_boxes = env._scalar_boxes
+
+    # -- the two hooks -------------------------------------------------------------------------------------------------
+
+    def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
+        """Change the actions on their way down.
+
+        Args:
+            actions: m rows of the action space, in batched form; not to be written into.
+            env_ids: (m,) int64, the sub-environment of each.
+
+        Returns:
+            The actions for the layer below.
+        """
+        return actions
+
+    def on_step(self, step: StepResult) -> None:
+        """Change a result on its way up.
+
+        Args:
+            step: m rows; assign its fields, and never write into its arrays.
+        """
+
+    def on_close(self) -> None:
+        """Close what this layer opened; called once, before what it wraps is closed, and never in a forked process."""
+
+    def layer_state(self) -> dict[str, Any]:
+        """Return everything that this layer needs to continue as if it had never stopped.
+
+        Returns:
+            Arrays, numbers, strings, booleans, None, and lists and dicts of these; fresh copies. A layer without state
+            returns an empty dict.
+        """
+        return {}
+
+    def load_layer_state(self, state: dict[str, Any]) -> None:
+        """Restore the state that ``layer_state`` returned.
+
+        Args:
+            state: that state; it must not be shared with this layer afterwards.
+        """
+
+    def layer_statistics(self) -> dict[str, RunningStatistics]:
+        """Return the running statistics of this layer by name; the objects themselves, not copies."""
+        return {}
+
+    def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
+        """Use these objects instead of this layer's own.
+
+        Args:
+            statistics: by the names of ``layer_statistics``; names and shapes have been checked.
+        """
+
+    def _refuse_state(self, state: dict[str, Any]) -> None:
+        """Raise CheckpointError if this layer cannot use a state; called on all layers before any is loaded."""
+
+    # -- forwarding ----------------------------------------------------------------------------------------------------
+
+    def _send(self, actions: Batch, env_ids: IntArray) -> None:
+        below, inner = self.on_actions(actions, env_ids), self.env.single_action_space
+        # The same array for the same space has the right form; the members of a dict may have been replaced.
+        if type(below) is not np.ndarray or below is not actions or inner is not self.single_action_space:
+            below = conform_actions(inner, below, len(env_ids), f"{type(self).__name__}.on_actions")
+        self.env._send(below, env_ids)
+
+    def _send_reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        self.env._send_reset(env_ids, seeds, options)
+
+    def _receive(self, count: int, timeout: float | None) -> StepResult:
+        step = self.env._receive(count, timeout)
+        if len(step.env_ids):
+            self.on_step(step)
+        return step
+
+    def close(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
+        """Close this layer, then what it wraps; may be called again."""
+        try:
+            self._close_layer()
+        finally:
+            self.env.close(timeout=timeout, terminate=terminate)
+
+    def _close_layer(self) -> None:
+        """Call ``on_close`` once, never in a forked process; also at interpreter exit.
+
+        Layers with files also call this when they are garbage-collected.
+        """
+        if not self._on_close_called and os.getpid() == self._owner:
+            self._on_close_called = True  # even if the backend is closed already: it may have failed
+            interrupts = self._root._interrupts
+            with interrupts:
+                interrupts.hold()  # nothing else would close what an interrupt leaves open here
+                self.on_close()
+
+    def _close_at_exit(self) -> None:
+        self._close_layer()
+
+    def render(self) -> Any:
+        """The rendering of the layer below."""
+        return self.env.render()
+
+    def picture(self) -> NDArray[np.uint8]:
+        """Return the layer below's image of all sub-environments, (height, width, 3) uint8."""
+        return self.env.picture()
+
+    @property
+    def viewer_open(self) -> bool:
+        """Whether the window of ``render_mode="human"`` is open."""
+        return self.env.viewer_open
+
+    def _repr_html_(self) -> str | None:
+        return self.env._repr_html_()
+
+    @property
+    def closed(self) -> bool:  # type: ignore[override]
+        """Whether the backend is closed."""
+        return self._root.closed
+
+    @property
+    def layers(self) -> tuple[VecEnv, ...]:
+        """The vector layers from this one inwards, the backend last."""
+        return (self, *self.env.layers)
+
+    @property
+    def unwrapped(self) -> VecEnv:  # type: ignore[override]
+        """The backend."""
+        return self._root
+
+    @property
+    def spec(self) -> Any:  # type: ignore[override]
+        """Gymnasium's EnvSpec of the environment, or of the pipeline if ``gymnasium.make_vec`` built it; or None."""
+        return self._root.spec
+
+    @property  # type: ignore[misc]
+    def np_random(self) -> Any:
+        """A tuple of the sub-environments' generators (copies, if they live in other processes)."""
+        return self._root.np_random
+
+    @property
+    def np_random_seed(self) -> Any:
+        """A tuple of the sub-environments' seeds."""
+        return self._root.np_random_seed
+
+
+class MapObservations(VecEnvWrapper):
+    """A pure change of observations: one function and the new space.
+
+    The function is applied to ``observations`` and ``final_obs``, so terminal observations are right by construction.
+
+    At an episode's end:
+        The terminal observation is changed like every other.
+
+    Args:
+        env: what it wraps.
+        single_observation_space: the space of one observation after the change; it is copied.
+
+    Raises:
+        TypeError: the class has no ``map``.
+
+    >>> class Halves(MapObservations):
+    ...     def __init__(self, env):
+    ...         space = env.single_observation_space
+    ...         super().__init__(env, spaces.Box(space.low / 2, space.high / 2, space.shape, space.dtype))
+    ...
+    ...     def map(self, observations):
+    ...         return observations / 2
+    >>> import vecwrap
+    >>> with vecwrap.build("Pendulum-v1", n=2, wrappers=[Halves], backend="dummy") as env:
+    ...     observations, infos = env.reset(seed=1)
+    >>> observations.shape, observations.dtype, bool(abs(observations[:, :2]).max() <= 0.5)
+    ((2, 3), dtype('float32'), True)
+    """
+
+    def __init__(self, env: VecEnv, single_observation_space: spaces.Space[Any]) -> None:
+        if type(self).map is MapObservations.map:
+            raise TypeError(
+                f"{type(self).__name__}: expected a method map(observations) that changes a batch, got none"
+            )
+        super().__init__(env)
+        self._set_observation_space(deepcopy(single_observation_space))
+
+    @abstractmethod
+    def map(self, observations: Batch) -> Batch:
+        """Change a batch of observations.
+
+        Args:
+            observations: m rows, to be changed independently of each other; not to be written into.
+
+        Returns:
+            m rows of the new space, in arrays of its dtype.
+        """
+
+    def on_step(self, step: StepResult) -> None:
+        """Apply ``map`` to the observations and to the terminal ones."""
+        step.observations = self.map(step.observations)
+        if step.final_obs is not None:
+            step.final_obs = self.map(step.final_obs)

@@ -1,0 +1,332 @@
+"""Carries out a plan: starts the backend, puts the layers around it, and closes everything if that fails."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from gymnasium.vector import AutoresetMode
+
+from vecwrap.backends.native import NativeBackend, refuse_other_mode
+from vecwrap.env.saving import refuse_unread
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
+from vecwrap.errors import PlanError, SpecError
+from vecwrap.pipeline.changes import KEYS, refuse_unknown
+from vecwrap.pipeline.evaluation import in_mode
+from vecwrap.pipeline.files import is_file, is_folder, names_file
+from vecwrap.pipeline.layers import plan_layers, refuse_layers_of_sub_envs
+from vecwrap.pipeline.places import Place, Source, fail_where
+from vecwrap.pipeline.plan import Plan, plan
+from vecwrap.pipeline.run_folder import Run, read_run
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.values import shown
+from vecwrap.pipeline.words import read_layers
+from vecwrap.rows.step_result import Autoreset
+from vecwrap.wrappers.window.viewer import Viewer
+
+__all__ = ["build", "build_plan", "load", "read", "rebuild", "wrap"]
+
+
+def build(
+    env: str | Path | Callable[..., Any] | Sequence[Callable[..., Any]] | Mapping[str, Any] | PipelineSpec,
+    n: int | None = None,
+    wrappers: Sequence[Any] | str = (),
+    *,
+    backend: Any = "auto",
+    workers: int | None = None,
+    envs_per_worker: int | None = None,
+    start_method: str | None = None,
+    daemon: bool = True,
+    parent_share: bool | None = None,
+    on_failure: Literal["raise", "restart"] = "raise",
+    max_restarts: int | None = 10,
+    restart_window: float | None = 60.0,
+    restart_backoff: float = 1.0,
+    step_timeout: float | None = None,
+    reset_timeout: float | None = None,
+    start_timeout: float | None = None,
+    copy: bool = True,
+    batch_size: int | None = None,
+    seed: int | None = None,
+    start_index: int = 0,
+    autoreset: Autoreset | AutoresetMode | str = Autoreset.SAME_STEP,
+    render_mode: str | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    debug: bool = False,
+    stats: VecEnv | str | Path | None = None,
+    **unknown: NoReturn,
+) -> VecEnv:
+    """Build a vector environment from a pipeline.
+
+    Everything that can be checked without starting a process is checked first. If ``env`` is a whole pipeline, the
+    other arguments override it unless they have their default values (``load`` overrides with any value).
+
+    Args:
+        env: an environment id (``"CartPole-v1"``, ``"module:Id-v0"``), a callable that makes one ``gymnasium.Env``, a
+            sequence of such callables, or a whole pipeline: a YAML or JSON file, a line
+            (``"CartPole-v1 n=4 | framestack:4"``), a dict, or a ``PipelineSpec``.
+        n: how many sub-environments; None: one per callable in a sequence, otherwise one per usable core.
+        wrappers: the layers, inner first: names with arguments (``"framestack:4"``), mappings
+            (``{"framestack": {"k": 4}}``), import paths (``"module:attr"``), classes, partials, callables.
+        backend: ``"dummy"``, ``"subprocess"``, ``"shmem"``, ``"auto"`` (dummy for n=1, else shmem), another backend's
+            name or class, or a mapping of its name and options.
+        workers: how many worker processes; None: one per usable core.
+        envs_per_worker: how many sub-environments per worker, instead of ``workers``; n need not divide evenly.
+        start_method: None: a worker is a fresh interpreter, which needs no ``__main__`` guard; or multiprocessing's
+            ``"spawn"``, ``"forkserver"`` or ``"fork"``, with its rules.
+        daemon: False: at interpreter exit, wait for workers that are still closing.
+        parent_share: whether this process steps a share of the sub-environments during ``step_wait`` instead of only
+            waiting. None: yes with shmem, if nothing requests isolation (``workers``, ``on_failure``, a time limit,
+            ``batch_size``) and the environment and its inner layers are Gymnasium's, ale-py's or vecwrap's. An
+            environment that crashes or hangs there takes this process down with it.
+        on_failure: ``"restart"``: a sub-environment that raises is recreated, as are those of a worker that dies or
+            hangs; the episodes lost with them end truncated (docs/reliability.md).
+        max_restarts: how often each may be recreated within ``restart_window``; None: no limit.
+        restart_window: seconds; None: the whole run.
+        restart_backoff: delay in seconds before recreating one that failed again without completing a step.
+        step_timeout: seconds a worker may take for its share of a step before it is killed; None: no limit.
+        reset_timeout: the same for a reset.
+        start_timeout: the same for creating its environments.
+        copy: whether returned arrays are the caller's own; False returns views that the next step overwrites.
+        batch_size: how many rows ``recv`` waits for; None: all that are pending.
+        seed: used by the first reset if it is given none; sub-environment i gets ``seed + start_index + i``.
+        start_index: the index of the first sub-environment, if this is part of a larger vector.
+        autoreset: ``"same_step"``, ``"next_step"``, ``"disabled"`` or ``"episodic"``.
+        render_mode: as ``gymnasium.make``; ``"human"`` shows all sub-environments in one window.
+        env_kwargs: further arguments for ``gymnasium.make``, or for the callables.
+        debug: check every action and observation against its space.
+        stats: an environment, or a file written by its ``save``, whose running statistics this one uses, for example to
+            evaluate with those of training. They are frozen, unless the pipeline sets ``training: true``.
+        unknown: rejected; the error suggests the vecwrap name for other libraries' arguments.
+
+    Returns:
+        The environment: a ``gymnasium.vector.VectorEnv``. Its ``pipeline`` is the spec with all defaults filled in.
+
+    Raises:
+        SpecError: the pipeline cannot be read, or names something unknown.
+        PlanError: it can be read, but not built.
+        SubEnvError: an environment raised while it was being created.
+        BackendError: a worker could not be started.
+
+    >>> env = build("CartPole-v1", n=2, wrappers=["time_limit:50", "framestack:4"], backend="dummy")
+    >>> env
+    <VecEnv CartPole-v1, n=2, dummy, same_step, layers time_limit > framestack>
+    >>> env.pipeline.wrappers[1].kwargs["padding"]
+    'zero'
+    >>> env.close()
+    """
+    given = {key: value for key, value in locals().items() if key not in ("env", "stats", "unknown")}
+    for key in unknown:
+        _refuse_unknown_argument(key, ["env", *given, "stats"])
+    defaults: dict[str, Any] = {"n": None, "wrappers": (), **(build.__kwdefaults__ or {})}
+    changes = {key: value for key, value in given.items() if not _is_default(value, defaults[key])}
+    return build_plan(plan(read(env).override(**changes)), stats)
+
+
+def load(
+    path: str | Path,
+    *,
+    mode: Literal["train", "eval"] = "train",
+    stats: VecEnv | str | Path | None = None,
+    **overrides: Any,
+) -> VecEnv:
+    """Build the pipeline of a YAML or JSON file, or of a run folder, including its saved statistics.
+
+    A run folder is one written by ``vecwrap run --out``. Its pipeline is checked against the one recorded in
+    ``monitor.csv`` and in the statistics. Files that the environment writes do not touch the run's own: they go into
+    the run's subfolder ``loaded``, or ``eval`` for an evaluation.
+
+    Args:
+        path: the file, to which the paths in it are relative; or the folder.
+        mode: ``"eval"`` for the matching evaluation: with the settings of its section ``eval``, whole games and raw
+            rewards for ``atari``, and frozen statistics. ``"train"``: a folder's statistics keep updating.
+        stats: as ``build``; for an evaluation, the training environment or a file written by its ``save``. None: the
+            folder's own, else those that the pipeline names.
+        overrides: a pipeline's keys, and the backend options that ``build`` takes (``workers``, ``on_failure``, ...);
+            they replace those of the file, ``wrappers`` and ``env_kwargs`` as a whole. A dotted key reaches inside:
+            ``**{"wrappers.framestack.k": 2}``.
+
+    Returns:
+        The environment, as ``build``.
+
+    Raises:
+        VecwrapError: as ``build``, with file and line.
+
+    >>> from tempfile import mkdtemp
+    >>> file = Path(mkdtemp()) / "cartpole.yaml"
+    >>> _ = file.write_text(PipelineSpec.parse("CartPole-v1 n=4 backend=dummy | framestack:4").to_yaml())
+    >>> with load(file, n=2, **{"wrappers.framestack.k": 3}) as env:
+    ...     observations, infos = env.reset(seed=1)
+    >>> observations.shape, observations.dtype
+    ((2, 3, 4), dtype('float32'))
+    """
+    _refuse_what_is_no_path(path)
+    if Path(path).is_dir():
+        run = read_run(path)
+        return rebuild(run, run.pipeline(mode, overrides), stats)
+    return build_plan(plan(in_mode(PipelineSpec.load(path), mode, overrides)), stats)
+
+
+def _refuse_unknown_argument(key: str, known: Sequence[str]) -> None:
+    """Refuse an argument with the error that a pipeline file would give."""
+    if key in KEYS:
+        fail_where(f"build: {key}", f"expected in the pipeline itself, or in vecwrap.load(FILE, {key}=...)")
+    refuse_unknown(key, known, Source(otherwise=Place("build")))
+
+
+def _refuse_what_is_no_path(path: Any) -> None:
+    """Refuse an environment id, a one-line pipeline, and the other forms that only ``build`` takes."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise SpecError(
+            f"load: expected the path of a pipeline file or of a run folder, got {shown(path)}. For a pipeline that is "
+            "not a path, such as a dict or a PipelineSpec, use vecwrap.build."
+        )
+    if isinstance(path, str) and not (names_file(path) or is_file(Path(path)) or is_folder(Path(path))):
+        raise SpecError(
+            f"load: expected a pipeline file or a run folder, got {shown(path)}, which does not exist relative to "
+            f"{Path.cwd()}. Is the path right? For an id or a one-line pipeline, use vecwrap.build."
+        )
+
+
+def rebuild(run: Run, pipeline: PipelineSpec, stats: VecEnv | str | Path | None = None) -> VecEnv:
+    """Build a pipeline of a run folder with the folder's statistics."""
+    if stats is not None or pipeline.stats is not None or run.statistics is None:
+        return build_plan(plan(pipeline), stats)
+    return build_plan(plan(pipeline), run.statistics).train(pipeline.in_training)
+
+
+def wrap(
+    vector_env: Any,
+    wrappers: Sequence[Any] | str = (),
+    *,
+    autoreset: Autoreset | AutoresetMode | str | None = None,
+    masked_resets: bool | None = None,
+    seed: int | None = None,
+) -> VecEnv:
+    """Put layers around an existing vector environment.
+
+    Args:
+        vector_env: any ``gymnasium.vector.VectorEnv`` (CartPole's own, ale-py's ``AtariVectorEnv``, EnvPool's Gymnasium
+            interface, Gymnasium's Sync and Async), which is closed with the result; or a vecwrap environment.
+        wrappers: layers of the vector, inner first, in any form that ``build`` takes.
+        autoreset: its autoreset mode, if its metadata does not declare it.
+        masked_resets: whether it honours ``options["reset_mask"]``; None: refuse masked resets if that is unknown.
+            Not for a vecwrap environment, which declares it.
+        seed: used by the next reset if it is given none.
+
+    Returns:
+        The environment: a ``gymnasium.vector.VectorEnv``, in the autoreset mode that the engine declares.
+
+    Raises:
+        SpecError: a layer is unknown or its arguments do not fit.
+        PlanError: it is not a vector environment, its autoreset mode is unknown or differs from ``autoreset``, or a
+            layer belongs inside the sub-environments.
+
+    >>> import gymnasium
+    >>> cartpoles = gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="vector_entry_point")
+    >>> env = wrap(cartpoles, ["framestack:4"])
+    >>> env.reset(seed=1)[0].shape
+    (2, 4, 4)
+    >>> env.close()
+    """
+    _, layers = plan_layers(read_layers(wrappers, Source(steps=("wrappers",))))
+    refuse_layers_of_sub_envs(layers)
+    env = vector_env
+    if hasattr(env, "env_is_wrapped"):  # a name that only SB3 uses
+        raise PlanError(
+            f"wrap: expected a gymnasium.vector.VectorEnv, got a Stable-Baselines3 {type(env).__name__}; use "
+            "vecwrap.wrap(vecwrap.from_sb3(venv), [...])"
+        )
+    if isinstance(env, VecEnv):
+        _take_settings(env, autoreset, masked_resets, seed)
+    elif hasattr(env, "num_envs"):
+        env = NativeBackend(vector_env, autoreset=autoreset, masked_resets=masked_resets, seed=seed)
+    else:
+        got = f'"{env}"' if isinstance(env, str) else type(env).__name__
+        raise PlanError(
+            f"wrap: expected a gymnasium.vector.VectorEnv, got {got}; vecwrap.build makes a vector environment from an "
+            "id, or from a callable that makes single environments"
+        )
+    for layer in layers:
+        env = layer.around_vector(env)
+    wrapped: VecEnv = env
+    return wrapped
+
+
+def _take_settings(
+    env: VecEnv, autoreset: Autoreset | AutoresetMode | str | None, masked_resets: bool | None, seed: int | None
+) -> None:
+    """Apply ``wrap``'s settings to a vecwrap environment; refuse those that would be ignored."""
+    refuse_other_mode(repr(env), env._root.autoreset, autoreset)
+    if masked_resets is not None:
+        raise PlanError(f"wrap: {env!r} supports masked resets, got masked_resets={masked_resets}; leave it out")
+    if seed is not None:
+        env._root._build_seed = seed
+
+
+def build_plan(checked: Plan, stats: VecEnv | str | Path | None = None) -> VecEnv:
+    """Carry out a plan."""
+    named = checked.pipeline.stats
+    refuse_unread(named if stats is None else stats, checked.pipeline.where("stats") if stats is None else "stats")
+    env = checked.start()
+    try:
+        made = [env]
+        for layer in checked.layers:
+            if layer.runs_in == "parent":
+                env = layer.around_vector(env)
+                made.append(env)
+        shown = checked.of_made(made)
+        if checked.pipeline.render_mode == "human":
+            env = Viewer(env)
+        for part in env.layers:
+            part.pipeline, part._plan = checked.pipeline, shown
+            if hasattr(part, "on_pipeline"):
+                part.on_pipeline(checked.pipeline)
+        stats = named if stats is None else stats
+        if stats is not None:
+            env.share_statistics(stats).train(checked.pipeline.training is True)
+        elif not checked.pipeline.in_training:
+            _refuse_nothing_learnt(env, checked.pipeline)
+            env.eval()
+    except BaseException:
+        with contextlib.suppress(Exception, SystemExit):  # an error while closing must not hide the cause
+            env.close(terminate=True)
+        raise
+    return env
+
+
+def _refuse_nothing_learnt(env: VecEnv, pipeline: PipelineSpec) -> None:
+    """Refuse frozen statistics that never saw data: the agent would get inputs unlike those it learnt from."""
+    for layer in env.layers:
+        if isinstance(layer, VecEnvWrapper) and layer.layer_statistics():
+            raise PlanError(
+                f"{pipeline.where('stats')}: expected statistics for {type(layer).__name__}, which are frozen here: "
+                "pass stats= with the training environment or a file written by its save, or set stats: FILE in the "
+                "pipeline. If there are none, leave the layer out (eval: {wrappers: [...]}), or let it learn "
+                "(training: true)."
+            )
+
+
+def read(env: Any) -> PipelineSpec:
+    """Read a pipeline in any form that ``build`` takes."""
+    if isinstance(env, PipelineSpec):
+        return env
+    if isinstance(env, Mapping):
+        return PipelineSpec.from_dict(env)
+    if isinstance(env, Path) or (isinstance(env, str) and names_file(env)):
+        return PipelineSpec.load(env)
+    if isinstance(env, str) and ("|" in env or len(env.split()) > 1):
+        return PipelineSpec.parse(env)
+    if env is None:
+        raise SpecError("env: expected an environment id, a callable, or a pipeline, got null.")
+    return PipelineSpec(env)
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return value is default or (
+        type(value) is type(default) and isinstance(value, (str, tuple, int)) and value == default
+    )

@@ -1,0 +1,431 @@
+"""The keys of a pipeline: how their values are read, changed and written; and how one file is written over another.
+
+The section ``eval`` has the same keys, for what differs in an evaluation. It is kept as pending changes: a list of
+layers replaces the pipeline's, a mapping changes the layers it names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from vecwrap.errors import PlanError, SpecError, did_you_mean
+from vecwrap.pipeline import registry
+from vecwrap.pipeline.places import Place, Source, Steps, fail, fail_where
+from vecwrap.pipeline.scalars import MAX_BITS, printable
+from vecwrap.pipeline.signatures import Signature
+from vecwrap.pipeline.values import Settings, Whole, as_data, import_path, merged, plain, shown
+from vecwrap.pipeline.words import BACKEND_OPTIONS, POSITIONAL, BackendSpec, LayerSpec, read_arguments, read_layers
+from vecwrap.rows.step_result import Autoreset
+from vecwrap.wrappers.presets import Preset
+
+__all__ = [
+    "EVAL_KEYS",
+    "KEYS",
+    "Draft",
+    "EnvTarget",
+    "Key",
+    "change_layers",
+    "find_layer",
+    "over",
+    "refuse_unknown",
+    "with_argument",
+]
+
+EnvTarget: TypeAlias = str | Callable[..., Any] | tuple[Callable[..., Any], ...]
+
+
+@dataclass(frozen=True)
+class Key:
+    """The operations on the value of one key."""
+
+    # makes the value from what was written; accepts a value that has been read, too. None: the default
+    read: Callable[[Any, Source], Any]
+    # makes the value from the old one and a mapping that is written over it; None if that replaces it
+    change: Callable[[Any, Mapping[Any, Any], Source], Any] | None = None
+    write: Callable[[Any], Any] = lambda value: value  # makes plain data from the value
+
+
+def over(key: Key, old: Any, written: Any, source: Source) -> Any:
+    """Return the value of a key after an override: a mapping changes what it names, anything else replaces it."""
+    if isinstance(written, Whole):
+        return key.read(written.value, source)
+    if isinstance(written, Mapping) and key.change is not None:
+        return key.change(old, written, source)
+    return key.read(written, source)
+
+
+def refuse_unknown(key: Any, known: Sequence[str], source: Source) -> None:
+    """Refuse an unknown key, with a similar one, or the place for an environment's arguments."""
+    if key in known:
+        return
+    name = key if isinstance(key, str) else shown(key)
+    remedies = {**_OTHER_WORDS, **_WORDS_OF_EVAL} if source.steps == ("eval",) else _OTHER_WORDS
+    hint = f" {remedies[name]}" if name in remedies else did_you_mean(name.lower(), known)
+    if not hint and name.isidentifier() and name not in KEYS:
+        hint = " What the environment takes goes into env_kwargs"
+    fail_where(source.at(key).prefix() + source.at(name).label(), f"unknown key.{hint}")
+
+
+# -- scalars ----------------------------------------------------------------------------------------------------------
+
+
+def _made_by(given: Any) -> str:
+    """What to give instead of an existing environment, or of an id among callables."""
+    if isinstance(given, gymnasium.vector.VectorEnv):
+        return ". vecwrap.wrap puts layers around a vector environment"
+    if isinstance(given, gymnasium.Env):
+        return ". Each sub-environment is created anew, so pass a callable that makes one: lambda: gymnasium.make(...)"
+    return ". Several of one id are the id and n" if isinstance(given, str) else ""
+
+
+def _read_env(env: Any, source: Source) -> EnvTarget:
+    if isinstance(env, str):
+        return env.strip() or fail(source, "expected an environment id, got an empty text")
+    if isinstance(env, Sequence):
+        for index, factory in enumerate(env):
+            if not callable(factory):
+                got = f"expected a callable that makes one environment, got {shown(factory)}"
+                fail(source.at(index), got + _made_by(factory))
+        return tuple(env) or fail(source, "expected at least one callable, got an empty list")
+    if not callable(env):
+        got = f"expected an environment id or a callable that makes one environment, got {shown(env)}"
+        fail(source, got + _made_by(env))
+    path = import_path(env)
+    return env if path is None else path
+
+
+def _write_env(env: EnvTarget) -> str:
+    if isinstance(env, str):
+        return env
+    return fail_where("env", f"{shown(env)} lives in this process only; register an id or give an import path")
+
+
+def _read_integer(value: Any, source: Source) -> int:
+    if isinstance(value, (bool, np.bool_)):
+        fail(source, f"expected int, got {shown(value)}")
+    try:
+        number = operator.index(value)
+    except TypeError:  # no number, or an array of several
+        fail(source, f"expected int, got {shown(value)}")
+    return number if number.bit_length() <= MAX_BITS else fail(source, f"expected int, got {shown(number)}")
+
+
+def _read_bool(value: Any, source: Source) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        fail(source, f"expected true or false, got {shown(value)}")
+    return bool(value)
+
+
+def _read_text(value: Any, source: Source) -> str:
+    return value if isinstance(value, str) else fail(source, f"expected text, got {shown(value)}")
+
+
+def _read_path(value: Any, source: Source) -> str:
+    text = as_data(value)
+    return text if isinstance(text, str) and text else fail(source, f"expected a path, got {shown(value)}")
+
+
+def _read_autoreset(value: Any, source: Source) -> str:
+    if not isinstance(value, (str, Autoreset, AutoresetMode)) or len(str(value)) > 60:
+        fail(source, f"expected one of {', '.join(mode.value for mode in Autoreset)}, got {shown(value)}")
+    try:
+        return Autoreset.parse(value).value
+    except PlanError as error:
+        raise SpecError(f"{source.prefix()}{printable(str(error))}") from None
+
+
+def _or_none(read: Callable[[Any, Source], Any]) -> Callable[[Any, Source], Any]:
+    return lambda value, source: None if value is None else read(value, source)
+
+
+# -- what has parts ---------------------------------------------------------------------------------------------------
+
+
+def _read_env_kwargs(value: Any, source: Source) -> Settings:
+    if value is None:
+        return Settings()
+    if not isinstance(value, Mapping):
+        fail(source, f"expected a mapping of names to values, got {shown(value)}")
+    for key in value:
+        if not isinstance(key, str):
+            fail(source, f"expected the name of an argument, got {shown(key)}")
+    return Settings(merged(None, value))
+
+
+def _change_env_kwargs(old: Any, changes: Mapping[Any, Any], source: Source) -> Settings:
+    return _read_env_kwargs(merged(old, changes), source)
+
+
+def _write_env_kwargs(value: Any) -> Any:
+    return None if value is None else plain(value, "env_kwargs")
+
+
+def _change_backend(old: Any, changes: Mapping[Any, Any], source: Source) -> BackendSpec:
+    """Options change those of the backend; a name comes with its own, and discards the old ones."""
+    changes = merged(None, changes)
+    if "name" in changes or not isinstance(old, BackendSpec):
+        return BackendSpec.parse(changes, source)
+    parsed = BackendSpec.parse(changes, source)
+    return BackendSpec(old.target, merged(old.options, parsed.options))
+
+
+def _change_layers(old: Any, changes: Mapping[Any, Any], source: Source) -> tuple[LayerSpec, ...]:
+    return change_layers(old or (), changes, source)
+
+
+def _write_layers(layers: Sequence[LayerSpec]) -> list[Any]:
+    return [layer.to_data() for layer in layers]
+
+
+# -- the section eval -------------------------------------------------------------------------------------------------
+
+
+def _read_eval(value: Any, source: Source) -> Settings:
+    if value is None:
+        return Settings()
+    if not isinstance(value, Mapping):
+        fail(source, f"expected a mapping of what differs in an evaluation, got {shown(value)}")
+    return _change_eval(Settings(), value, source)
+
+
+def _change_eval(old: Any, changes: Mapping[Any, Any], source: Source) -> Settings:
+    section = dict(old or {})
+    for key, value in changes.items():
+        refuse_unknown(key, list(EVAL_KEYS), source)
+        section[key] = over(EVAL_KEYS[key], section.get(key), value, source.at(key))
+    return Settings(section)
+
+
+def _write_eval(section: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: EVAL_KEYS[key].write(value) for key, value in section.items()}
+
+
+def _waiting(key: Key, whole: str = "") -> Key:
+    """The same key in the section, where a mapping waits to be written over the pipeline's value.
+
+    With the name ``whole`` in it, a mapping is a value of its own.
+    """
+
+    def change(old: Any, changes: Mapping[Any, Any], source: Source) -> Any:
+        if whole in changes or not (old is None or isinstance(old, Mapping)):
+            return over(key, old, changes, source)
+        return Settings(merged(old, changes))
+
+    def read(value: Any, source: Source) -> Any:
+        return change(None, value, source) if isinstance(value, Mapping) else key.read(value, source)
+
+    return Key(read, change, lambda value: plain(value, "eval") if isinstance(value, Mapping) else key.write(value))
+
+
+def _read_layers_of_eval(value: Any, source: Source) -> Any:
+    """An empty list means no layers at all; null means not given."""
+    return Settings() if value is None else read_layers(value, source)
+
+
+_PLAIN_KEYS = {
+    "env": Key(_read_env, write=_write_env),
+    "n": Key(_or_none(_read_integer)),
+    "seed": Key(_or_none(_read_integer)),
+    "start_index": Key(_or_none(_read_integer)),
+    "autoreset": Key(_or_none(_read_autoreset)),
+    "copy": Key(_or_none(_read_bool)),
+    "batch_size": Key(_or_none(_read_integer)),
+    "render_mode": Key(_or_none(_read_text)),
+    "debug": Key(_or_none(_read_bool)),
+    "training": Key(_or_none(_read_bool)),
+    "stats": Key(_or_none(_read_path)),
+}
+KEYS: dict[str, Key] = {
+    **_PLAIN_KEYS,
+    "backend": Key(BackendSpec.parse, _change_backend, BackendSpec.to_data),
+    "env_kwargs": Key(_read_env_kwargs, _change_env_kwargs, _write_env_kwargs),
+    "wrappers": Key(read_layers, _change_layers, _write_layers),
+    "eval": Key(_read_eval, _change_eval, _write_eval),
+}
+EVAL_KEYS: dict[str, Key] = {
+    **_PLAIN_KEYS,
+    "backend": _waiting(KEYS["backend"], whole="name"),
+    "env_kwargs": Key(_or_none(_read_env_kwargs), _change_env_kwargs, _write_env_kwargs),
+    "wrappers": _waiting(Key(_read_layers_of_eval, _change_layers, _write_layers)),
+}
+_OTHER_WORDS = {
+    **dict.fromkeys(("num_envs", "n_envs", "env_num", "nenvs"), "The number of sub-environments is called n"),
+    **dict.fromkeys(("id", "env_id", "environment", "env_name"), "The environment is called env"),
+    **dict.fromkeys(("layers", "pipeline", "chain"), "The layers are called wrappers"),
+    **{
+        option: f"It is an option of the backend: backend.{option}=... in a line, backend: {{{option}: ...}} in a file"
+        for option in BACKEND_OPTIONS
+    },
+    **dict.fromkeys(("base", "extend", "defaults", "include"), "The file that this one builds upon is called extends"),
+    "extends": "A pipeline file builds upon another one, and says so at its top",
+    **dict.fromkeys(("evaluation", "test"), "What differs in an evaluation is called eval"),
+    "<<": "YAML 1.2 has no merge keys; a file builds upon another one with extends",
+    "mode": "Did you mean autoreset or render_mode?",
+    "kwargs": "Did you mean env_kwargs?",
+}
+_WORDS_OF_EVAL = dict.fromkeys(
+    ("add", "drop"),
+    "An evaluation with other layers lists them all in eval.wrappers, or is a file of its own that extends this one",
+)
+
+
+# -- changes to single layers of a list -------------------------------------------------------------------------------
+
+
+def change_layers(layers: Sequence[LayerSpec], changes: Mapping[Any, Any], source: Source) -> tuple[LayerSpec, ...]:
+    """Return the layers with other arguments; what is not named stays.
+
+    >>> layers = LayerSpec.parse("atari"), LayerSpec.parse("framestack:4,padding=first")
+    >>> print(*change_layers(layers, {"framestack": {"k": 2}}, Source()))
+    atari framestack:2,padding=first
+    """
+    changed = list(layers)
+    for step, change in changes.items():
+        index = find_layer(layers, step, source)
+        changed[index] = _changed(changed[index], step, change, source.at(step))
+    return tuple(changed)
+
+
+def find_layer(layers: Sequence[LayerSpec], step: Any, source: Source) -> int:
+    """Return the number of the layer that a name or number refers to."""
+    names = [layer.name for layer in layers]
+    if _is_number(step):
+        if int(step) >= len(layers):
+            fail(source.at(step), f"there are {len(layers)} layers, numbered from 0.{_all(names)}")
+        return int(step)
+    if not isinstance(step, str):
+        fail(source, f"expected the name or number of a layer, got {shown(step)}")
+    found = [index for index, name in enumerate(names) if step in (name, name.rpartition(":")[2])]
+    if not found:
+        fail(source.at(step), f"there is no such layer.{did_you_mean(step, names) or _all(names)}")
+    if len(found) > 1:
+        numbers = " or ".join(f"{source.at(str(index)).label()}" for index in found)
+        fail(source.at(step), f"there are {len(found)} layers of this name. Say which by its number: {numbers}")
+    return found[0]
+
+
+def _is_number(step: Any) -> bool:
+    if isinstance(step, str):
+        return step.isascii() and step.isdigit() and len(step) < 10
+    return type(step) is int and step >= 0
+
+
+def _all(names: Sequence[str]) -> str:
+    return f" They are {', '.join(names)}, inner first." if names else " There are none."
+
+
+def _changed(layer: LayerSpec, step: Any, change: Any, source: Source) -> LayerSpec:
+    if isinstance(change, Mapping):
+        for name, value in change.items():
+            layer = with_argument(layer, name, value, source)
+        return layer
+    whole = change.value if isinstance(change, Whole) else change
+    if _is_number(step):
+        return LayerSpec.parse(whole, source)
+    args, kwargs = read_arguments(whole, f'{source} "{layer.name}"')
+    replaced = Source(steps=layer.source.steps, otherwise=source.place)  # its old places no longer apply
+    return dataclasses.replace(layer, args=args, kwargs=kwargs, source=replaced)
+
+
+def with_argument(layer: LayerSpec, name: Any, change: Any, source: Source) -> LayerSpec:
+    """Return a layer with another argument."""
+    if name == POSITIONAL:
+        args, kwargs = read_arguments({POSITIONAL: merged(None, change)}, str(source))
+        layer = _placed(dataclasses.replace(layer, args=args), (POSITIONAL,), source.at(POSITIONAL))
+        names = _names(layer) if args else []
+        for i in range(len(args)):
+            for steps in ((i,), (POSITIONAL, i), *((called,) for called in names[i : i + 1])):
+                layer = _placed(layer, steps, source.at(POSITIONAL, i))
+        return layer
+    if not isinstance(name, str) or not name.isidentifier():
+        fail(source, f"expected the name of an argument, got {shown(name)}")
+    names = _names(layer)[: len(layer.args)] if layer.args and name not in layer.kwargs else []
+    if name not in names:
+        kwargs = {**layer.kwargs, name: merged(layer.kwargs.get(name), change)}
+        return _placed(dataclasses.replace(layer, kwargs=kwargs), (name,), source.at(name))
+    position = names.index(name)
+    args = (*layer.args[:position], merged(layer.args[position], change), *layer.args[position + 1 :])
+    layer = _placed(dataclasses.replace(layer, args=args), (name,), source.at(name))
+    return _placed(_placed(layer, (position,), source.at(name)), (POSITIONAL, position), source.at(name))
+
+
+def _names(layer: LayerSpec) -> list[str]:
+    """The parameters that may be given by position, in order."""
+    target = registry.wrappers.find(layer.target, layer.where)
+    parameters = Signature.of(target, skip=0 if isinstance(target, Preset) else 1).parameters
+    return [parameter.name for parameter in parameters if parameter.by_position]
+
+
+def _placed(layer: LayerSpec, steps: tuple[str | int, ...], source: Source) -> LayerSpec:
+    """Note where an argument was written."""
+    within = (*layer.source.steps, layer.name, *steps)
+    return dataclasses.replace(layer, source=layer.source.with_place(within, source.place))
+
+
+# -- a pipeline under construction ------------------------------------------------------------------------------------
+
+
+class Draft:
+    """The settings of a pipeline so far, and where each was written."""
+
+    def __init__(self, settings: Mapping[str, Any] | None = None, places: Mapping[Steps, Place] | None = None) -> None:
+        self.settings = dict(settings or {})
+        self.places = dict(places or {})
+
+    def write_over(self, data: Mapping[Any, Any], source: Source) -> None:
+        """Apply the contents of a file over the settings so far.
+
+        Mappings are merged key by key; a list replaces the previous one. Layers given as a mapping change the existing
+        ones; a backend given as a mapping without a name changes the options of the existing one.
+        """
+        for key, value in data.items():
+            refuse_unknown(key, list(KEYS), source)
+            self._take(key, value, source.at(key))
+        if () in source.places:
+            self.places[()] = source.places[()]
+
+    def set(self, key: str, value: Any, place: Place | None = None) -> None:
+        """Replace the value of a key; one with dots (``wrappers.framestack.k``) reaches inside."""
+        first, *steps = self._steps_of(key)
+        place = place or Place()
+        source = Source({(first, *steps): place}, (), place)
+        refuse_unknown(first, list(KEYS), source)
+        if steps and KEYS[first].change is None:
+            inside = ", ".join(name for name, known in KEYS.items() if known.change is not None)
+            fail(source.at(first, *steps), f"{first} has no settings of its own; {inside} have")
+        written: Any = Whole(value)
+        for step in reversed(steps):
+            written = {step: written}
+        self._take(first, written, source.at(first))
+
+    def _steps_of(self, key: str) -> list[str]:
+        """Split a key at its dots, except those in a layer's import path."""
+        first, _, rest = key.partition(".")
+        paths = [layer.name for layer in self.settings.get("wrappers") or () if ":" in layer.name]
+        for path in sorted(paths, key=len, reverse=True):
+            if first == "wrappers" and f"{rest}.".startswith(f"{path}."):
+                return [first, path, *filter(None, rest[len(path) + 1 :].split("."))]
+        return key.split(".")
+
+    def _take(self, key: str, written: Any, source: Source) -> None:
+        known = KEYS[key]
+        change = known.change if isinstance(written, Mapping) and key in self.settings else None
+        if change is not None:
+            self.settings[key] = change(self.settings[key], written, source)
+        else:
+            self.settings[key] = known.read(written.value if isinstance(written, Whole) else written, source)
+            self.places = {steps: place for steps, place in self.places.items() if steps[:1] != (key,)}
+            self.places[(key,)] = source.place
+        length = len(source.steps)
+        below = {steps: place for steps, place in source.places.items() if steps[:length] == source.steps}
+        if change is not None and "name" not in written:  # the value itself is still where it was
+            below.pop(source.steps, None)
+        self.places.update({(key, *steps[length:]): place for steps, place in below.items()})

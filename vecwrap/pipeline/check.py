@@ -1,0 +1,264 @@
+"""Finds mistakes in a pipeline: those that ``build`` refuses, and those that the rules find."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import gymnasium
+
+from vecwrap.env.saving import refuse_unread
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.errors import CheckpointError, PlanError, SpecError, VecwrapError, did_you_mean
+from vecwrap.pipeline.build import read
+from vecwrap.pipeline.evaluation import in_mode
+from vecwrap.pipeline.layers import PlannedLayer, plan_layers
+from vecwrap.pipeline.plan import Plan, plan, plan_around
+from vecwrap.pipeline.rules import RULES, Fault, Severity
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.words import LayerSpec
+
+__all__ = ["REFUSALS", "Finding", "check", "not_read", "refuse_unknown"]
+
+# What ``build`` refuses, by the stage at which it does, each with its section of docs/checks.md.
+REFUSALS = {
+    "unreadable": """A pipeline that cannot be read: invalid YAML, an unknown key, a value of the wrong kind.
+
+    Nothing else is checked, because there is no pipeline yet.
+    """,
+    "refused": """An unknown name, an argument that does not fit, a layer that refuses what it wraps, a wrong order.
+
+    The reason gives what was expected, what was found, and what to do. If a layer refuses what it wraps, nothing is
+    reported about the layers outside it, because their spaces are not the intended ones. A ``stats`` file must exist
+    for the training; that of an evaluation may not exist yet. Whether an evaluation has statistics at all is not
+    checked, because they are usually passed to ``build``.
+    """,
+    "unmakeable": """An environment that cannot be made, or a worker that cannot be started.
+
+    One sub-environment is made to inspect its spaces, in the place where the backend would make it. Exceptions of its
+    constructor are reported here; rules that need no spaces still apply.
+    """,
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One mistake in a pipeline.
+
+    Attributes:
+        id: the rule's name; ``docs/checks.md`` has a section of that name.
+        severity: ``"error"``: it cannot be built; ``"warning"``: it can, but is probably not intended.
+        file: the file, as its name was given; ``""`` if it is not in a file.
+        line: the line in the file, counted from 1; None if there is none.
+        place: ``'wrappers[1] "framestack"'``, a key of the pipeline, or ``""``.
+        layer: the layer's name, or ``""``.
+        reason: what is wrong.
+        fix: what to do; ``""`` if the reason includes it.
+
+    >>> (finding,) = check("CartPole-v1 n=2 backend=dummy | framestack:4")
+    >>> finding.id, finding.severity, finding.where
+    ('zero_padding', 'warning', 'wrappers[0] "framestack"')
+    >>> finding.to_dict()["fix"]
+    'Use padding=first.'
+    """
+
+    id: str
+    severity: Severity
+    file: str
+    line: int | None
+    place: str
+    layer: str
+    reason: str
+    fix: str = ""
+
+    @property
+    def where(self) -> str:
+        """``'pong.yaml:7: wrappers[1] "framestack"'``."""
+        file = f"{self.file}:{self.line}" if self.line is not None else self.file
+        return ": ".join(filter(None, (file, self.place)))
+
+    @property
+    def docs(self) -> str:
+        """Where to read more."""
+        return f"docs/checks.md#{self.id}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data, for JSON."""
+        return {**dataclasses.asdict(self), "docs": self.docs}
+
+    def __str__(self) -> str:
+        parts = (self.where, f"{self.severity} {self.id}", " ".join(filter(None, (self.reason, self.fix))))
+        return ": ".join(filter(None, parts))
+
+
+def check(
+    pipeline: Any,
+    *,
+    mode: Literal["train", "eval"] = "train",
+    strict: bool = False,
+    ignore: Collection[str] = (),
+    **settings: Any,
+) -> tuple[Finding, ...]:
+    """Look for mistakes in order and use, before anything is stepped.
+
+    One sub-environment is made as the backend would make it, and closed again. Nothing is written.
+
+    Args:
+        pipeline: whatever ``build`` takes: an id, a file, a line, a dict, callables, a ``PipelineSpec``; or an
+            environment that it built. Or an engine as for ``wrap``, with the layers in ``wrappers=``; it is only
+            inspected.
+        mode: ``"eval"`` for the pipeline's evaluation, as ``load``.
+        strict: also apply the rules of ``vecwrap check --strict``, such as for a missing seed.
+        ignore: ids of findings to ignore.
+        settings: a pipeline's keys, as for ``load``; they override the pipeline.
+
+    Returns:
+        The findings in the order of the pipeline; empty if there are none. Those that ``build`` would raise have the
+        severity ``"error"``.
+
+    Raises:
+        SpecError: an unknown id or setting.
+
+    >>> for finding in check("CartPole-v1", n=2, wrappers=["flatten", "framestack:4"], backend="dummy"):
+    ...     print(finding)
+    wrappers[0] "flatten": warning changes_nothing: it changes nothing: (4,) float32 stays what it is. Leave it out.
+    wrappers[1] "framestack": warning zero_padding: each episode's first stacks are padded with zeros, which are
+    values like any other in observations (4,) float32. Use padding=first.
+    """
+    refuse_unknown(ignore)
+    engine = None
+    try:
+        if isinstance(pipeline, VecEnv):
+            pipeline = _pipeline_of(pipeline)
+        elif isinstance(pipeline, gymnasium.vector.VectorEnv):
+            engine, pipeline = pipeline, PipelineSpec(type(pipeline), n=pipeline.num_envs)
+        spec = in_mode(read(pipeline), mode, settings)
+    except (SpecError, PlanError) as error:
+        return (not_read(error, str(pipeline)),)
+    findings = _findings(spec, engine, strict)
+    return tuple(finding for finding in sorted(findings, key=_order) if finding.id not in ignore)
+
+
+def refuse_unknown(ignore: Collection[str]) -> None:
+    """Raise SpecError for an id that no finding can have, and for one instead of a list."""
+    if isinstance(ignore, str):
+        raise SpecError(f'ignore: expected a list of findings, got "{ignore}"; write ["{ignore}"]')
+    ids = [*REFUSALS, *RULES]
+    for name in ignore:
+        if name not in ids:
+            raise SpecError(f'ignore: there is no finding "{name}".{did_you_mean(name, ids)}')
+        if name in ("unreadable", "refused"):
+            raise SpecError(f'ignore: "{name}" is of a pipeline that cannot be built, which nobody can mean to have')
+
+
+def not_read(error: VecwrapError, pipeline: str) -> Finding:
+    """Report an error raised before there was a pipeline; a PlanError is about a layer of the evaluation."""
+    file = pipeline if str(error).startswith(f"{pipeline}:") else ""
+    return _refusal("refused" if isinstance(error, PlanError) else "unreadable", error, file)
+
+
+def _pipeline_of(env: VecEnv) -> PipelineSpec:
+    if env.pipeline is None:
+        raise SpecError(f"expected an environment that was built from a pipeline, got {env!r}, assembled by hand.")
+    pipeline: PipelineSpec = env.pipeline
+    return pipeline
+
+
+def _findings(spec: PipelineSpec, engine: Any, strict: bool) -> Sequence[Finding]:
+    """Plan each layer alone, all together, then with spaces, as far as possible; then apply the rules."""
+    findings: list[Finding] = []
+    good: list[LayerSpec] = []
+    for word in spec.wrappers:
+        try:
+            plan_layers((word,))
+            good.append(word)
+        except (SpecError, PlanError) as error:
+            findings.append(_refusal("refused", error, spec.source.file, [word]))
+    try:
+        good_spec = dataclasses.replace(spec, wrappers=tuple(good))
+        if findings:
+            good_spec = dataclasses.replace(good_spec, eval={})  # it may refer to the layers that are left out
+        planned = plan(good_spec) if engine is None else plan_around(engine, good_spec)
+    except (SpecError, PlanError) as error:
+        return [*findings, _refusal("refused", error, spec.source.file, good)]
+    if not findings:  # otherwise a layer is missing, and spaces would not be the intended ones
+        try:
+            planned = planned.with_refusals()
+        except VecwrapError as error:
+            findings.append(
+                _refusal("refused" if isinstance(error, PlanError) else "unmakeable", error, spec.source.file)
+            )
+    return [*_unread_statistics(planned), *findings, *_findings_in(planned, strict)]
+
+
+def _unread_statistics(planned: Plan) -> Iterator[Finding]:
+    """A statistics file for training that cannot be read; that of an evaluation may not exist yet."""
+    if planned.pipeline.training is not False:
+        written = planned.written
+        try:
+            refuse_unread(planned.pipeline.stats, written.where("stats"))
+        except CheckpointError as error:
+            yield _refusal("refused", error, written.source.file, ["stats"])
+
+
+def _findings_in(planned: Plan, strict: bool) -> Iterator[Finding]:
+    """The rules' findings, and a layer's refusals that no rule explains.
+
+    Nothing is reported about layers outside such a layer, because its resulting spaces are unknown.
+    """
+    asked = {name: rule for name, rule in RULES.items() if strict or not rule.strict}
+    found = [
+        (fault, _finding(name, fault.severity or rule.severity, fault, planned))
+        for name, rule in asked.items()
+        for fault in rule.faults(planned)
+    ]
+    explained = {id(fault.place) for fault, finding in found if finding.severity == "error"}
+    silent: set[int] = set()
+    for layer, stage in zip(planned.layers, (planned.stages or ())[1:], strict=False):
+        if silent:
+            silent.add(id(layer))
+        elif stage is not None and stage.refusal is not None and id(layer) not in explained:
+            silent.add(id(layer))
+            yield _refusal("refused", stage.refusal, planned.written.source.file, [layer])
+    yield from (finding for fault, finding in found if id(fault.place) not in silent)
+
+
+def _finding(name: str, severity: Severity, fault: Fault, planned: Plan) -> Finding:
+    if isinstance(fault.place, PlannedLayer):
+        source, layer = fault.place.spec.source.place, fault.place.spec.name
+        return Finding(name, severity, source.file, source.line, _written(fault.place), layer, fault.reason, fault.fix)
+    source = planned.written.source.at(*fault.place.split(".")).place
+    file = source.file or planned.written.source.file
+    return Finding(name, severity, file, source.line, fault.place, "", fault.reason, fault.fix)
+
+
+def _written(layer: LayerSpec | PlannedLayer) -> str:
+    """``'wrappers[1] "framestack"'``: a layer's place within its file."""
+    source = layer.source if isinstance(layer, LayerSpec) else layer.spec.source
+    return layer.where.removeprefix(source.prefix())
+
+
+def _refusal(id: str, error: VecwrapError, file: str, about: Iterable[LayerSpec | PlannedLayer | str] = ()) -> Finding:
+    """Split an error's text: ``FILE:LINE: wrappers[1] "framestack": what is wrong``; it may be about a layer."""
+    text, line = str(error), None
+    places = (place if isinstance(place, str) else _written(place) for place in about)
+    place = next((place for place in places if place in text), "")
+    found = re.match(rf"(?:(.+?)(?::(\d+))?: )?{re.escape(place)}", text) if place else None
+    if place and found is None:
+        place = ""
+    if not place and file:
+        found = re.match(rf"({re.escape(file)})(?::(\d+))?: ", text)
+    if found is not None:
+        file, text = found[1] or "", text[found.end() :].lstrip(":, ")
+        line = int(found[2]) if found[2] else None
+    layer = place.partition('"')[2].rstrip('"')
+    return Finding(id, "error", file, line, place, layer, text)
+
+
+def _order(finding: Finding) -> tuple[list[int], bool]:
+    """The pipeline's keys first, then layer by layer; for one layer, errors first."""
+    numbers = re.findall(r"\[(\d+)\]", finding.place.partition(" ")[0])
+    return [int(number) for number in numbers], finding.severity == "warning"

@@ -1,0 +1,467 @@
+"""What to build: ids and callables become factories that are sent to workers by value.
+
+An id is looked up here, in the parent, and its ``EnvSpec`` is sent: so an id that only the calling script has
+registered works in every worker, and no worker reads a registry.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import dis
+import functools
+import importlib
+import inspect
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec, find_highest_version, load_env_creator, parse_env_id, registry
+
+from vecwrap.env.picture import no_frames
+from vecwrap.errors import PlanError, SpecError, VecwrapError, did_you_mean, is_installed
+from vecwrap.pipeline.places import Source
+from vecwrap.pipeline.signatures import REQUIRED, Signature
+from vecwrap.pipeline.values import Settings, callable_name, copied, shown
+from vecwrap.rows.infos import own_copy
+from vecwrap.sources.import_paths import imported
+
+__all__ = [
+    "Environment",
+    "MakeByCalling",
+    "MakeEnvironment",
+    "WrapSubEnv",
+    "creator_of",
+    "engine_of",
+    "find_environment",
+    "refusal",
+    "refuse_unsendable",
+]
+
+Env = gymnasium.Env[Any, Any]
+_ABSENT = object()
+
+# Modules that need a package that their distribution does not install by default, and the command that does.
+_NEEDS = {
+    "gymnasium.envs.box2d.": ("Box2D", 'pip install swig "gymnasium[box2d]"'),
+    "gymnasium.envs.mujoco.": ("mujoco", 'pip install "vecwrap[mujoco]"'),
+    "ale_py.": ("ale_py", 'pip install "vecwrap[atari]"'),
+}
+_NEEDS_TO_DRAW = {
+    "gymnasium.envs.classic_control.": ("pygame", 'pip install "gymnasium[classic-control]"'),
+    "gymnasium.envs.toy_text.": ("pygame", 'pip install "gymnasium[toy-text]"'),
+}
+_ATARI = re.compile(
+    r"ALE/.+|\w+(NoFrameskip|Deterministic|-ram)\S*-v\d+|(Alien|Amidar|Assault|Asterix|BeamRider|Bowling|Boxing|Breakout|"
+    r"Enduro|Freeway|Frostbite|MontezumaRevenge|MsPacman|Pitfall|Pong|PrivateEye|Qbert|Riverraid|Seaquest|SpaceInvaders|"
+    r"Tennis|Venture|Zaxxon)-v[045]"
+)
+
+
+@dataclass(frozen=True)
+class MakeEnvironment:
+    """A factory for a registered environment."""
+
+    env_spec: EnvSpec  # its registration, by value
+    kwargs: Mapping[str, Any]  # the arguments to make it with
+    where: str = ""  # the place of its render mode, for errors; ``""``: any mode may be tried
+    for_window: bool = False  # whether its frames are for the one window that shows all
+
+    def __call__(self) -> Env:
+        """Make one."""
+        if str(self.env_spec.entry_point).startswith("ale_py"):
+            _silence_ale()
+        creator = creator_of(self.env_spec.entry_point)
+        _refuse_render_mode(creator, self.kwargs, str(self), self.where, for_window=self.for_window)
+        # The passive checker would look at each sub-environment's first steps; build(debug=True) looks at all of them.
+        return gymnasium.make(self.env_spec, **{"disable_env_checker": True, **deepcopy(dict(self.kwargs))})
+
+    def __str__(self) -> str:
+        return self.env_spec.id
+
+
+@dataclasses.dataclass(frozen=True)
+class MakeByCalling:
+    """A callable with arguments; each environment gets its own copies, so none sees another's changes.
+
+    Not a ``functools.partial``: that would merge with one of the user's, whose arguments are passed on as they are.
+    """
+
+    func: Callable[..., Any]
+    keywords: Mapping[str, Any]
+    args: tuple[()] = ()
+
+    def __call__(self) -> Any:
+        """Make one."""
+        return self.func(**{name: own_copy(value) for name, value in self.keywords.items()})
+
+
+def _refuse_render_mode(
+    creator: Any, kwargs: Mapping[str, Any], name: str, where: str, *, for_window: bool = False
+) -> None:
+    """Refuse a mode that an environment's class does not declare; a class that declares none may have any.
+
+    Gymnasium only warns. It makes lists and windows from frames by itself.
+    """
+    mode, metadata = kwargs.get("render_mode"), getattr(creator, "metadata", None)
+    modes = metadata.get("render_modes") if isinstance(metadata, Mapping) else None
+    if not where or mode is None or not modes or str(mode).removesuffix("_list") in modes:
+        return
+    if mode == "human" and {"rgb_array", "rgb_array_list"}.intersection(modes):
+        return
+    if for_window:
+        raise PlanError(f"{where}: {no_frames(name, f'render_modes {list(modes)} in its metadata')}")
+    near = did_you_mean(str(mode), modes)
+    raise PlanError(f"{where}: expected one that {name} has ({', '.join(modes)}), got {shown(mode)}.{near}")
+
+
+def _silence_ale() -> None:
+    """Keep the emulator from printing its banner, once per worker, into the user's output."""
+    import ale_py
+
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+
+
+@dataclass(frozen=True)
+class WrapSubEnv:
+    """A sub-environment layer with its arguments: takes an environment, returns the wrapped one."""
+
+    target: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = dataclasses.field(default_factory=Settings)
+    where: str = ""
+
+    def __call__(self, env: Env) -> Any:
+        """Wrap it."""
+        try:
+            wrapped = self.target(env, *deepcopy(self.args), **deepcopy(dict(self.kwargs)))
+        except (Exception, SystemExit) as error:
+            if not self.where:
+                raise
+            raise refusal(self.where, error) from error
+        if not isinstance(wrapped, gymnasium.Env):
+            raise PlanError(
+                f"{self.where or self}: expected a gymnasium.Env from it, got {type(wrapped).__name__}. (A callable "
+                "that wraps the whole vector says so: def wrap(env: vecwrap.VecEnv).)"
+            )
+        return wrapped
+
+    def __repr__(self) -> str:
+        return shown(self.target)
+
+
+def refusal(where: str, error: BaseException) -> PlanError:
+    """Return what a layer raised as a PlanError with its place; the layer's name is not repeated.
+
+    >>> print(refusal('wrappers[0] "framestack"', PlanError("framestack: k: expected 1 or more, got 0")))
+    wrappers[0] "framestack": k: expected 1 or more, got 0
+    >>> print(refusal('wrappers[0] "lambda"', KeyError("size")))
+    wrappers[0] "lambda": raised KeyError: 'size'
+    """
+    if isinstance(error, VecwrapError):
+        name = where.rpartition('"')[0].rpartition('"')[2]
+        return PlanError(f"{where}: {str(error).removeprefix(f'{name}: ')}")
+    return PlanError(f"{where}: raised {type(error).__name__}: {error}" if str(error) else f"{where}: raised {error!r}")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What a pipeline's ``env`` stands for."""
+
+    target: Any  # the same with an explicit version, as in the resolved spec
+    factories: tuple[Callable[[], Env], ...]  # one callable for all sub-environments, or one for each
+    env_spec: EnvSpec | None = None  # the registration, if it is an id
+    one_each: bool = False  # whether there is a callable for each sub-environment
+
+    @property
+    def is_shipped(self) -> bool:
+        """Whether Gymnasium or ale-py ships it, so that much is known about its behaviour."""
+        entry = self.env_spec.entry_point if self.env_spec is not None else None
+        module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
+        return str(module).startswith(("gymnasium.envs.", "ale_py."))
+
+    @property
+    def name(self) -> str:
+        """Its name in a plan."""
+        if self.one_each:
+            names = list(dict.fromkeys(map(callable_name, self.factories)))
+            return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        return self.target if isinstance(self.target, str) else callable_name(self.target)
+
+    def effective_spec(self) -> EnvSpec | None:
+        """The registration with the pipeline's ``env_kwargs`` merged into its own, for layers that look at them."""
+        if self.env_spec is None:
+            return None
+        (make,) = self.factories
+        assert isinstance(make, MakeEnvironment)
+        return dataclasses.replace(self.env_spec, kwargs={**self.env_spec.kwargs, **make.kwargs})
+
+    def parameters(self) -> list[str]:
+        """The names of the arguments that a registered environment takes; imports it."""
+        if self.env_spec is None or self.env_spec.entry_point is None:
+            return []
+        creator = creator_of(self.env_spec.entry_point)
+        return [parameter.name for parameter in Signature.of(creator, skip=0).parameters]
+
+    def refuse_undrawable(self, where: str) -> None:
+        """Refuse to draw if the package that a registered environment draws with is missing."""
+        needed = _needed(_NEEDS_TO_DRAW, self.env_spec.entry_point) if self.env_spec is not None else None
+        if needed and not is_installed(needed[0]):
+            raise SpecError(f"{where}: {self.name} needs {needed[0]} to draw: {needed[1]}")
+
+    def with_kwargs(self, kwargs: Mapping[str, Any]) -> Environment:
+        """Return the same with additional arguments."""
+        (make,) = self.factories
+        assert isinstance(make, MakeEnvironment)
+        return dataclasses.replace(self, factories=(dataclasses.replace(make, kwargs={**make.kwargs, **kwargs}),))
+
+
+def find_environment(
+    target: Any,
+    env_kwargs: Mapping[str, Any] | None = None,
+    render_mode: str | None = None,
+    source: Source | None = None,
+) -> Environment:
+    """Find what to build.
+
+    >>> find_environment("CartPole").name
+    'CartPole-v1'
+    """
+    source = source or Source(steps=("env",))
+    kwargs = {key: copied(value) for key, value in (env_kwargs or {}).items()}
+    if render_mode is not None:
+        kwargs["render_mode"] = "rgb_array" if render_mode == "human" else render_mode
+    mode = ("env_kwargs", "render_mode") if render_mode is None else ("render_mode",)
+    where, for_window = str(dataclasses.replace(source, steps=mode)), render_mode == "human"
+    found = _find(target, source) if isinstance(target, str) else target
+    if isinstance(found, EnvSpec):
+        return _registered(target, MakeEnvironment(found, kwargs, where, for_window), source)
+    makers = found if isinstance(found, tuple) else (found,)
+    for make in makers:
+        _refuse_render_mode(make, kwargs, callable_name(make), where, for_window=for_window)
+    if isinstance(target, tuple):
+        factories = tuple(_with_kwargs(make, kwargs, source.at(i)) for i, make in enumerate(target))
+        return Environment(target, factories, one_each=True)
+    return Environment(target, (_with_kwargs(found, kwargs, source),))
+
+
+def creator_of(entry_point: Any) -> Any:
+    """Return what makes an environment: an entry point, imported if it is a path."""
+    return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+
+
+def engine_of(entry_point: Any) -> str | None:
+    """Return the package that an environment's module needs, if its distribution does not install it by default.
+
+    >>> engine_of("gymnasium.envs.mujoco.walker2d_v5:Walker2dEnv"), engine_of("gymnasium.envs.classic_control:CartPole")
+    ('mujoco', None)
+    """
+    needed = _needed(_NEEDS, entry_point)
+    return None if needed is None else needed[0]
+
+
+def _needed(by_module: Mapping[str, tuple[str, str]], entry_point: Any) -> tuple[str, str] | None:
+    path = f"{entry_point}.".replace(":", ".")
+    return next((needed for prefix, needed in by_module.items() if path.startswith(prefix)), None)
+
+
+# -- ids --------------------------------------------------------------------------------------------------------------
+
+
+def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
+    """Look up a text: an id, or after ``module:`` a callable in that module, else an id that it registers.
+
+    An id with a version is not a Python name, so only one without could mean either.
+    """
+    module_name, colon, name = target.rpartition(":")
+    if not colon:
+        return _lookup(name) or _unknown(target, name, source)
+    module: Any = imported(module_name, str(source))
+    held: Any = functools.reduce(lambda holder, part: getattr(holder, part, _ABSENT), name.split("."), module)
+    if callable(held):
+        return held  # type: ignore[no-any-return]
+    return _registered_as(name) or _not_in_module(target, held, module, source)
+
+
+def _lookup(name: str) -> EnvSpec | None:
+    """Find a registration; ale-py's ids are found even if nobody has imported it."""
+    if (found := _registered_as(name)) is not None:
+        return found
+    if "ale_py" in sys.modules or not is_installed("ale_py"):
+        return None
+    importlib.import_module("ale_py")
+    return _registered_as(name)
+
+
+def _registered_as(name: str) -> EnvSpec | None:
+    if name in registry:
+        found: EnvSpec = registry[name]
+        return found
+    try:
+        namespace, short, version = parse_env_id(name)
+    except gymnasium.error.Error:
+        return None
+    latest = find_highest_version(namespace, short) if version is None else None
+    return None if latest is None else registry.get(f"{name}-v{latest}")
+
+
+def _unknown(target: str, name: str, source: Source) -> NoReturn:
+    _refuse_near_miss(target, name, source)
+    near = did_you_mean(target, registry)
+    remedy = ' An id of a package that is not imported yet is written "module:Id-v0"; so is a callable, "module:attr".'
+    raise SpecError(f'{source} "{target}": unknown environment.{near or remedy}')
+
+
+def _refuse_near_miss(target: str, name: str, source: Source) -> None:
+    """Refuse an id that would be known with another package installed, or is known in another version."""
+    if _ATARI.fullmatch(name) and not is_installed("ale_py"):
+        raise SpecError(f'{source.prefix()}{target} needs ale-py: pip install "vecwrap[atari]"')
+    stem = name.rpartition("-v")[0]
+    same = [known for known in registry if stem and known.rpartition("-v")[0] == stem]
+    if same:
+        raise SpecError(f'{source} "{target}": there is no such version; there is {", ".join(same)}.')
+
+
+def _not_in_module(target: str, held: Any, module: Any, source: Source) -> NoReturn:
+    """Refuse ``module:name``, with what was looked for in the module and what was found."""
+    module_name, _, name = target.rpartition(":")
+    _refuse_near_miss(target, name, source)
+    if held is not _ABSENT:
+        raise SpecError(
+            f'{source} "{target}": expected a callable that makes an environment, or an id, got {shown(held)}, which '
+            f"{module_name} holds under this name."
+        )
+    near = did_you_mean(name, [*registry, *(each for each in dir(module) if _may_make_one(getattr(module, each)))])
+    near = near.replace('"', f'"{module_name}:', 1)  # names are compared without the module, which all share
+    raise SpecError(
+        f'{source} "{target}": unknown environment: {module_name} holds no {name}, and no id is registered as '
+        f"{name}.{near}"
+    )
+
+
+def _may_make_one(held: Any) -> bool:
+    """Whether this may be a callable that makes an environment; wrappers are environments, but make none."""
+    if isinstance(held, type):
+        return issubclass(held, gymnasium.Env) and not issubclass(held, gymnasium.Wrapper)
+    return callable(held)
+
+
+def _registered(target: str, make: MakeEnvironment, source: Source) -> Environment:
+    found = make.env_spec
+    module_name = target.rpartition(":")[0]
+    target = f"{module_name}:{found.id}" if module_name else found.id
+    if found.entry_point is None:
+        raise SpecError(f'{source} "{target}": is registered without an entry point for one environment.')
+    entry_point = found.entry_point
+    if isinstance(entry_point, str):
+        needed = _needed(_NEEDS, entry_point)
+        if needed and not is_installed(needed[0]):
+            raise SpecError(f"{source.prefix()}{target} needs {needed[0].replace('_', '-')}: {needed[1]}")
+        module_name, _, attr = entry_point.partition(":")
+        if module_name == "__main__":  # another process has a different one
+            found = dataclasses.replace(found, entry_point=getattr(sys.modules["__main__"], attr))
+    return Environment(target, (dataclasses.replace(make, env_spec=found),), found)
+
+
+# -- callables --------------------------------------------------------------------------------------------------------
+
+
+def _with_kwargs(make: Callable[..., Any], kwargs: Mapping[str, Any], source: Source) -> Callable[..., Any]:
+    """Bind arguments to a callable, if it takes them."""
+    signature = Signature.of(make, skip=0)
+    names = [parameter.name for parameter in signature.parameters]
+    needed = [p.name for p in signature.parameters if p.default is REQUIRED and p.name not in kwargs]
+    called = callable_name(make)
+    if needed:
+        raise PlanError(
+            f"{source}: {called} needs the argument {needed[0]}; expected a callable that makes an environment without "
+            f"arguments. Give it in env_kwargs, or bind it: functools.partial({called}, {needed[0]}=...)."
+        )
+    if not signature.any_name:
+        for name in kwargs:
+            if name not in names:
+                what = "render_mode" if name == "render_mode" else f"env_kwargs.{name}"
+                raise PlanError(
+                    f"{source}: {called} does not take {name}, so {what} has nowhere to go.{did_you_mean(name, names)}"
+                )
+    return MakeByCalling(make, dict(kwargs)) if kwargs else make
+
+
+# -- what cannot be sent to a worker ----------------------------------------------------------------------------------
+
+
+def refuse_unsendable(factory: Any, where: str) -> None:
+    """Refuse what cannot be sent to a worker, and name the part that cannot."""
+    error = _pickling_error(factory)
+    if error is None:
+        return
+    path = list(_culprit(factory, ()))
+    what = " -> ".join(words for words, _ in path) or "it"
+    last = path[-1][1] if path else factory
+    raise PlanError(
+        f"{where}: {callable_name(factory)} cannot be sent to a worker, because {what} is a {type(last).__qualname__}, "
+        f'which cannot be pickled ({error}). Make it inside the factory, or use backend="dummy".'
+    )
+
+
+def _pickling_error(value: Any) -> Exception | None:
+    import cloudpickle
+
+    try:
+        cloudpickle.dumps(value)
+    except Exception as error:
+        return error
+    return None
+
+
+def _culprit(value: Any, outer: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
+    """The path to the innermost part that cannot be pickled."""
+    way = (*outer, value)
+    if len(way) > 8:
+        return
+    for words, part in _parts(value):
+        if not any(part is one for one in way) and _pickling_error(part) is not None:
+            yield words, part
+            yield from _culprit(part, way)
+            return
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """The parts that are pickled with a value, each with its description."""
+    if isinstance(value, (functools.partial, MakeByCalling)):
+        yield from ((f'the argument "{name}"', part) for name, part in value.keywords.items())
+        yield from ((f"the argument number {i + 1}", part) for i, part in enumerate(value.args))
+        yield f"the function {callable_name(value.func)}", value.func
+    elif inspect.ismethod(value):
+        yield f"the object of its method {value.__name__}", value.__self__
+    elif inspect.isfunction(value):
+        captured = inspect.getclosurevars(value)
+        used = set(_names_of_globals(value.__code__))  # inspect mistakes the names of attributes for globals
+        yield from ((f'the captured variable "{name}"', part) for name, part in captured.nonlocals.items())
+        yield from ((f'the global variable "{name}"', part) for name, part in value.__globals__.items() if name in used)
+        signature = inspect.signature(value)
+        yield from (
+            (f'the default of "{p.name}"', p.default) for p in signature.parameters.values() if p.default is not p.empty
+        )
+    elif isinstance(value, Mapping):
+        yield from ((f"its entry {shown(key)}", part) for key, part in value.items())
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        yield from ((f"its entry {i}", part) for i, part in enumerate(value))
+    elif isinstance(value, type):
+        yield from ((f'its "{name}"', getattr(part, "__func__", part)) for name, part in vars(value).items())
+    elif hasattr(value, "__dict__"):
+        yield from ((f'its attribute "{name}"', part) for name, part in vars(value).items())
+
+
+def _names_of_globals(code: types.CodeType) -> Iterator[str]:
+    """The globals that a function uses, and those of the functions within it."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "LOAD_GLOBAL":
+            yield instruction.argval
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names_of_globals(constant)

@@ -1,0 +1,114 @@
+"""The evaluation of a pipeline: the same, except for its section ``eval`` and for changes that layers request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vecwrap.errors import SpecError, did_you_mean
+from vecwrap.pipeline import registry
+from vecwrap.pipeline.changes import KEYS, change_layers, find_layer, with_argument
+from vecwrap.pipeline.layers import plan_layers
+from vecwrap.pipeline.places import Place, Source
+from vecwrap.pipeline.signatures import Signature
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.values import Settings, canonical, shown
+from vecwrap.pipeline.words import LayerSpec
+from vecwrap.wrappers.presets import Preset
+
+__all__ = ["MODES", "differences", "evaluation", "in_mode"]
+
+MODES = ("train", "eval")
+
+
+def in_mode(
+    spec: PipelineSpec,
+    mode: str,
+    overrides: Mapping[str, Any] | None = None,
+    places: Mapping[str, Place] | None = None,
+) -> PipelineSpec:
+    """Return the pipeline for training or for evaluation, with settings replaced; those of ``eval`` first."""
+    if mode not in MODES:
+        raise SpecError(f'mode: expected "train" or "eval", got {shown(mode)}.{did_you_mean(str(mode), MODES)}')
+    overrides = overrides or {}
+    of_eval = {key: value for key, value in overrides.items() if key.partition(".")[0] == "eval"}
+    spec = spec.overridden(of_eval, places)
+    if mode == "eval":
+        spec = evaluation(spec)
+    return spec.overridden({key: value for key, value in overrides.items() if key not in of_eval}, places)
+
+
+def evaluation(spec: PipelineSpec) -> PipelineSpec:
+    """Return the pipeline that the section ``eval`` describes; it has no such section itself.
+
+    Statistics are frozen unless the section sets ``training: true``. Layers that differ in an evaluation define how
+    (``in_evaluation``): ``atari`` plays whole games with raw rewards, and layers that write files use their own folder.
+
+    >>> spec = PipelineSpec.from_dict(
+    ...     {"env": "CartPole-v1", "n": 8, "wrappers": ["framestack:4", "monitor:runs"],
+    ...      "eval": {"n": 1, "wrappers": {"framestack": {"k": 2}}}}
+    ... )
+    >>> print(evaluation(spec))
+    CartPole-v1 n=1 training=false | framestack:2 | monitor:runs/eval
+    """
+    section, source = dict(spec.eval), spec.source.at("eval")
+    words = _layers(spec.wrappers, section.pop("wrappers", {}), source.at("wrappers"))
+    layers = tuple(part for word in words for part in _parts_in_evaluation(word))
+    if section.get("training") is None:
+        section["training"] = False
+    draft = spec.draft()
+    draft.write_over(section, source)
+    draft.settings |= {"wrappers": layers, "eval": Settings()}
+    return PipelineSpec.of(draft)
+
+
+def differences(training: PipelineSpec, evaluation: PipelineSpec) -> Mapping[str, Any]:
+    """Return the section ``eval`` that turns one into the other, for two pipelines that a plan has resolved."""
+    # These two differ in an evaluation even if they are not set.
+    section: dict[str, Any] = {"training": evaluation.in_training, "wrappers": evaluation.wrappers}
+    for key in KEYS:
+        value = getattr(evaluation, key)
+        if key != "eval" and canonical(value) != canonical(getattr(training, key)):
+            section[key] = value if key != "env_kwargs" or value else None
+    return Settings(section)
+
+
+def _layers(layers: Sequence[LayerSpec], written: Any, source: Source) -> tuple[LayerSpec, ...]:
+    """The section's own list of layers if there is one, else the pipeline's with the section's changes."""
+    if not isinstance(written, Mapping):
+        return tuple(_in_evaluation(layer, of_training=False) for layer in written)
+    changed = tuple(_in_evaluation(layer, of_training=True) for layer in layers)
+    for step, change in written.items():
+        changed = change_layers(changed, {step: change}, source)
+        if not isinstance(change, Mapping):  # the whole layer was written for the evaluation
+            index = find_layer(changed, step, source)
+            changed = (*changed[:index], _in_evaluation(changed[index], of_training=False), *changed[index + 1 :])
+    return changed
+
+
+def _in_evaluation(layer: LayerSpec, *, of_training: bool) -> LayerSpec:
+    """Apply a layer's changes for an evaluation; arguments written for the evaluation are kept."""
+    target = registry.wrappers.find(layer.target, layer.where)
+    if not hasattr(target, "in_evaluation"):
+        return layer
+    bound = Signature.of(target).bind(layer.args, layer.kwargs, layer.where, layer.where_argument)
+    for name, value in target.in_evaluation(**{**bound.defaults, **bound.kwargs}).items():
+        given = name in bound.kwargs
+        if of_training or not given:
+            place = layer.source.at(layer.name, name).place if given else Place()
+            layer = with_argument(layer, name, value, Source(otherwise=place))
+    return layer
+
+
+def _parts_in_evaluation(word: LayerSpec) -> tuple[LayerSpec, ...]:
+    """Replace a preset by its layers if one of them differs in an evaluation."""
+    if not isinstance(registry.wrappers.find(word.target, word.where), Preset):
+        return (word,)
+    parts = _parts(word)
+    asked = tuple(_in_evaluation(part, of_training=True) for part in parts)
+    return (word,) if asked == parts else asked
+
+
+def _parts(word: LayerSpec) -> tuple[LayerSpec, ...]:
+    """The layers of one word, with all their arguments by name."""
+    return tuple(layer.spec for layer in plan_layers([word])[1])

@@ -1,0 +1,470 @@
+"""What a plan shows: the spaces after each layer, and everything else, as text, data or HTML.
+
+The spaces are determined with one sub-environment before n of them are started. It is made where the backend would make
+it, with the layers that run there; those of the vector are then put around a backend that has n rows but only that one
+sub-environment.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+
+import gymnasium
+from gymnasium import spaces
+
+from vecwrap.backends.native import NativeBackend
+from vecwrap.env.backend import Backend, Factory
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.errors import PlanError
+from vecwrap.pipeline.environments import WrapSubEnv
+from vecwrap.pipeline.layers import PlannedLayer
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.values import as_data, is_scalar, shown
+from vecwrap.rows.batch import Batch
+from vecwrap.rows.step_result import Frames, IntArray
+from vecwrap.sources.description import Description, bytes_of, bytes_text, short_text, space_data, space_text
+from vecwrap.sources.failure import Failure
+from vecwrap.sources.sub_env import SubEnvFactory
+
+__all__ = ["Explanation", "LentEngine", "Line", "OneForAll", "Probe", "Row", "Shares", "Stage", "outer_stages"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What comes out of the environment, or of a layer; of what a layer would have wrapped, if it refuses."""
+
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+    render_mode: str | None = None
+    stacks: str = ""  # the name of what stacks observations in it
+    held: int | None = None  # the layer's ``bytes_held``
+    words: str = ""  # the layer's ``describe``
+    refusal: PlanError | None = None
+
+    @classmethod
+    def of(cls, env: Any, refusal: PlanError | None = None, *, own: bool = True) -> Stage:
+        """Inspect what has just been made or wrapped; ``own``: it is a layer, which may describe itself."""
+        single = "single_" if isinstance(env, gymnasium.vector.VectorEnv) else ""
+        layer = type(env) if own and refusal is None else object
+        return cls(
+            getattr(env, f"{single}observation_space", None),  # type: ignore[arg-type] # the backend refuses None
+            getattr(env, f"{single}action_space", None),  # type: ignore[arg-type]
+            getattr(env, "render_mode", None),
+            _stacks_already(env),
+            int(env.bytes_held()) if hasattr(layer, "bytes_held") else None,
+            str(env.describe()) if hasattr(layer, "describe") else "",
+            refusal,
+        )
+
+
+_STACK_SETTINGS = ("stack_num", "num_stack", "frame_stack", "stack_size")
+
+
+def _stacks_already(env: Any) -> str:
+    """The name of what stacks observations in an environment or engine, if that can be seen; else ``""``."""
+    while isinstance(env, (gymnasium.Wrapper, gymnasium.vector.VectorWrapper)):
+        if "FrameStack" in type(env).__name__:
+            return type(env).__name__
+        env = env.env
+    if isinstance(env, VecEnv):
+        env = getattr(env.unwrapped, "vector_env", env)
+    name = type(env).__name__
+    config = getattr(env, "config", None)  # EnvPool's
+    settings = [getattr(env, key, None) for key in _STACK_SETTINGS]
+    settings += [config.get(key) for key in _STACK_SETTINGS] if isinstance(config, Mapping) else []
+    spaces_of = (getattr(env, f"{single}observation_space", None) for single in ("single_", ""))
+    shape = next((space.shape for space in spaces_of if space is not None), None) or ()
+    for value in settings:  # a stack of frames shows in the shape; a player's stack of chips does not
+        if isinstance(value, int) and value > 1 and any(size and size % value == 0 for size in shape):
+            return f"{name} ({value})"
+    if name == "AtariVectorEnv" and shape and shape[0] > 1:  # it does not expose its stack_num
+        return f"{name} ({shape[0]})"
+    return ""
+
+
+# -- in the sub-environment -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A factory whose environment has its ``stages``: of what ``make`` returns, and after each layer.
+
+    A layer that refuses is skipped, and the next is tried without it.
+    """
+
+    make: Callable[[], Any]
+    layers: tuple[WrapSubEnv, ...]
+
+    def __call__(self) -> gymnasium.Env[Any, Any]:
+        """Make it, and inspect it after each layer."""
+        stages: list[Stage] = []
+
+        def look(env: Any) -> Any:
+            stages.append(Stage.of(env, own=False))
+            return env
+
+        def tried(layer: WrapSubEnv) -> Callable[[Any], Any]:
+            def wrap(env: Any) -> Any:
+                try:
+                    wrapped = layer(env)
+                except PlanError as refusal:
+                    stages.append(Stage.of(env, refusal))
+                    return env
+                stages.append(Stage.of(wrapped))
+                return wrapped
+
+            return wrap
+
+        probed = _Probed(SubEnvFactory(self.make, (look, *map(tried, self.layers)))())
+        probed.stages = tuple(stages)
+        return probed
+
+
+class _Probed(gymnasium.Wrapper[Any, Any, Any, Any]):
+    stages: tuple[Stage, ...] = ()
+
+
+# -- around the vector ------------------------------------------------------------------------------------------------
+
+
+class OneForAll(Backend):
+    """n rows, all answered for by one sub-environment, to try vector layers on. It cannot be stepped.
+
+    Its owner closes the backend of that sub-environment, or the engine.
+    """
+
+    name: ClassVar[str] = "probe"
+
+    def __init__(self, one: VecEnv, num_envs: int, settings: Mapping[str, Any]) -> None:
+        self._one: Any = one.unwrapped
+        super().__init__([_made_already] * num_envs, **settings)
+
+    def _start(self, factories: Sequence[Factory]) -> Description:
+        one = self._one
+        spaces_ = one.single_observation_space, one.single_action_space
+        return Description(*spaces_, dict(one.metadata), one.render_mode, one.spec, one.env_name)
+
+    def _ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+        self._asked_for = list(env_ids)
+        ids = self._one.all_ids.tolist()  # an engine may answer for all or for none
+        self._one._ask(method, ids, [arguments[0]] * len(ids))
+
+    def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
+        values, failures = self._one._answers(deadline)
+        return {i: values[0] for i in self._asked_for if values}, failures
+
+    def _request_frames(self, layer: VecEnv, env_ids: Any, opening: Any) -> None:
+        self._one._request_frames(layer, env_ids[:0], opening[:0])  # an engine that cannot refuses
+
+    def _stop(self, timeout: float, terminate: bool) -> None:
+        pass
+
+    def _send_rows(self, actions: Batch, env_ids: IntArray) -> None:
+        raise AssertionError(_NO_STEPS)
+
+    def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        raise AssertionError(_NO_STEPS)
+
+    def _poll(self, deadline: float | None) -> None:
+        raise AssertionError(_NO_STEPS)
+
+    def _tell_frames(self, wanted: Sequence[Frames]) -> None:
+        raise AssertionError(_NO_STEPS)
+
+
+_NO_STEPS = "layers are tried on a probe, which is never stepped"
+
+
+def _made_already() -> gymnasium.Env[Any, Any]:
+    raise AssertionError("a probe makes no sub-environments")
+
+
+class LentEngine(NativeBackend):
+    """An engine that is only inspected, and stays open."""
+
+    def _stop(self, timeout: float, terminate: bool) -> None:
+        pass
+
+
+def outer_stages(env: VecEnv, layers: Sequence[PlannedLayer], inside: Stage) -> tuple[Stage, ...]:
+    """Try vector layers around each other, inner first, and close all; one that refuses is skipped.
+
+    Nothing is written: layers are made without the arguments that are paths.
+    """
+    stages = []
+    try:
+        for layer in layers:
+            refusal = None
+            try:
+                env = layer.around_vector(env, without_files=True)
+            except PlanError as error:
+                refusal = error
+            stages.append(dataclasses.replace(Stage.of(env, refusal), stacks=inside.stacks))
+    finally:
+        env.close()
+    return tuple(stages)
+
+
+# -- what is shown ----------------------------------------------------------------------------------------------------
+
+WIDTH = 80
+_SPACE = 25  # the most characters of a space in the table; a longer one gets a line
+_TITLES = ("runs in", "observations", "bytes/step")
+_HTML_TITLES = ("layer", "arguments", "runs in", "observations", "at an episode's end")
+_CELL = "text-align: left; vertical-align: top"
+_SAID = ("workers", "envs_per_worker", "start_method", "parent_share")
+_IN_MODE = {
+    "same_step": "Reset within the step; `final_obs` is its last observation.",
+    "next_step": "Reset in the step after, whose action is ignored and whose reward is 0.",
+    "disabled": "Waits for a reset by `reset_mask`; to step it before is an error.",
+    "episodic": "Rests until it is reset; meanwhile it is not stepped, its reward is 0 and its done flag stays up.",
+}
+
+Role: TypeAlias = Literal["head", "title", "name", "plain", "note"]
+Line: TypeAlias = list[tuple[Role, str]]
+"""A line in parts, each with its role, so that a terminal can colour it."""
+
+
+class Shares(NamedTuple):
+    """How many sub-environments each worker holds, and the parent (0: none)."""
+
+    workers: list[int]
+    parent: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """The environment or a layer, as shown."""
+
+    name: str
+    runs_in: str  # "worker" or "parent"
+    copies: int = 1
+    arguments: str = ""  # as they were given
+    settings: Mapping[str, Any] = field(default_factory=dict)  # with their defaults
+    preset: str = ""
+    words: str = ""
+    at_end: str = ""
+    before: Stage | None = None  # None if not known yet
+    after: Stage | None = None
+
+    @property
+    def observations(self) -> str:
+        """The space, or how it is changed."""
+        if self.after is None:
+            return ""
+        space = self.after.observation_space
+        if self.before is None:
+            return space_text(space)
+        if self.before.observation_space == space:
+            return "unchanged"
+        other = ", other bounds" * (space_text(self.before.observation_space) == space_text(space))
+        return f"→ {space_text(space)}{other}"
+
+    @property
+    def actions(self) -> str:
+        """The space, or how it is changed; ``""`` if it is not."""
+        if self.after is None:
+            return ""
+        space = self.after.action_space
+        if self.before is None:
+            return space_text(space)
+        before = self.before.action_space
+        return "" if before == space else f"{_or_endless(space)} from the agent → {_or_endless(before)}"
+
+    @property
+    def all_words(self) -> list[str]:
+        """What it does, as planned and as made."""
+        return [words for words in (self.words, self.after.words if self.after else "") if words]
+
+    @property
+    def held(self) -> int | None:
+        """The bytes kept from one step to the next, by all copies, if it says so."""
+        return None if self.after is None or self.after.held is None else self.after.held * self.copies
+
+    def bytes_per_step(self, n: int) -> int | None:
+        """The size of n observations; None if unknown, or if it varies."""
+        size = None if self.after is None else bytes_of(self.after.observation_space)
+        return None if size is None else n * size
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All that a plan shows."""
+
+    pipeline: PipelineSpec  # resolved
+    rows: Sequence[Row]  # the environment, then the layers, inner first
+    shares: Shares | None  # None if the backend does not use our workers
+    reason: str  # why this backend
+
+    # -- as text
+
+    def lines(self) -> list[Line]:
+        """An indented list from the sub-environment outwards."""
+        columns = list(zip(_TITLES, *map(self._cells, self.rows), strict=True))
+        if all(row.after is None for row in self.rows):
+            columns = columns[:1]
+        widths = [max(map(len, column)) for column in columns]
+        titles, *table = zip(*columns, strict=True)
+        names = ["  " * depth + row.name for depth, row in enumerate(self.rows)]
+        whole = [f"{name}  {row.arguments}".rstrip() for name, row in zip(names, self.rows, strict=True)]
+        room = WIDTH - sum(2 + width for width in widths)
+        beside = [name if len(text) > room else text for name, text in zip(names, whole, strict=True)]
+        widths.insert(0, max(map(len, beside)))
+        lines: list[Line] = [[("head", part)] for part in _wrapped(self._head())]
+        lines.append([("title", _in_columns(["", *titles], widths))])
+        for depth, (row, name, first, cells) in enumerate(zip(self.rows, names, beside, table, strict=True)):
+            lines.append([("name", name), ("plain", _in_columns([first, *cells], widths)[len(name) :])])
+            for note in ([row.arguments] if first != whole[depth] else []) + self._notes(row):
+                lines += [[("note", part)] for part in _wrapped(note, "  " * depth + "    ")]
+        plain = textwrap.wrap(self._backend(), WIDTH, subsequent_indent="    ")
+        plain += [part for note in self._backend_notes() for part in _wrapped(note, "    ")]
+        return lines + [[("plain", part)] for part in plain]
+
+    def __str__(self) -> str:
+        return "\n".join("".join(text for _, text in line) for line in self.lines())
+
+    def _head(self) -> str:
+        spec = self.pipeline
+        seed = [] if spec.seed is None else [f"seed={spec.seed}"]
+        return ", ".join([spec.env_name, f"n={spec.n}", *seed, spec.autoreset, f"pipeline {spec.hash}"])
+
+    def _cells(self, row: Row) -> tuple[str, str, str]:
+        if row.after is None:
+            return row.runs_in, "", ""
+        space = row.observations
+        if len(space) > _SPACE:
+            space = f"{'→ ' * (row.before is not None)}{short_text(row.after.observation_space)}"
+        return row.runs_in, space, bytes_text(row.bytes_per_step(self.pipeline.n or 0))
+
+    def _notes(self, row: Row) -> list[str]:
+        """The lines under a row: what it does, to what, and what at an episode's end."""
+        notes = [f"part of the preset {row.preset}"] if row.preset else []
+        notes += row.all_words
+        if len(row.observations) > _SPACE:
+            notes.append(f"observations: {row.observations.removeprefix('→ ')}")
+        if row.actions:
+            notes.append(f"actions: {row.actions}")
+        if row.held:
+            notes.append(f"keeps {bytes_text(row.held)} from one step to the next")
+        at_end = row.at_end or (_IN_MODE[self.pipeline.autoreset] if row.before is None and row.after else "")
+        return [*notes, f"at an episode's end: {_lower(at_end)}"] if at_end else notes
+
+    def _backend(self) -> str:
+        """How it is run, in a line."""
+        backend, options = self.pipeline.backend, self.pipeline.backend.options
+        line = f"backend {backend.name}"
+        if self.shares:
+            held, own = self.shares
+            each = f"{held[0]}" if min(held) == max(held) else f"{min(held)} or {max(held)}"
+            workers = f"{len(held)} workers" if len(held) > 1 else "1 worker"
+            line += f": {workers}, {each} sub-environment{'s' * (each != '1')} each, started "
+            line += f"by {options['start_method']}" if options.get("start_method") else "as fresh interpreters"
+            line += f", and {own} in this process, which would only wait (parent_share)" if own else ""
+        elif backend.name == "dummy":
+            line += ": in this process, one after the other"
+        others = [f"{key}={shown(value)}" for key, value in options.items() if not (self.shares and key in _SAID)]
+        others += [] if self.pipeline.copy else ["copy=false"]
+        others += [] if self.pipeline.batch_size is None else [f"batch_size={self.pipeline.batch_size}"]
+        return line + (f"; {', '.join(others)}" if others else "")
+
+    def _backend_notes(self) -> list[str]:
+        notes = ["shown in a window until Esc"] * (self.pipeline.render_mode == "human")
+        return [*notes, f"because {self.reason}"] if self.reason else notes
+
+    # -- as data and HTML
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data."""
+        environment, *layers = map(self._row_data, self.rows)
+        spec, shares = self.pipeline, self.shares
+        return {
+            "pipeline": spec.hash,
+            "n": spec.n,
+            "seed": spec.seed,
+            "autoreset": spec.autoreset,
+            "backend": {
+                "name": spec.backend.name,
+                "options": {key: _plain(value) for key, value in spec.backend.options.items()},
+                "sub_environments_per_worker": shares.workers if shares else None,
+                "sub_environments_of_parent": shares.parent if shares else None,
+                "because": self.reason or None,
+            },
+            "environment": {key: environment[key] for key in ("name", "runs_in", "after", "bytes_per_step")},
+            "layers": layers,
+        }
+
+    def _row_data(self, row: Row) -> dict[str, Any]:
+        return {
+            "name": row.name,
+            "arguments": {key: _plain(value) for key, value in row.settings.items()},
+            "preset": row.preset or None,
+            "runs_in": row.runs_in,
+            "words": row.all_words,
+            "at_an_episodes_end": row.at_end or None,
+            "before": _stage_data(row.before),
+            "after": _stage_data(row.after),
+            "bytes_per_step": row.bytes_per_step(self.pipeline.n or 0),
+            "bytes_held": row.held,
+        }
+
+    def html(self) -> str:
+        """A table without scripts, with the environment at the top and how it is run below."""
+        head = "".join(f'<th style="{_CELL}">{title}</th>' for title in _HTML_TITLES)
+        body = "".join(f"<tr>{''.join(map(_html_cell, self._html_cells(row)))}</tr>" for row in self.rows)
+        foot = escape("; ".join([self._backend(), *self._backend_notes()]))
+        return (
+            f"<table><caption style='text-align: left'><b>{escape(self._head())}</b></caption>"
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+            f'<tfoot><tr><td colspan="{len(_HTML_TITLES)}" style="{_CELL}">{foot}</td></tr></tfoot></table>'
+        )
+
+    def _html_cells(self, row: Row) -> tuple[str, ...]:
+        name = f"{row.name} ({row.preset})" if row.preset else row.name
+        return name, row.arguments, row.runs_in, row.observations, row.at_end.replace("`", "")
+
+
+def _in_columns(cells: Sequence[str], widths: Sequence[int]) -> str:
+    *left, last = map(str.ljust, cells, widths)
+    if len(widths) > 2:  # the bytes
+        last = last.rstrip().rjust(widths[-1])
+    return "  ".join([*left, last]).rstrip()
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, max(WIDTH, len(indent) + 30), initial_indent=indent, subsequent_indent=indent)
+
+
+def _lower(text: str) -> str:
+    """The text as the rest of a sentence; a name in capitals stays as it is."""
+    text = text.replace("`", "")
+    return text if text[:2].isalpha() and text[:2].isupper() else text[:1].lower() + text[1:]
+
+
+def _or_endless(space: Any) -> str:
+    text = space_text(space)
+    endless = "[" not in text and "(" in text and hasattr(space, "is_bounded") and not space.is_bounded()
+    return f"{text} without bounds" if endless else text
+
+
+def _html_cell(text: str) -> str:
+    return f'<td style="{_CELL}">{escape(text)}</td>'
+
+
+def _stage_data(stage: Stage | None) -> dict[str, Any] | None:
+    if stage is None:
+        return None
+    return {"observations": space_data(stage.observation_space), "actions": space_data(stage.action_space)}
+
+
+def _plain(value: Any) -> Any:
+    value = as_data(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    return value if is_scalar(value) else shown(value)

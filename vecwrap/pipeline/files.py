@@ -1,0 +1,402 @@
+"""Pipeline files, and those that they extend: YAML 1.2 and JSON as plain values, each with its line.
+
+A file is read as events, from which a ``_Reader`` assembles lists, dicts and scalars. Nothing is constructed or
+evaluated, and its limits keep an untrusted file from filling the memory.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, NoReturn
+
+from vecwrap.errors import SpecError
+from vecwrap.pipeline.places import MAX_DEPTH, Place, Source, Steps, fail
+from vecwrap.pipeline.scalars import joined, printable, read_integer, read_yaml_scalar, write_yaml_scalar
+from vecwrap.pipeline.values import shown
+
+__all__ = [
+    "MAX_BYTES",
+    "MAX_VALUES",
+    "SUFFIXES",
+    "Document",
+    "is_file",
+    "is_folder",
+    "lineage",
+    "names_file",
+    "read_file",
+    "read_json",
+    "read_text",
+    "read_yaml",
+    "write_yaml",
+]
+
+SUFFIXES = (".yaml", ".yml", ".json")
+MAX_BYTES = 1_000_000
+MAX_VALUES = 100_000  # an alias counts as much as its target: a bomb is refused when it reaches this
+MAX_FILES = 30
+
+# Keys of a file that are not part of the pipeline: the file it extends, and where an editor finds the schema.
+_EXTENDS = "extends"
+_SCHEMA = "$schema"
+
+
+@dataclass(frozen=True)
+class Document:
+    """The contents of a file, and their lines."""
+
+    value: Any  # dicts, lists and scalars
+    # the line of each value, counted from 1, by the steps that lead to it (``("wrappers", 1, "framestack")``); ``()``
+    # is the whole
+    lines: Mapping[Steps, int]
+
+    def source(self, file: str, directory: Path | None = None) -> Source:
+        """Where its values were written."""
+        return Source({steps: Place(file, line, directory) for steps, line in self.lines.items()})
+
+
+# -- files and those that they extend ---------------------------------------------------------------------------------
+
+
+def read_file(path: Path) -> tuple[Any, Source]:
+    """Read a file, JSON if it is named so, else YAML: its contents and where they were written.
+
+    Paths in it are relative to its folder.
+    """
+    text, name = read_text(path), str(path)
+    document = read_json(text, name) if path.suffix == ".json" else read_yaml(text, name)
+    return document.value, document.source(name, path.parent)
+
+
+def read_text(path: Path) -> str:
+    """Read a file of at most 1 MB, in UTF-8."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        why = getattr(error, "strerror", None) or error
+        raise SpecError(f"{path}: cannot be read ({why}). Is the path right, relative to {Path.cwd()}?") from None
+    if len(data) > MAX_BYTES:
+        raise SpecError(f"{path}: expected a pipeline file of at most 1 MB, got a larger one. Is it the right file?")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{path}: expected text in UTF-8, got byte {data[error.start]:#x} at {error.start}.") from None
+
+
+def lineage(data: Mapping[Any, Any], source: Source) -> list[tuple[Mapping[Any, Any], Source]]:
+    """Follow ``extends`` from one file to the next.
+
+    Returns:
+        The contents of each file, without ``extends``, and their source; the outermost base first, ``data`` last.
+    """
+    _refuse_no_mapping(data, source, "env: CartPole-v1")
+    found = [(_own(data), source)]
+    seen = [Path(source.file).resolve()] if source.file and is_file(Path(source.file)) else []
+    names = [source.file or "pipeline"]
+    while (base := data.get(_EXTENDS)) is not None:
+        at = source.at(_EXTENDS)
+        if not isinstance(base, str) or not base:
+            fail(at, f"expected the path of a pipeline file, got {shown(base)}")
+        path = (at.directory or Path()) / base
+        names.append(str(path))
+        if is_folder(path):
+            fail(at, f'expected the path of a pipeline file, got the folder "{path}"; name the file in it')
+        if not is_file(path):  # a pipe is refused, too: it could block a reader
+            fail(at, f"there is no file {path}")
+        if path.resolve() in seen:
+            fail(at, f"the files extend each other in a circle: {' > '.join(names)}")
+        if len(found) == MAX_FILES:
+            fail(at, f"expected at most {MAX_FILES} files, each of which extends the next")
+        seen.append(path.resolve())
+        data, source = read_file(path)
+        _refuse_no_mapping(data, source, "n: 8")
+        found.append((_own(data), source))
+    return found[::-1]
+
+
+def _refuse_no_mapping(data: Any, source: Source, such_as: str) -> None:
+    if not isinstance(data, Mapping):
+        got = "an empty file" if data is None and source.file else shown(data)
+        fail(source, f'expected the keys of a pipeline, such as "{such_as}", got {got}')
+
+
+def _own(data: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    return {key: value for key, value in data.items() if key not in (_EXTENDS, _SCHEMA)}
+
+
+def names_file(text: str) -> bool:
+    """Whether a text is a pipeline file's name, by its suffix; a pipeline in one line may end in one, too.
+
+    >>> names_file("runs/pong.yaml"), names_file("CartPole-v1 n=1 | monitor:dir=runs/a.json")
+    (True, False)
+    """
+    return text.endswith(SUFFIXES) and not re.search(r"\||\s[\w.]+=", text)
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is a file of this name; invalid names do not raise."""
+    return _exists(path.is_file)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder of this name; invalid names do not raise."""
+    return _exists(path.is_dir)
+
+
+def _exists(look: Callable[[], bool]) -> bool:
+    try:
+        return look()
+    except (OSError, ValueError):  # a name too long, or with a NUL in it
+        return False
+
+
+# -- events to values -------------------------------------------------------------------------------------------------
+
+
+class _Event(NamedTuple):
+    """A scalar, an alias (its value is the anchor's name), or a bracket that opens or closes a list or mapping."""
+
+    kind: Literal["scalar", "alias", "[", "]", "{", "}"]
+    line: int
+    value: Any = None
+    anchor: str | None = None
+
+
+def _document(name: str, text: str, events: Iterator[_Event]) -> Document:
+    if len(text) > MAX_BYTES:
+        raise SpecError(f"{name}: expected a pipeline of at most 1 MB, got {len(text):,} characters.")
+    reader = _Reader(name, events)
+    first = next(events, None)
+    document = Document(None if first is None else reader.value(first, ()), reader.lines or {(): 1})
+    next(events, None)  # finds what stands behind it
+    return document
+
+
+class _Reader:
+    """Assembles values from events."""
+
+    def __init__(self, name: str, events: Iterator[_Event]) -> None:
+        self.lines: dict[Steps, int] = {}
+        self._name = name
+        self._events = events
+        self._anchors: dict[str, tuple[Any, int]] = {}
+        self._count = 0
+
+    def value(self, event: _Event, steps: Steps) -> Any:
+        """The value that begins with this event."""
+        before = self._count
+        self.lines.setdefault(steps, event.line)
+        if event.kind == "alias":
+            if event.value not in self._anchors:
+                self._fail(event, f"*{event.value} stands for nothing: no &{event.value} is complete before it")
+            value, size = self._anchors[event.value]
+            self._add(size, event)
+            return value
+        self._add(1, event)
+        if event.kind == "scalar":
+            value = event.value
+        elif len(steps) >= MAX_DEPTH:
+            self._fail(event, f"nested more than {MAX_DEPTH} deep")
+        else:
+            value = self._list(steps) if event.kind == "[" else self._mapping(steps)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = value, self._count - before
+        return value
+
+    def _list(self, steps: Steps) -> list[Any]:
+        found: list[Any] = []
+        while (event := next(self._events)).kind != "]":
+            found.append(self.value(event, (*steps, len(found))))
+        return found
+
+    def _mapping(self, steps: Steps) -> dict[Any, Any]:
+        found: dict[Any, Any] = {}
+        lines: dict[Any, int] = {}
+        while (event := next(self._events)).kind != "}":
+            key = self.value(event, (*steps, "")) if event.kind in ("scalar", "alias") else []
+            if isinstance(key, (list, dict)):
+                self._fail(event, "expected a plain key, got a list or mapping")
+            if key in lines:
+                again = f'the key "{key}" stands here for the second time; the first is in line {lines[key]}'
+                self._fail(event, again)
+            lines[key] = self.lines[(*steps, key)] = event.line
+            found[key] = self.value(next(self._events), (*steps, key))
+        return found
+
+    def _add(self, size: int, event: _Event) -> None:
+        self._count += size
+        if self._count > MAX_VALUES:
+            self._fail(
+                event, f"the file stands for more than {MAX_VALUES:,} values, aliases counted; is this a pipeline?"
+            )
+
+    def _fail(self, event: _Event, message: str) -> NoReturn:
+        _fail(self._name, event.line, message)
+
+
+def _fail(name: str, line: int, message: str) -> NoReturn:
+    raise SpecError(f"{name}:{line}: {printable(message[:400])}{'' if message.endswith('?') else '.'}")
+
+
+# -- YAML -------------------------------------------------------------------------------------------------------------
+
+# What the parser says, and the remedy; the first match counts.
+_REMEDIES = (
+    ("found character '\\t'", "Indent with spaces, not with tabs."),
+    ("cannot start any token", "Text that begins with it needs quotes."),
+    ("expected alphabetic or numeric character", "Text that begins with * or & needs quotes."),
+    ("unknown escape character", "Between double quotes a backslash is written twice; between single quotes once."),
+    ("a quoted scalar", "Is the quote that opens in line {line} closed?"),
+    (
+        "while parsing a flow",
+        "Is the bracket that opens in line {line} closed? Text that holds a colon, a comma or a bracket needs quotes.",
+    ),
+    ("'<document start>'", "Is there a bracket too many?"),
+    ("could not find expected ':'", 'Is what begins in line {line} a key? One ends with a colon and a space: "n: 4".'),
+    ("sequence entries are not allowed", "The entries of a list stand below its key, one a line, or in brackets."),
+    (
+        "mapping values are not allowed",
+        'Keys of one mapping begin in the same column; text that holds ": " needs quotes.',
+    ),
+    ("<block end>", "The entries of one list or mapping begin in the same column."),
+)
+
+
+def read_yaml(text: str, name: str) -> Document:
+    """Read one YAML document; the name is for errors."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError
+    from ruamel.yaml.reader import ReaderError
+
+    try:
+        return _document(name, text, _yaml_events(YAML(typ="safe", pure=True).parse(text), name))
+    except SpecError:
+        raise
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{name}:{mark.line + 1}" if mark is not None else name
+        said = " ".join(part for part in (error.context, error.problem) if part)
+        began = error.context_mark or mark
+        remedy = next((f" {remedy}" for words, remedy in _REMEDIES if words in said), "")
+        if "found character '\\t'" in said and text.splitlines()[mark.line][: mark.column].strip():
+            remedy = " A tab stands in this line; take a space."
+        remedy = remedy.replace("{line}", str(began.line + 1 if began is not None else 1))
+        raise SpecError(f"{place}: this is not YAML: {said}.{remedy}") from None
+    except ReaderError as error:  # a character that no YAML holds
+        line = text.count("\n", 0, error.position) + 1
+        number = f"{error.character:04x}"
+        raise SpecError(
+            f"{name}:{line}: this is not YAML: it holds the character U+{number.upper()}, which cannot stand "
+            f'in it. Leave it out; between double quotes "\\u{number}" is that character.'
+        ) from None
+    except Exception as error:  # for some texts, ruamel raises errors that are not its own
+        raise SpecError(f"{name}: this is not YAML: {' '.join(str(error).split())}.") from None
+
+
+def _yaml_events(events: Iterator[Any], name: str) -> Iterator[_Event]:
+    begun = False
+    for event in events:
+        kind, line = type(event).__name__, event.start_mark.line + 1
+        if kind == "ScalarEvent":
+            yield _Event("scalar", line, _yaml_scalar(event, line, name), event.anchor)
+        elif kind == "AliasEvent":
+            yield _Event("alias", line, event.anchor)
+        elif kind in ("SequenceStartEvent", "MappingStartEvent"):
+            if event.tag is not None:
+                _refuse_tag(event, line, name)
+            yield _Event("[" if kind == "SequenceStartEvent" else "{", line, anchor=event.anchor)
+        elif kind in ("SequenceEndEvent", "MappingEndEvent"):
+            yield _Event("]" if kind == "SequenceEndEvent" else "}", line)
+        elif kind == "DocumentStartEvent":
+            if begun:
+                _fail(name, line, "a second document begins; expected one pipeline a file")
+            begun = True
+
+
+def _yaml_scalar(event: Any, line: int, name: str) -> Any:
+    if event.tag not in (None, "!", "tag:yaml.org,2002:str"):
+        _refuse_tag(event, line, name)
+    if event.style is not None or event.tag is not None:
+        return joined(event.value)
+    if event.value == "<<":
+        _fail(
+            name,
+            line,
+            "YAML 1.2 has no merge keys; a file builds upon another one with extends. Write what << stands for, or "
+            '"<<" where that is a name',
+        )
+    try:
+        return read_yaml_scalar(event.value)
+    except ValueError as error:  # a number with too many digits
+        _fail(name, line, str(error))
+
+
+def _refuse_tag(event: Any, line: int, name: str) -> NoReturn:
+    _fail(name, line, f"the tag {event.tag} is not read: a pipeline file holds plain values only. Remove it")
+
+
+def write_yaml(value: Mapping[str, Any], blocks: Sequence[str] = ()) -> str:
+    """Write a mapping, one line per key; the lists and mappings of ``blocks`` are written one entry per line."""
+    return "\n".join(_lines(value, blocks)) + "\n"
+
+
+def _lines(value: Mapping[str, Any], blocks: Sequence[str]) -> Iterator[str]:
+    for key, entry in value.items():
+        inside: list[str] = []
+        if key in blocks and entry and isinstance(entry, (list, tuple)):
+            inside = [f"- {_block_entry(part)}" for part in entry]
+        elif key in blocks and entry and isinstance(entry, Mapping):
+            inside = list(_lines(entry, blocks))
+        yield f"{write_yaml_scalar(key)}:" if inside else f"{write_yaml_scalar(key)}: {_flow(entry)}"
+        yield from (f"  {line}" for line in inside)
+
+
+def _block_entry(value: Any) -> str:
+    if isinstance(value, Mapping) and len(value) == 1:
+        ((key, inner),) = value.items()
+        return f"{write_yaml_scalar(key)}: {_flow(inner)}"
+    return _flow(value)
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{write_yaml_scalar(key)}: {_flow(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return write_yaml_scalar(value)
+
+
+# -- JSON -------------------------------------------------------------------------------------------------------------
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s"{}\[\]:,]+|\n')  # of a text that is known to be JSON
+
+
+def read_json(text: str, name: str) -> Document:
+    """Read one JSON document; the name is for errors."""
+    if text.strip():
+        try:
+            json.loads(text, parse_int=len)  # numbers are looked at when their line is known
+        except json.JSONDecodeError as error:
+            raise SpecError(f"{name}:{error.lineno}: this is not JSON: {error.msg}.") from None
+        except RecursionError:
+            raise SpecError(f"{name}: nested more than {MAX_DEPTH} deep.") from None
+    return _document(name, text, _json_events(text, name))
+
+
+def _json_events(text: str, name: str) -> Iterator[_Event]:
+    line = 1
+    for match in _TOKEN.finditer(text):
+        token: Any = match[0]
+        if token == "\n":
+            line += 1
+        elif token in "[]{}":
+            yield _Event(token, line)
+        else:
+            try:
+                yield _Event("scalar", line, json.loads(token, parse_int=read_integer))
+            except ValueError as error:  # a number with too many digits
+                _fail(name, line, str(error))

@@ -1,0 +1,278 @@
+"""One layer of a plan: what it is, where it runs, whether its arguments fit, and what it may wrap."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import gymnasium
+
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
+from vecwrap.errors import BackendError, PlanError, SubEnvError
+from vecwrap.pipeline import registry
+from vecwrap.pipeline.environments import WrapSubEnv, refusal
+from vecwrap.pipeline.signatures import Bound, Signature, section
+from vecwrap.pipeline.values import Settings, as_data, import_path, shown
+from vecwrap.pipeline.words import LayerSpec, read_layers
+from vecwrap.wrappers.presets import Preset
+
+__all__ = ["PlannedLayer", "at_end", "placed", "plan_layers", "refuse_layers_of_sub_envs", "refuse_wrong_order"]
+
+
+@dataclass(frozen=True)
+class PlannedLayer:
+    """One layer, checked."""
+
+    spec: LayerSpec  # the layer with all its arguments by name, as in the resolved pipeline
+    target: Callable[..., Any]  # its class or callable
+    bound: Bound  # its arguments; those that are paths are absolute, and the same as the spec's
+    arguments: str  # what it was given, as text; paths joined to the folder of the pipeline's file
+    # ``"worker"`` for a layer of each sub-environment, ``"parent"`` for one of the whole vector
+    runs_in: Literal["worker", "parent"]
+    where: str  # where it was written, and its name there
+    words: str = ""  # what it does, if it says so (``in_words``)
+    preset: str = ""  # the preset that it was written as, or ``""``
+
+    @property
+    def at_end(self) -> str:
+        """What it does at an episode's end, if that is known."""
+        return at_end(self.target)
+
+    @property
+    def around_sub_env(self) -> WrapSubEnv:
+        """The layer as a callable for a worker."""
+        return WrapSubEnv(self.target, self.bound.args, self.bound.kwargs, self.where)
+
+    def around_vector(self, env: VecEnv, *, without_files: bool = False) -> VecEnv:
+        """Wrap a vector environment."""
+        left_out = path_parameters(self.target) if without_files else frozenset()
+        kwargs = {key: value for key, value in self.bound.kwargs.items() if key not in left_out}
+        with placed(self.where):
+            wrapped = self.target(env, *self.bound.args, **kwargs)
+        if not isinstance(wrapped, VecEnv):
+            raise PlanError(
+                f"{self.where}: expected a vecwrap.VecEnv from it, got {type(wrapped).__name__}. Derive it from "
+                "vecwrap.VecEnvWrapper."
+            )
+        if not hasattr(wrapped, "single_observation_space"):
+            raise PlanError(f"{self.where}: expected its __init__ to call super().__init__(env), which it does not.")
+        return wrapped
+
+
+def plan_layers(words: Iterable[LayerSpec]) -> tuple[tuple[LayerSpec, ...], tuple[PlannedLayer, ...]]:
+    """Find layers and fit their arguments; nothing is created.
+
+    Returns:
+        The words with all their arguments by name, and the layers, with a preset's in its place. A preset stays one
+        word, unless one of its layers has a path: only the preset knows which of its arguments that came from, and a
+        path must be found where it is.
+    """
+    planned = [_plan_word(word, ()) for word in words]
+    laid_open = (word.expanded if any(map(_has_path, layers)) else (word,) for word, layers in planned)
+    return tuple(part for parts in laid_open for part in parts), tuple(
+        layer for _, layers in planned for layer in layers
+    )
+
+
+def _has_path(layer: PlannedLayer) -> bool:
+    return any(layer.spec.kwargs.get(name) is not None for name in path_parameters(layer.target))
+
+
+def _plan_word(word: LayerSpec, within: tuple[Preset, ...]) -> tuple[LayerSpec, tuple[PlannedLayer, ...]]:
+    target = registry.wrappers.find(word.target, word.where)
+    if isinstance(target, Preset):
+        return _plan_preset(word, target, within)
+    layer = _plan_layer(word, target)
+    return layer.spec, (layer,)
+
+
+def _plan_preset(
+    word: LayerSpec, preset: Preset, within: tuple[Preset, ...]
+) -> tuple[LayerSpec, tuple[PlannedLayer, ...]]:
+    if preset in within:
+        raise PlanError(f"{word.where}: expected layers, got a preset that holds itself.")
+    bound = Signature.of(preset, skip=0).bind(word.args, word.kwargs, word.where, word.where_argument)
+    with placed(word.where):
+        given: Any = preset(*bound.args, **bound.kwargs)
+        if given is None or isinstance(given, Mapping):
+            raise PlanError(
+                f"expected a list of layers from the preset's function, got {shown(given)}; let it return [layer, ...]"
+            )
+        parts = read_layers(given, word.source.at(word.name))
+    planned = [_plan_word(part, (*within, preset)) for part in parts]
+    name = registry.wrappers.name_of(preset) or import_path(preset) or preset
+    resolved = dataclasses.replace(
+        word,
+        target=name,
+        args=bound.args,
+        kwargs=Settings(bound.complete),
+        not_hashed=frozenset(),
+        layers=tuple(layer for part, _ in planned for layer in part.expanded),
+    )
+    layers = (layer for _, part in planned for layer in part)
+    return resolved, tuple(dataclasses.replace(layer, preset=resolved.name) for layer in layers)
+
+
+def _plan_layer(layer: LayerSpec, target: Callable[..., Any]) -> PlannedLayer:
+    runs_in = _runs_in(target, layer)
+    signature, paths = Signature.of(target), path_parameters(target)
+    given = signature.bind(layer.args, layer.kwargs, layer.where, layer.where_argument)
+    given = _with_paths(given, signature, paths, lambda name, path: _beside_its_file(layer, name, path))
+    # From here on a path is fixed, whatever the working directory: the layer writes where the spec says.
+    bound = _with_paths(given, signature, paths, lambda name, path: _absolute(path))
+    default_paths = {
+        name: _absolute(path) for name, path in given.writable.items() if name in paths and path is not None
+    }
+    complete = {**bound.complete, **default_paths}
+    with placed(layer.where):
+        words = target.in_words(*given.args, **given.kwargs) if hasattr(target, "in_words") else ""
+        complete |= target.filled_in(**complete) if hasattr(target, "filled_in") else {}
+    spec = dataclasses.replace(
+        layer,
+        target=registry.wrappers.name_of(target) or import_path(target) or target,
+        args=bound.args,
+        kwargs=Settings({name: as_data(value) if name in paths else value for name, value in complete.items()}),
+        not_hashed=frozenset(getattr(target, "not_hashed", ())) | paths,
+    )
+    bound = dataclasses.replace(bound, kwargs=Settings({**bound.kwargs, **default_paths}))
+    return PlannedLayer(spec, target, bound, _as_text(given), runs_in, layer.where, words)
+
+
+def _as_text(given: Bound) -> str:
+    """Format arguments for a plan."""
+    unnamed = [shown(value) for value in given.args]
+    return ", ".join([*unnamed, *(f"{name}={shown(value)}" for name, value in given.kwargs.items())])
+
+
+@contextlib.contextmanager
+def placed(where: str) -> Iterator[None]:
+    """Report what a layer refuses with its place; errors of sub-environments and workers have their own."""
+    try:
+        yield
+    except (SubEnvError, BackendError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise refusal(where, error) from error
+
+
+def at_end(target: Any) -> str:
+    """What a layer does at an episode's end: a section of its docstring or of a base class's, or ``""``.
+
+    >>> from vecwrap.env.wrapper import MapObservations
+    >>> at_end(MapObservations)
+    'The terminal observation is changed like every other.'
+    """
+    if isinstance(target, type):
+        for kind in target.__mro__:
+            said = section(kind, "At an episode's end") or _AT_END_ELSEWHERE.get(kind, "")
+            if said:
+                return " ".join(said.replace("``", "`").split())
+        return ""
+    return " ".join(section(target, "At an episode's end").replace("``", "`").split())
+
+
+# Gymnasium's classes do not document it in that form.
+_AT_END_ELSEWHERE: dict[type, str] = {
+    gymnasium.wrappers.TimeLimit: "Truncates the episode after `max_episode_steps` steps, and counts anew.",
+    gymnasium.ObservationWrapper: "The terminal observation is changed like every other.",
+}
+
+
+def path_parameters(target: Any) -> frozenset[str]:
+    """The parameters of a layer that are paths, as its class declares."""
+    return frozenset(getattr(target, "path_parameters", ()))
+
+
+def _with_paths(bound: Bound, signature: Signature, paths: frozenset[str], change: Callable[[str, Any], Any]) -> Bound:
+    """Change the arguments that are paths, by name or by position."""
+
+    def changed(name: str, value: Any) -> Any:
+        return change(name, value) if name in paths and value is not None else value
+
+    names = [parameter.name for parameter in signature.parameters if parameter.by_position]
+    unnamed = [*names, *[""] * len(bound.args)]  # what follows the named ones has no name
+    args = tuple(changed(name, value) for name, value in zip(unnamed, bound.args, strict=False))
+    return dataclasses.replace(
+        bound, args=args, kwargs=Settings({name: changed(name, value) for name, value in bound.kwargs.items()})
+    )
+
+
+def _beside_its_file(layer: LayerSpec, name: str, path: Any) -> Any:
+    """Resolve a path written in a file relative to that file."""
+    directory = layer.source.at(layer.name, name).directory
+    return path if directory is None else _like(path, directory / Path(path).expanduser())
+
+
+def _absolute(path: Any) -> Any:
+    return _like(path, Path(path).expanduser().absolute())
+
+
+def _like(written: Any, path: Path) -> Any:
+    """What was text stays text."""
+    return str(path) if isinstance(written, str) else path
+
+
+def _runs_in(target: Any, layer: LayerSpec) -> Literal["worker", "parent"]:
+    kind = target
+    while isinstance(kind, functools.partial):
+        kind = kind.func
+    if isinstance(kind, type):
+        if issubclass(kind, VecEnvWrapper):
+            return "parent"
+        if issubclass(kind, gymnasium.Wrapper):
+            return "worker"
+        if issubclass(kind, gymnasium.vector.VectorWrapper):
+            raise PlanError(f"{layer.where}: {_gymnasium_remedy(kind)}")
+        raise PlanError(
+            f"{layer.where}: expected a gymnasium.Wrapper (for each sub-environment), a vecwrap.VecEnvWrapper (for the "
+            f"whole vector) or a callable that wraps, got the class {shown(kind)}."
+        )
+    return "parent" if _takes_vector(kind) else "worker"
+
+
+def _gymnasium_remedy(kind: type) -> str:
+    single = f'"gymnasium.wrappers:{kind.__name__}"' if hasattr(gymnasium.wrappers, kind.__name__) else None
+    inside = f"take {single}, which wraps each sub-environment, or " if single else ""
+    return (
+        f"{kind.__name__} wraps one of Gymnasium's vector environments from outside and cannot be a layer. Instead, "
+        f"{inside}put it around the finished environment: {kind.__name__}(vecwrap.build(...))."
+    )
+
+
+def _takes_vector(function: Callable[..., Any]) -> bool:
+    """Whether the first parameter is annotated with a vector environment."""
+    annotations = [parameter.annotation for parameter in Signature.of(function, skip=0).parameters[:1]]
+    return any(isinstance(one, type) and issubclass(one, gymnasium.vector.VectorEnv) for one in annotations)
+
+
+def refuse_layers_of_sub_envs(layers: Iterable[PlannedLayer]) -> None:
+    """Refuse layers that belong inside sub-environments that exist already, those of an engine."""
+    for layer in layers:
+        if layer.runs_in == "worker":
+            raise PlanError(
+                f"{layer.where}: it wraps each sub-environment, and those are made already: expected a layer of the "
+                f"whole vector. Build from the environment's id instead: vecwrap.build(id, wrappers=["
+                f'"{layer.spec.name}", ...]).'
+            )
+
+
+def refuse_wrong_order(layers: tuple[PlannedLayer, ...]) -> None:
+    """Refuse a layer of the sub-environments outside one of the vector; say what to move where."""
+    outside = next((layer for layer in layers if layer.runs_in == "parent"), None)
+    if outside is None:
+        return
+    for layer in layers[layers.index(outside) :]:
+        if layer.runs_in == "worker":
+            right = sorted(layers, key=lambda other: other.runs_in == "parent")
+            raise PlanError(
+                f"{layer.where}: it wraps each sub-environment, in the workers, so it cannot stand outside of "
+                f'"{outside.spec.name}" ({outside.spec.source.label()}), which wraps the whole vector. '
+                f'Move "{layer.spec.name}" before "{outside.spec.name}": '
+                f"{', '.join(other.spec.name for other in right)}."
+            )

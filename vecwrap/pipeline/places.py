@@ -1,0 +1,93 @@
+"""Where the parts of a pipeline were written, and how an error says so."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import ChainMap
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn, cast
+
+from vecwrap.errors import SpecError
+from vecwrap.pipeline.scalars import printable
+
+__all__ = ["MAX_DEPTH", "Place", "Source", "Steps", "fail", "fail_where"]
+
+MAX_DEPTH = 40  # of nested values
+Steps = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where something was written."""
+
+    file: str = ""  # a file's name as it was given, an option of a command, or ``""``
+    line: int | None = None  # counted from 1; None if there are no lines
+    directory: Path | None = None  # what paths written there are relative to; None: the working directory
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: " if self.line is not None else f"{self.file}: " if self.file else ""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a part of a spec was written, for errors."""
+
+    # where its parts were written, by the steps that lead to them; ``()`` is the whole
+    places: Mapping[Steps, Place] = field(default_factory=dict, repr=False)
+    steps: Steps = ()  # which part: ``("wrappers", 1)``
+    otherwise: Place = field(default_factory=Place, repr=False)  # the place of anything not in ``places``
+
+    def at(self, *steps: str | int) -> Source:
+        """Return the source of a part of this part."""
+        return dataclasses.replace(self, steps=(*self.steps, *steps))
+
+    def with_place(self, steps: Steps, place: Place) -> Source:
+        """Return the same, with one part written elsewhere. Large mappings are shared, not copied."""
+        places = cast(MutableMapping[Steps, Place], self.places)
+        maps = places.maps if isinstance(places, ChainMap) else [{}, places]
+        return dataclasses.replace(self, places=ChainMap({**maps[0], steps: place}, *maps[1:]))
+
+    @property
+    def place(self) -> Place:
+        """The place of this part, or of the smallest one that contains it."""
+        for length in range(len(self.steps), 0 if self.steps else -1, -1):
+            if self.steps[:length] in self.places:
+                return self.places[self.steps[:length]]
+        return self.otherwise
+
+    @property
+    def file(self) -> str:
+        """The name of the file that the whole was read from, or ``""``."""
+        return self.places.get((), self.otherwise).file
+
+    @property
+    def directory(self) -> Path | None:
+        """What the paths of this part are relative to."""
+        return self.place.directory
+
+    def prefix(self) -> str:
+        """``"pong.yaml:7: "``, or ``""`` for what is not in a file."""
+        return str(self.place)
+
+    def label(self) -> str:
+        """``"wrappers[1]"``, ``"backend.workers"``."""
+        label = ""
+        for step in self.steps:
+            label += f"[{step}]" if isinstance(step, int) else f".{step}" if label else str(step)
+        return printable(label) or "pipeline"
+
+    def __str__(self) -> str:
+        return self.prefix() + self.label()
+
+
+def fail(source: Source, message: str) -> NoReturn:
+    """Raise a SpecError that begins with the place."""
+    fail_where(str(source), message)
+
+
+def fail_where(where: str, message: str) -> NoReturn:
+    """Raise a SpecError that begins with ``where`` and ends with a full stop; long messages are cut."""
+    message = printable(message if len(message) < 1000 else f"{message[:997]}...")
+    raise SpecError(f"{where}: {message}{'' if message.endswith(('?', '.')) else '.'}")

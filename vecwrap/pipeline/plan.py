@@ -1,0 +1,435 @@
+"""A checked way to build a pipeline. ``plan(spec)`` starts no process; ``print`` shows what would be built.
+
+Checking has two stages. The static one, here: names, arguments, order, the backend's options. The one with spaces:
+``Plan.with_spaces`` makes one sub-environment where the backend would, and reports what each layer makes of it.
+Mistakes that can be built nevertheless are found by the rules (``vecwrap.pipeline.rules``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vecwrap.backends.workers.asking import share_out
+from vecwrap.backends.workers.cores import usable_cores
+from vecwrap.backends.workers.launch import check_start_method
+from vecwrap.backends.workers.process import ProcessBackend
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
+from vecwrap.errors import PlanError, SpecError, SubEnvError, did_you_mean
+from vecwrap.pipeline import registry
+from vecwrap.pipeline.environments import Environment, find_environment, refuse_unsendable
+from vecwrap.pipeline.evaluation import differences, evaluation
+from vecwrap.pipeline.explain import Explanation, LentEngine, Line, OneForAll, Probe, Row, Shares, Stage, outer_stages
+from vecwrap.pipeline.layers import PlannedLayer, placed, plan_layers, refuse_layers_of_sub_envs, refuse_wrong_order
+from vecwrap.pipeline.signatures import Signature
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.values import Settings, import_path, shown
+from vecwrap.pipeline.words import PROCESS_OPTIONS, BackendSpec
+from vecwrap.sources.sub_env import SubEnvFactory
+
+__all__ = ["PIPELINE_KEYS", "Plan", "PlannedLayer", "plan", "plan_around", "plan_backend"]
+
+MOST = 1_000_000  # sub-environments; more must be a typo
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a pipeline is built; ``print`` shows it."""
+
+    pipeline: PipelineSpec  # the spec with names, defaults and n filled in; ``pipeline.hash`` is its identity
+    environment: Environment  # what is made, n times
+    layers: tuple[PlannedLayer, ...]  # the layers, inner first; a preset's in its place
+    backend: Callable[..., VecEnv]  # the backend's class
+    backend_options: Mapping[str, Any]  # its options
+    reason: str  # why this backend, if vecwrap chose it
+    written: PipelineSpec  # the spec as it was written
+    # what comes out of the environment and of each layer; None before ``with_spaces``, and where unknown
+    stages: tuple[Stage | None, ...] | None = None
+
+    @property
+    def n(self) -> int:
+        """The number of sub-environments."""
+        assert self.pipeline.n is not None
+        return self.pipeline.n
+
+    @property
+    def factories(self) -> list[SubEnvFactory]:
+        """One for each sub-environment, with the layers that run there."""
+        layers = tuple(layer.around_sub_env for layer in self.layers if layer.runs_in == "worker")
+        made = [SubEnvFactory(make, layers) for make in self.environment.factories]
+        return made if self.environment.one_each else made * self.n
+
+    def start(self) -> VecEnv:
+        """Start the backend, with the layers of the sub-environments but without those of the vector."""
+        return _started(self.backend, self.factories, {**self._for_every_backend, **self.backend_options}, self)
+
+    def with_spaces(self) -> Plan:
+        """Determine the spaces, with one sub-environment in one worker (in this process for dummy), closed again.
+
+        Nothing is written: layers are made without the arguments that are paths.
+        """
+        looked = self.with_refusals()
+        for stage in looked.stages or ():
+            if stage is not None and stage.refusal is not None:
+                raise stage.refusal
+        return looked
+
+    def with_refusals(self) -> Plan:
+        """Do the same as ``with_spaces``, but leave out a layer that refuses, and note that in its stage."""
+        settings: dict[str, Any] = {"autoreset": self.pipeline.autoreset}
+        if not self.in_this_process:
+            asked = {key: self.backend_options.get(key) for key in ("start_method", "start_timeout")}
+            settings |= {"workers": 1, **asked}
+        backend = registry.backends.load("dummy" if self.in_this_process else "subprocess")
+        inner = tuple(layer.around_sub_env for layer in self.layers if layer.runs_in == "worker")
+        outer = [layer for layer in self.layers if layer.runs_in == "parent"]
+        one = _started(backend, [Probe(self.environment.factories[0], inner)], settings, self)
+        try:
+            stages: tuple[Stage, ...] = one.get_attr("stages")[0]
+            stages += outer_stages(OneForAll(one, self.n, self._for_every_backend), outer, stages[-1])
+        finally:
+            one.close()
+        return dataclasses.replace(self, stages=stages)
+
+    @property
+    def in_this_process(self) -> bool:
+        """Whether the sub-environments run in this process."""
+        return self.pipeline.backend.target == "dummy"
+
+    @property
+    def shares(self) -> Shares | None:
+        """Who holds how many sub-environments; None if the backend does not use our workers."""
+        if not (isinstance(self.backend, type) and issubclass(self.backend, ProcessBackend)):
+            return None
+        names = ("workers", "envs_per_worker", "parent_share")
+        shares = [len(share) for share in share_out(self.n, *map(self.backend_options.get, names))]
+        own = shares.pop() if self.backend_options.get("parent_share") and len(shares) > 1 else 0
+        return Shares(shares, own)
+
+    @property
+    def _for_every_backend(self) -> dict[str, Any]:
+        return {key: getattr(self.pipeline, key) for key in PIPELINE_KEYS}
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """What is shown of the environment, then of each layer, inner first."""
+        inside = "parent" if self.in_this_process else "worker"
+        stages = self.stages or (None,) * (len(self.layers) + 1)
+        rows = [Row(self.environment.name, inside, after=stages[0])]
+        for layer, before, after in zip(self.layers, stages, stages[1:], strict=False):
+            row = Row(
+                layer.spec.name,
+                inside if layer.runs_in == "worker" else "parent",
+                copies=self.n if layer.runs_in == "worker" else 1,
+                arguments=layer.arguments,
+                settings=layer.spec.kwargs,
+                preset=layer.preset,
+                words=layer.words,
+                at_end=layer.at_end,
+                before=before,
+                after=after,
+            )
+            rows.append(row)
+        return tuple(rows)
+
+    @property
+    def _explanation(self) -> Explanation:
+        return Explanation(self.pipeline, self.rows, self.shares, self.reason)
+
+    def lines(self) -> list[Line]:
+        """Return the lines that ``print`` shows, each in parts that say what they are."""
+        return self._explanation.lines()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything that is shown as plain data, for JSON."""
+        return self._explanation.to_dict()
+
+    def of_made(self, made: Sequence[VecEnv]) -> Plan:
+        """Return the plan with the spaces of what was made from it.
+
+        Those of the sub-environments' own layers are not known here, except for the last one's.
+        """
+        known = [Stage(env.single_observation_space, env.single_action_space, env.render_mode) for env in made]
+        unknown = [None] * (len(self.layers) + 1 - len(known))
+        return dataclasses.replace(self, stages=(*unknown, *known))
+
+    def __str__(self) -> str:
+        return str(self._explanation)
+
+    def _repr_html_(self) -> str:
+        """A table, for notebooks."""
+        return self._explanation.html()
+
+
+def _started(backend: Callable[..., VecEnv], factories: list[Any], settings: Mapping[str, Any], plan: Plan) -> VecEnv:
+    """Start a backend; report a refusal to make an environment in the words of whoever refused."""
+    try:
+        return backend(factories, **settings)
+    except SubEnvError as error:
+        if error.during != "make":
+            raise
+        said = str(error)
+        unknown = re.search(r"unexpected keyword argument '(\w+)'", said)
+        if unknown and unknown[1] in plan.pipeline.env_kwargs:
+            takes = plan.environment.parameters()
+            remedy = did_you_mean(unknown[1], takes) or f" It takes {', '.join(takes) or 'none'}."
+            where = plan.pipeline.where("env_kwargs", unknown[1])
+            raise PlanError(f"{where}: {plan.environment.name} takes no such argument.{remedy}") from error
+        refused = " raised PlanError in make: "
+        if refused in said:
+            raise PlanError(said.partition(refused)[2]) from error
+        raise
+
+
+@dataclass(frozen=True)
+class PlanAround(Plan):
+    """Layers around an existing engine; it cannot be started, only inspected."""
+
+    engine: Any = None  # a ``gymnasium.vector.VectorEnv``
+
+    def with_refusals(self) -> Plan:
+        """Try the layers on the engine, which stays open and is not stepped."""
+        declares = "autoreset_mode" in (getattr(self.engine, "metadata", None) or {})
+        lent = LentEngine(self.engine, autoreset=None if declares else self.pipeline.autoreset)
+        inside = Stage.of(self.engine, own=False)
+        outer = outer_stages(OneForAll(lent, self.n, {"autoreset": lent.autoreset}), self.layers, inside)
+        return dataclasses.replace(self, stages=(inside, *outer))
+
+
+def plan_around(engine: Any, spec: PipelineSpec) -> PlanAround:
+    """Check layers to be put around an engine."""
+    words, layers = plan_layers(spec.wrappers)
+    refuse_layers_of_sub_envs(layers)
+    resolved = dataclasses.replace(spec, wrappers=words)
+    return PlanAround(resolved, Environment(spec.env, ()), layers, LentEngine, {}, "", written=spec, engine=engine)
+
+
+# -- the static stage -------------------------------------------------------------------------------------------------
+
+
+def plan(spec: PipelineSpec) -> Plan:
+    """Check a pipeline, and plan how it is built. No process is started.
+
+    >>> print(plan(PipelineSpec.parse("CartPole-v1 n=2 | time_limit:100")))  # doctest: +ELLIPSIS
+    CartPole-v1, n=2, same_step, pipeline ...
+                                         runs in
+    CartPole-v1                          worker
+      time_limit  max_episode_steps=100  worker
+          at an episode's end: truncates the episode after max_episode_steps steps, and counts anew.
+    backend shmem: ...
+    """
+    environment = find_environment(spec.env, spec.env_kwargs, spec.render_mode, spec.source.at("env"))
+    n = _how_many(spec, environment)
+    words, layers = plan_layers(spec.wrappers)
+    refuse_wrong_order(layers)
+    environment = _adapted(environment, spec, layers)
+    draw = [layer.where for layer in layers if getattr(layer.target, "takes_frames", False)]
+    for where in [*draw, *([spec.where("render_mode")] if spec.render_mode == "human" else [])]:
+        environment.refuse_undrawable(where)
+    known = environment.is_shipped and all(_is_shipped(layer) for layer in layers if layer.runs_in == "worker")
+    backend, options, backend_spec, reason = plan_backend(spec, n, known=known)
+    resolved = dataclasses.replace(
+        spec, env=environment.target, n=n, wrappers=words, backend=backend_spec, stats=_stats(spec)
+    )
+    resolved = dataclasses.replace(resolved, eval=_evaluation(spec, resolved))
+    _ = resolved.hash  # computed now: what a callable holds may change when it runs
+    if backend_spec.target != "dummy":
+        _refuse_unsendable(environment, layers, spec)
+    return Plan(resolved, environment, layers, backend, options, reason, written=spec)
+
+
+def _is_shipped(layer: PlannedLayer) -> bool:
+    """Whether a layer's code is ours or Gymnasium's."""
+    return str(getattr(layer.target, "__module__", "")).partition(".")[0] in ("vecwrap", "gymnasium")
+
+
+def _stats(spec: PipelineSpec) -> str | None:
+    """The path of the statistics file, as this process finds it."""
+    directory = spec.source.at("stats").directory
+    return None if spec.stats is None else str(Path(directory or "", Path(spec.stats).expanduser()).absolute())
+
+
+def _evaluation(spec: PipelineSpec, resolved: PipelineSpec) -> Mapping[str, Any]:
+    """The section ``eval`` with everything filled in; planned too, so that its mistakes are found now."""
+    if not spec.eval:
+        return spec.eval
+    try:
+        return differences(resolved, plan(evaluation(spec)).pipeline)
+    except (SpecError, PlanError) as error:
+        raise type(error)(f"{error} (This is of the evaluation that the section eval describes.)") from error
+
+
+def _how_many(spec: PipelineSpec, environment: Environment) -> int:
+    callables = len(environment.factories) if environment.one_each else None
+    n = spec.n if spec.n is not None else callables or usable_cores()
+    if n < 1:
+        raise PlanError(f"{spec.where('n')}: expected at least 1 sub-environment, got {n}.")
+    if n > MOST:
+        raise PlanError(f"{spec.where('n')}: expected at most {MOST:,} sub-environments, got {shown(n)}.")
+    if callables is not None and n != callables:
+        raise PlanError(f"{spec.where('n')}: expected {callables}, one for each callable, got {n}. Leave n out.")
+    if spec.batch_size is not None and not 1 <= spec.batch_size <= n:
+        raise PlanError(f"{spec.where('batch_size')}: expected 1 to n={n}, got {spec.batch_size}.")
+    for name in ("seed", "start_index"):
+        value = getattr(spec, name)
+        if value is not None and value < 0:
+            raise PlanError(f"{spec.where(name)}: expected 0 or more, got {value}.")
+    return n
+
+
+def _adapted(environment: Environment, spec: PipelineSpec, layers: tuple[PlannedLayer, ...]) -> Environment:
+    """Make an id with what its layers need, as ``atari`` needs every frame."""
+    for layer in layers:
+        registered = environment.effective_spec()
+        if registered is None or not hasattr(layer.target, "environment_kwargs"):
+            continue
+        with placed(layer.where):
+            needed = layer.target.environment_kwargs(registered, *layer.bound.args, **layer.bound.kwargs)
+        for key, value in needed.items():
+            if spec.env_kwargs.get(key, value) != value:
+                given, name = shown(spec.env_kwargs[key]), layer.spec.name
+                takes_it = any(parameter.name == key for parameter in Signature.of(layer.target).parameters)
+                raise PlanError(
+                    f"{spec.where('env_kwargs', key)}: expected {shown(value)}, as {name} needs it, got {given}. "
+                    + (f"Give it to {name} instead: {name}:{key}={given}." if takes_it else "Leave it out.")
+                )
+        environment = environment.with_kwargs(needed)
+    return environment
+
+
+def _refuse_unsendable(environment: Environment, layers: tuple[PlannedLayer, ...], spec: PipelineSpec) -> None:
+    for index, factory in enumerate(environment.factories):
+        refuse_unsendable(factory, spec.where("env", index) if environment.one_each else spec.where("env"))
+    for layer in layers:
+        if layer.runs_in == "worker":
+            refuse_unsendable(layer.around_sub_env, layer.where)
+
+
+# -- the backend ------------------------------------------------------------------------------------------------------
+
+
+# What every backend takes from the pipeline itself.
+PIPELINE_KEYS = ("autoreset", "copy", "batch_size", "start_index", "seed", "debug")
+
+
+def plan_backend(
+    spec: PipelineSpec, n: int, *, known: bool = False
+) -> tuple[Callable[..., VecEnv], Mapping[str, Any], BackendSpec, str]:
+    """Choose and check a backend; nothing is started.
+
+    Returns:
+        Its class, its options, its resolved spec, and why it was chosen (``""`` if it was requested).
+    """
+    options = dict(spec.backend.options)
+    target, reason = spec.backend.target, ""
+    if target == "auto":
+        target, reason = _choose(options, n)
+    where = f'{spec.where("backend")} "{target if isinstance(target, str) else shown(target)}"'
+    backend: Any = registry.backends.find(target, where)
+    if not (isinstance(backend, type) and issubclass(backend, VecEnv)) or issubclass(backend, VecEnvWrapper):
+        raise PlanError(f"{where}: expected a class derived from vecwrap.env.backend.Backend, got {shown(backend)}.")
+    options = _fitting_options(spec, backend, options, where)
+    _check_workers(spec, options, n)
+    if hasattr(backend, "check_options"):
+        try:
+            backend.check_options(options)
+        except PlanError as error:
+            option, _, message = str(error).partition(": ")
+            place, message = (_where(spec, option), message) if option in options else (where, str(error))
+            raise PlanError(f"{place}: {message.removesuffix('.')}.") from None
+    if options.get("parent_share"):
+        _refuse_isolation(spec, options)
+    name = registry.backends.name_of(backend) or import_path(backend) or backend
+    written = BackendSpec(name, options)
+    if target == "shmem" and known and "parent_share" not in options and _shares_with_parent(spec, options, n):
+        options["parent_share"] = True  # like the number of workers: choices made for this machine are not written
+    return backend, Settings(options), written, reason
+
+
+def _choose(options: Mapping[str, Any], n: int) -> tuple[str, str]:
+    asked = [name for name in PROCESS_OPTIONS if options.get(name) is not None]
+    if asked:
+        return "shmem", f"{' and '.join(asked)} ask{'s' * (len(asked) == 1)} for worker processes"
+    if options.get("on_failure") == "restart":
+        return (
+            "shmem",
+            "on_failure=restart asks for worker processes, so that a crash takes no more than its own with it",
+        )
+    if n == 1:
+        return "dummy", "one sub-environment is quickest in this process"
+    return "shmem", f"{n} sub-environments share the cores; vecwrap tune measures whether another way is quicker"
+
+
+_ISOLATION = ("workers", "envs_per_worker", "step_timeout", "reset_timeout", "start_timeout")
+
+
+def _asks_for_isolation(spec: PipelineSpec, given: Mapping[str, Any]) -> str:
+    """The given option that requires sub-environments in their own processes, or ``""``."""
+    asked = [name for name in _ISOLATION if given.get(name) is not None]
+    asked += ["on_failure"] * (given.get("on_failure") == "restart")
+    asked += ["batch_size"] * (spec.batch_size is not None)
+    return asked[0] if asked else ""
+
+
+def _shares_with_parent(spec: PipelineSpec, given: Mapping[str, Any], n: int) -> bool:
+    return min(n, usable_cores()) > 1 and not _asks_for_isolation(spec, given)
+
+
+def _refuse_isolation(spec: PipelineSpec, given: Mapping[str, Any]) -> None:
+    asked = _asks_for_isolation(spec, {key: value for key, value in given.items() if key not in _ISOLATION[:2]})
+    if asked:
+        raise PlanError(
+            f"{_where(spec, 'parent_share')}: expected False beside {asked}, got True: what this process steps itself, "
+            f"nothing isolates. Leave out parent_share or {asked}."
+        )
+
+
+def _fitting_options(spec: PipelineSpec, backend: Any, options: dict[str, Any], where: str) -> dict[str, Any]:
+    signature = Signature.of(backend)
+    names = [parameter.name for parameter in signature.parameters if parameter.name not in PIPELINE_KEYS]
+    for name in options:
+        place = _where(spec, name)
+        if name in PIPELINE_KEYS:
+            raise PlanError(f"{place}: {name} is the pipeline's own; write it one level up.")
+        if name not in names and not signature.any_name:
+            if name in PROCESS_OPTIONS and "workers" not in names:
+                remedy = ' It runs in this process; leave the option out, or take backend="shmem".'
+            else:
+                remedy = did_you_mean(name, names) or (f" It has {', '.join(names)}." if names else " It has none.")
+            raise PlanError(f"{place}: {where.rpartition(': ')[2]} has no option {name}.{remedy}")
+    checked = dataclasses.replace(
+        signature, parameters=tuple(p for p in signature.parameters if p.name not in PIPELINE_KEYS)
+    )
+    return dict(checked.bind((), options, where, lambda key, name: _where(spec, name)).kwargs)
+
+
+def _check_workers(spec: PipelineSpec, options: dict[str, Any], n: int) -> None:
+    """Refuse numbers below 1, or both at once; cap the workers at the number of sub-environments."""
+    for name in ("workers", "envs_per_worker"):
+        value = options.get(name)
+        if value is not None and value < 1:
+            raise PlanError(f"{_where(spec, name)}: expected at least 1, got {value}.")
+    if options.get("workers") is not None and options.get("envs_per_worker") is not None:
+        raise PlanError(
+            f"{_where(spec, 'envs_per_worker')}: expected workers or envs_per_worker, got both; each follows "
+            "from the other."
+        )
+    if options.get("start_method") is not None:
+        try:
+            check_start_method(options["start_method"])
+        except PlanError as error:
+            place = _where(spec, "start_method")
+            raise PlanError(f"{place}: {str(error).removeprefix('start_method: ')}") from None
+    if (options.get("workers") or 0) > n:
+        options["workers"] = n
+
+
+def _where(spec: PipelineSpec, option: str) -> str:
+    """``"pong.yaml:4: backend.workers"``; if not in a file, the name in ``build``: ``"workers"``."""
+    source = spec.source.at("backend", option)
+    return str(source) if source.prefix() else option

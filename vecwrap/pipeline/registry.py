@@ -1,0 +1,215 @@
+"""The name tables: which layer or backend a name stands for. A target is imported on first use.
+
+Adding a wrapper to this package takes one line here. Other packages use the entry point groups ``vecwrap.wrappers``
+and ``vecwrap.backends``, or ``register_wrapper``.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vecwrap.errors import SpecError, did_you_mean
+from vecwrap.pipeline.values import import_path, shown
+from vecwrap.sources.import_paths import import_target
+
+__all__ = [
+    "Entry",
+    "NameTable",
+    "backends",
+    "register_wrapper",
+    "wrappers",
+]
+
+_NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
+_OURS = "vecwrap"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a name stands for."""
+
+    name: str  # the name in pipelines
+    target: str | Callable[..., Any]  # ``"module:attr"``, or the object itself
+    # who registered it: ``"vecwrap"``, another package, or the module of a target of ``register_wrapper``
+    owner: str = _OURS
+    extra: str | None = None  # the extra of vecwrap that installs its dependencies
+
+
+class NameTable:
+    """Names of one kind."""
+
+    def __init__(
+        self, kind: str, group: str, targets: Mapping[str, str], extras: Mapping[str, str] | None = None
+    ) -> None:
+        self._kind = kind
+        self._group = group
+        self._entries = {
+            name: [Entry(name, target, _OURS, (extras or {}).get(name))] for name, target in targets.items()
+        }
+
+    def names(self) -> list[str]:
+        """All names, sorted; imports nothing."""
+        self._read_entry_points()
+        return sorted(self._entries)
+
+    def entry(self, name: str, where: str | None = None) -> Entry:
+        """Look a name up."""
+        self._read_entry_points()
+        where = where or f'{self._kind} "{name}"'
+        if name not in self._entries:
+            raise SpecError(f"{where}: unknown {self._kind}.{did_you_mean(name, self._entries) or self._all_of_them()}")
+        claims = self._entries[name]
+        if len(claims) > 1:
+            both = " and ".join(f"{claim.owner} ({shown_target(claim)})" for claim in claims)
+            raise SpecError(f'{where}: the name "{name}" is claimed by {both}; give an import path, or remove one.')
+        return claims[0]
+
+    def load(self, name: str, where: str | None = None) -> Callable[..., Any]:
+        """Return the target of a name."""
+        entry = self.entry(name, where)
+        if not isinstance(entry.target, str):
+            return entry.target
+        return import_target(entry.target, where or f'{self._kind} "{name}"', entry.extra)
+
+    def find(self, target: str | Callable[..., Any], where: str) -> Callable[..., Any]:
+        """Return the target of a pipeline's word: a name, an import path, or the object itself."""
+        if not isinstance(target, str):
+            return target
+        return import_target(target, where, otherwise=_dotless(target)) if ":" in target else self.load(target, where)
+
+    def name_of(self, target: Callable[..., Any]) -> str | None:
+        """Return the name of this object, or None."""
+        path = import_path(target)
+        for name, claims in self._entries.items():
+            if len(claims) == 1 and (claims[0].target is target or (path is not None and claims[0].target == path)):
+                return name
+        return None
+
+    def register(self, name: str, target: str | Callable[..., Any], owner: str | None = None) -> None:
+        """Add a name."""
+        if not _NAME.fullmatch(str(name)):
+            raise SpecError(f"register: expected a name of letters, digits, _ and -, got {shown(name)}.")
+        if not isinstance(target, str) and not callable(target):
+            raise SpecError(f'register "{name}": expected a callable or an import path, got {shown(target)}.')
+        self._read_entry_points()
+        entry = Entry(name, target, owner or _module(target))
+        claims = self._entries.get(name, [])
+        if any(shown_target(claim) != shown_target(entry) or claim.owner != entry.owner for claim in claims):
+            taken = claims[0]
+            raise SpecError(
+                f'register "{name}": the name is taken by {taken.owner} ({shown_target(taken)}); '
+                f"{entry.owner} ({shown_target(entry)}) needs another one."
+            )
+        self._entries[name] = [entry]  # may be the same one again, as when a notebook cell is run twice
+
+    def unregister(self, name: str) -> None:
+        """Remove a name that ``register`` added."""
+        self._entries.pop(name, None)
+
+    def _all_of_them(self) -> str:
+        return (
+            f" Known names: {', '.join(sorted(self._entries))}; an import path is written module:attr, or module:attr: "
+            "if the module has no dot."
+        )
+
+    @functools.cache  # noqa: B019 -- a table lives as long as the process
+    def _read_entry_points(self) -> None:
+        from importlib.metadata import entry_points
+
+        for point in entry_points(group=self._group):
+            owner = point.dist.name if point.dist is not None else point.value
+            self._entries.setdefault(point.name, []).append(Entry(point.name, point.value, owner))
+
+
+def shown_target(entry: Entry) -> str:
+    """Say what an entry stands for."""
+    if isinstance(entry.target, str):
+        return entry.target
+    return f"{getattr(entry.target, '__module__', '')}:{getattr(entry.target, '__qualname__', shown(entry.target))}"
+
+
+def _dotless(path: str) -> str:
+    module_name, _, attr = path.partition(":")
+    if module_name not in wrappers.names():
+        return ""
+    return f'For the layer {module_name} with text that holds a colon, quote the text: {module_name}:"{attr}:..."'
+
+
+def _module(target: str | Callable[..., Any]) -> str:
+    return target.partition(":")[0] if isinstance(target, str) else str(getattr(target, "__module__", "the caller"))
+
+
+wrappers = NameTable(
+    "layer",
+    "vecwrap.wrappers",
+    {
+        "atari": "vecwrap.wrappers.atari:Atari",
+        "check_nan": "vecwrap.wrappers.check_nan:CheckNan",
+        "clip_action": "vecwrap.wrappers.clip_action:ClipAction",
+        "clip_reward": "vecwrap.wrappers.clip_reward:ClipReward",
+        "dtype": "vecwrap.wrappers.dtype:Dtype",
+        "episodic_life": "vecwrap.wrappers.episodic_life:EpisodicLife",
+        "extract_obs": "vecwrap.wrappers.extract_obs:ExtractObs",
+        "filter_obs": "vecwrap.wrappers.filter_obs:FilterObs",
+        "fire_reset": "vecwrap.wrappers.fire_reset:FireReset",
+        "flatten": "vecwrap.wrappers.flatten:Flatten",
+        "frame_skip": "vecwrap.wrappers.frame_skip:FrameSkip",
+        "framestack": "vecwrap.wrappers.framestack:FrameStack",
+        "grayscale": "vecwrap.wrappers.grayscale:Grayscale",
+        "monitor": "vecwrap.wrappers.monitor:Monitor",
+        "mujoco": "vecwrap.wrappers.presets:mujoco",
+        "noop_reset": "vecwrap.wrappers.noop_reset:NoopReset",
+        "normalize": "vecwrap.wrappers.normalize:Normalize",
+        "normalize_obs": "vecwrap.wrappers.normalize_obs:NormalizeObs",
+        "normalize_reward": "vecwrap.wrappers.normalize_reward:NormalizeReward",
+        "record_trajectories": "vecwrap.wrappers.record_trajectories:RecordTrajectories",
+        "rescale_action": "vecwrap.wrappers.rescale_action:RescaleAction",
+        "resize": "vecwrap.wrappers.resize:Resize",
+        "scale_obs": "vecwrap.wrappers.scale_obs:ScaleObs",
+        "scale_reward": "vecwrap.wrappers.scale_reward:ScaleReward",
+        "seed_each_episode": "vecwrap.wrappers.seed_each_episode:SeedEachEpisode",
+        "sticky_actions": "vecwrap.wrappers.sticky_actions:StickyActions",
+        "terminal_obs": "vecwrap.wrappers.terminal_obs:TerminalObs",
+        "tile": "vecwrap.wrappers.tile:Tile",
+        "time_aware": "vecwrap.wrappers.time_aware:TimeAware",
+        "time_limit": "gymnasium.wrappers.common:TimeLimit",
+        "transpose": "vecwrap.wrappers.transpose:Transpose",
+        "video": "vecwrap.wrappers.video:Video",
+    },
+    extras={"atari": "atari"},
+)
+backends = NameTable(
+    "backend",
+    "vecwrap.backends",
+    {
+        "dummy": "vecwrap.backends.dummy:DummyBackend",
+        "ray": "vecwrap.backends.ray:RayBackend",
+        "shmem": "vecwrap.backends.shmem:ShmemBackend",
+        "subprocess": "vecwrap.backends.subprocess:SubprocessBackend",
+    },
+)
+
+
+def register_wrapper(name: str, target: str | Callable[..., Any]) -> None:
+    """Register a name for a layer in pipelines, in this process.
+
+    Args:
+        name: letters, digits, ``_`` and ``-``.
+        target: a ``VecEnvWrapper`` or ``gymnasium.Wrapper`` class, any callable that wraps, or its import path.
+
+    Raises:
+        SpecError: the name is taken by something else.
+
+    >>> register_wrapper("halve", "my_package.layers:Halve")
+    >>> register_wrapper("halve", "other_package:Halve")
+    Traceback (most recent call last):
+    ...
+    vecwrap.errors.SpecError: register "halve": the name is taken by my_package.layers (my_package.layers:Halve);
+    other_package (other_package:Halve) needs another one.
+    >>> wrappers.unregister("halve")
+    """
+    wrappers.register(name, target)

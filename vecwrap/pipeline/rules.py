@@ -1,0 +1,610 @@
+"""The nineteen rules: each a function from a plan to its faults, whose docstring is its section in docs/checks.md.
+
+A docstring names the mistake, gives the reasons, and two one-line pipelines after ``Wrong:`` and ``Right:``. The tests
+run them: the first must have this finding and the second none at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from gymnasium import spaces
+
+from vecwrap.env.wrapper import VecEnvWrapper
+from vecwrap.pipeline.evaluation import evaluation
+from vecwrap.pipeline.explain import Stage
+from vecwrap.pipeline.layers import PlannedLayer, plan_layers
+from vecwrap.pipeline.plan import Plan
+from vecwrap.rows.members import Key, name_of
+from vecwrap.sources.description import space_text
+
+__all__ = ["RULES", "Fault", "Rule", "Severity"]
+
+Severity: TypeAlias = Literal["error", "warning"]
+_Faults: TypeAlias = Callable[[Plan], Iterator["Fault"]]
+
+
+class Fault(NamedTuple):
+    """One mistake: the layer to move, change or leave out, or a key of the pipeline; what is wrong; what to do."""
+
+    place: PlannedLayer | str
+    reason: str
+    fix: str
+    severity: Severity | None = None  # if different from the rule's own
+
+
+class Rule(NamedTuple):
+    """A rule; its faults are errors if ``build`` refuses them; a strict one applies only with ``--strict``."""
+
+    faults: _Faults
+    severity: Severity
+    strict: bool
+
+
+RULES: dict[str, Rule] = {}
+
+
+def rule(severity: Severity, *, strict: bool = False) -> Callable[[_Faults], _Faults]:
+    """Enter a function into ``RULES``, under its name."""
+
+    def enter(faults: _Faults) -> _Faults:
+        RULES[faults.__name__] = Rule(faults, severity, strict)
+        return faults
+
+    return enter
+
+
+# -- what rules look at -----------------------------------------------------------------------------------------------
+
+# Layers of one kind. Gymnasium's do the same inside each sub-environment, and are named by their import paths.
+OBSERVATION_NORMALIZERS = (
+    "normalize",
+    "normalize_obs",
+    "gymnasium.wrappers.stateful_observation:NormalizeObservation",
+)
+REWARD_NORMALIZERS = (
+    "normalize",
+    "normalize_reward",
+    "gymnasium.wrappers.stateful_reward:NormalizeReward",
+)
+STACKS = ("framestack", "gymnasium.wrappers.stateful_observation:FrameStackObservation")
+CLIPS = ("clip_reward", "gymnasium.wrappers.transform_reward:ClipReward")
+FRAME_SKIPS: Mapping[str, str] = {  # the argument that says how many frames
+    "atari": "frame_skip",
+    "frame_skip": "frame_skip",
+    "gymnasium.wrappers.stateful_observation:MaxAndSkipObservation": "skip",
+    "gymnasium.wrappers.atari_preprocessing:AtariPreprocessing": "frame_skip",
+}
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A layer in its place; the stages are None if no sub-environment was made, ``after`` also if it is refused."""
+
+    plan: Plan
+    index: int
+    layer: PlannedLayer
+    before: Stage | None
+    after: Stage | None
+
+    @property
+    def name(self) -> str:
+        """The layer's name or import path."""
+        return self.layer.spec.name
+
+    @property
+    def label(self) -> str:
+        """Its name within a sentence: ``framestack (wrappers[1])``."""
+        return f"{self.name} ({self.layer.spec.source.label()})"
+
+    @property
+    def keys(self) -> tuple[str, ...] | None:
+        """The members of a Dict that it applies to; None for all."""
+        keys = self.argument("keys")
+        return tuple(keys) if isinstance(keys, (list, tuple)) else None
+
+    @property
+    def frames(self) -> int:
+        """For how many frames one of ``FRAME_SKIPS`` holds an action."""
+        return int(self.argument(FRAME_SKIPS[self.name], 4))
+
+    def argument(self, name: str, default: Any = None) -> Any:
+        """The layer's argument of a name."""
+        return self.layer.spec.kwargs.get(name, default)
+
+    def inside(self, *names: str) -> list[Spot]:
+        """The layers with these names that it wraps, inner first."""
+        return [spot for spot in spots(self.plan, *names) if spot.index < self.index]
+
+    def outside(self, *names: str) -> list[Spot]:
+        """The layers with these names that wrap it, inner first."""
+        return [spot for spot in spots(self.plan, *names) if spot.index > self.index]
+
+    def overlaps(self, other: Spot) -> bool:
+        """Whether both may apply to the same member of the observations."""
+        return self.keys is None or other.keys is None or bool(set(self.keys) & set(other.keys))
+
+    def boxes(self) -> dict[Key, spaces.Box]:
+        """The Boxes among the observations that it applies to; empty if unknown."""
+        space = None if self.before is None else self.before.observation_space
+        if isinstance(space, spaces.Box):
+            return {None: space}
+        if not isinstance(space, spaces.Dict):
+            return {}
+        members = {key: member for key, member in space.spaces.items() if self.keys is None or key in self.keys}
+        return {key: member for key, member in members.items() if isinstance(member, spaces.Box)}
+
+
+def spots(plan: Plan, *names: str) -> Iterator[Spot]:
+    """The layers with these names, inner first; all if none is given."""
+    stages: tuple[Stage | None, ...] = plan.stages or (None,) * (len(plan.layers) + 1)
+    for index, layer in enumerate(plan.layers):
+        if not names or layer.spec.name in names:
+            before, after = stages[index : index + 2]
+            yield Spot(plan, index, layer, before, after if after is None or after.refusal is None else None)
+
+
+# -- the rules, by name -----------------------------------------------------------------------------------------------
+
+# These only change a space, so if it stays the same they do nothing; transpose reorders a cube without changing it.
+_CHANGE_SPACES = (
+    "clip_action", "dtype", "filter_obs", "flatten", "framestack", "rescale_action", "resize", "scale_obs",
+)  # fmt: skip
+# Other layers do nothing with these arguments.
+_WITHOUT_EFFECT: Mapping[str, Mapping[str, Any]] = {
+    "clip_reward": {"low": -np.inf, "high": np.inf},
+    "frame_skip": {"frame_skip": 1},
+    "scale_reward": {"factor": 1},
+    "sticky_actions": {"repeat_action_probability": 0},
+}
+
+
+@rule("warning")
+def changes_nothing(plan: Plan) -> Iterator[Fault]:
+    """A layer that changes nothing.
+
+    ``flatten`` of vectors, ``dtype`` to the existing dtype, ``rescale_action`` or ``scale_obs`` to the existing bounds,
+    ``clip_action`` without bounds, ``scale_reward:1`` and the like: each costs time in every step, and misleads the
+    reader. Often a different layer, or a different place, was intended.
+
+    Wrong: ``CartPole-v1 | flatten``
+    Right: ``FrozenLake-v1 | flatten``
+    """
+    for spot in spots(plan):
+        before = spot.before
+        if spot.name in _CHANGE_SPACES and before is not None and _same_spaces(before, spot.after):
+            what = before.action_space if spot.name.endswith("_action") else before.observation_space
+            yield Fault(spot.layer, f"it changes nothing: {space_text(what)} stays what it is.", "Leave it out.")
+        arguments = _WITHOUT_EFFECT.get(spot.name, {})
+        if arguments and all(spot.argument(key) == value for key, value in arguments.items()):
+            given = ", ".join(f"{key}={value:g}" for key, value in arguments.items())
+            yield Fault(spot.layer, f"it changes nothing with {given}.", "Leave it out, or give another value.")
+
+
+def _same_spaces(one: Stage, other: Stage | None) -> bool:
+    if other is None:
+        return False
+    return (one.observation_space, one.action_space) == (other.observation_space, other.action_space)
+
+
+@rule("warning")
+def clip_hides_bounds(plan: Plan) -> Iterator[Fault]:
+    """``clip_action`` outside ``rescale_action``.
+
+    ``rescale_action`` shows the agent bounds, for example -1 to 1, and ``clip_action`` outside it hides them: an agent
+    that squashes its actions into the bounds of the space (SAC, TD3, DDPG) then has none to use. For an agent with
+    unbounded Gaussian actions (PPO, A2C) the order is right, and the finding can be ignored: actions are clipped to -1
+    and 1, then rescaled.
+
+    Wrong: ``Pendulum-v1 | rescale_action | clip_action``
+    Right: ``Pendulum-v1 | rescale_action``
+    """
+    for spot in spots(plan, "clip_action"):
+        if inner := spot.inside("rescale_action"):
+            yield Fault(
+                spot.layer,
+                f"{inner[0].label} shows the agent bounds, and this layer hides them.",
+                "Leave it out for an agent that uses bounds; for one with unbounded actions, ignore this.",
+            )
+
+
+@rule("error")
+def clip_inside_rescale(plan: Plan) -> Iterator[Fault]:
+    """``clip_action`` inside ``rescale_action``.
+
+    ``clip_action`` accepts any number, so its action space has no bounds, and ``rescale_action`` has none to map
+    actions to. ``build`` refuses it.
+
+    Wrong: ``Pendulum-v1 | clip_action | rescale_action``
+    Right: ``Pendulum-v1 | rescale_action``
+    """
+    for spot in spots(plan, "rescale_action"):
+        inner = spot.inside("clip_action")
+        if inner and spot.before is not None and spot.after is None:
+            yield Fault(
+                spot.layer,
+                f"it maps actions to the bounds of what it wraps, and {inner[0].label} has removed them.",
+                f'Put "{inner[0].name}" after "{spot.name}", or leave it out.',
+            )
+
+
+@rule("warning")
+def eval_keeps_training(plan: Plan) -> Iterator[Fault]:
+    """An evaluation whose running statistics keep updating.
+
+    In an evaluation, statistics should be frozen: otherwise each result depends on earlier ones, and statistics shared
+    with the training are changed by the evaluation. ``training: true`` in the section ``eval`` keeps them updating.
+
+    Wrong: ``Pendulum-v1 eval.training=true | normalize``
+    Right: ``Pendulum-v1 eval.n=1 | normalize``
+    """
+    if not plan.written.eval:
+        return
+    other = evaluation(plan.written)
+    _, layers = plan_layers(other.wrappers)
+    keep = [layer.spec.name for layer in layers if _has_statistics(layer.target)]
+    if other.training and keep:
+        yield Fault(
+            "eval.training",
+            f"the running statistics of {' and '.join(keep)} keep updating in the evaluation, with what it sees.",
+            "Leave training out of the section eval.",
+        )
+
+
+def _has_statistics(target: object) -> bool:
+    own = isinstance(target, type) and issubclass(target, VecEnvWrapper)
+    return own and getattr(target, "layer_statistics", None) is not VecEnvWrapper.layer_statistics
+
+
+@rule("error")
+def extract_inside_dict(plan: Plan) -> Iterator[Fault]:
+    """A layer that needs a Dict, outside one that extracts a member of it.
+
+    After ``extract_obs`` there is one member and no Dict: nothing can be filtered or extracted, and there are no
+    ``keys`` to name. ``build`` refuses it.
+
+    Wrong: ``vecwrap.testing:ToyEnv env_kwargs.observations=mixed | extract_obs:position | extract_obs:mesh``
+    Right: ``vecwrap.testing:ToyEnv env_kwargs.observations=mixed | extract_obs:position``
+    """
+    for spot in spots(plan):
+        extracts = spot.inside("extract_obs")
+        if not extracts or spot.before is None or isinstance(spot.before.observation_space, spaces.Dict):
+            continue
+        inner = extracts[0]
+        left = f'{inner.label} leaves only "{inner.argument("key")}"'
+        if spot.name in ("extract_obs", "filter_obs"):
+            yield Fault(spot.layer, f"it needs a Dict, but {left}.", f'Put it before "{inner.name}".')
+        elif spot.keys is not None and spot.after is None:
+            fix = f'Put it before "{inner.name}", or leave keys out.'
+            yield Fault(spot.layer, f"its keys are members of a Dict, but {left}.", fix)
+
+
+@rule("warning")
+def fewer_than_workers(plan: Plan) -> Iterator[Fault]:
+    """More workers than sub-environments.
+
+    A worker runs at least one sub-environment, so there cannot be more workers than sub-environments.
+
+    Wrong: ``CartPole-v1 n=2 backend.workers=4``
+    Right: ``CartPole-v1 n=4 backend.workers=4``
+    """
+    workers = plan.written.backend.options.get("workers")
+    if workers is not None and workers > plan.n:
+        yield Fault(
+            "backend.workers",
+            f"{workers} workers are requested for {plan.n} sub-environments: {workers - plan.n} of the workers would "
+            "have nothing to run, and are not started.",
+            f"Use n={workers} or more, or workers={plan.n}.",
+        )
+
+
+@rule("warning")
+def flatten_inside_stack(plan: Plan) -> Iterator[Fault]:
+    """Observations flattened before they are stacked.
+
+    A stack of k vectors has the shape (k, D), which networks for vectors do not accept, and an image is no longer an
+    image. ``flatten`` outside the stack gives (k·D,). Inside is right if the observations could not be stacked
+    otherwise, and with ``axis=channel``, which concatenates the vectors.
+
+    Wrong: ``PongNoFrameskip-v4 | atari | flatten | framestack:4``
+    Right: ``PongNoFrameskip-v4 | atari | framestack:4 | flatten``
+    """
+    for spot in spots(plan, "flatten"):
+        stacks = spot.outside("framestack")
+        if stacks and stacks[0].argument("axis") != "channel" and _could_be_stacked(spot.before):
+            yield Fault(
+                spot.layer,
+                f"{stacks[0].label} makes {stacks[0].argument('k')} rows of each flattened observation.",
+                f'Put "flatten" after "{stacks[0].name}".',
+            )
+
+
+def _could_be_stacked(stage: Stage | None) -> bool:
+    """Whether observations can be stacked as they are; vectors are covered by changes_nothing."""
+    space = None if stage is None else stage.observation_space
+    if isinstance(space, spaces.Dict):
+        return all(isinstance(member, spaces.Box) for member in space.spaces.values())
+    return isinstance(space, spaces.Box) and len(space.shape) != 1
+
+
+@rule("error")
+def monitors_share_folder(plan: Plan) -> Iterator[Fault]:
+    """Two monitors that write into one folder.
+
+    Each writes its own ``monitor.csv``, or one per sub-environment (``per_env``). ``build`` refuses a second monitor
+    that would write into the folder of the first.
+
+    Wrong: ``CartPole-v1 | monitor:runs | clip_reward | monitor:runs,stats_key=clipped,rewards=seen``
+    Right: ``CartPole-v1 | monitor:runs | clip_reward | monitor:runs/clipped,stats_key=clipped,rewards=seen``
+    """
+    writers: dict[str, str] = {}
+    for spot in spots(plan, "monitor"):
+        folder = spot.argument("dir")
+        if folder is not None:
+            first = writers.setdefault(os.path.realpath(folder), spot.label)
+            if first != spot.label:
+                yield Fault(spot.layer, f"{first} writes into that folder already.", "Give each its own dir.")
+
+
+@rule("error")
+def no_render_mode(plan: Plan) -> Iterator[Fault]:
+    """``video`` or ``tile`` without a render mode.
+
+    They use the environment's ``rgb_array`` rendering, and an environment renders nothing unless it is made with a
+    render mode. ``build`` refuses it.
+
+    Wrong: ``CartPole-v1 | video``
+    Right: ``CartPole-v1 render_mode=rgb_array | video``
+    """
+    for spot in spots(plan, "video", "tile"):
+        if spot.before is not None and spot.before.render_mode != "rgb_array":
+            mode = spot.before.render_mode
+            renders = f'renders for "{mode}"' if mode else "renders nothing"
+            yield Fault(
+                spot.layer,
+                f"it needs images, and the environment {renders}.",
+                "Add render_mode: rgb_array to the pipeline.",
+            )
+
+
+@rule("warning", strict=True)
+def no_seed(plan: Plan) -> Iterator[Fault]:
+    """No seed, although ``--strict`` requires one.
+
+    Without a seed every run has a different stream, and no result can be reproduced. A seed given to ``reset`` works as
+    well, so only ``--strict`` checks for it.
+
+    Wrong: ``CartPole-v1 n=2``
+    Right: ``CartPole-v1 n=2 seed=1``
+    """
+    if plan.pipeline.seed is None:
+        yield Fault("seed", "there is none, so every run is different.", "Add one, such as seed: 1.")
+
+
+@rule("warning")
+def normalize_images(plan: Plan) -> Iterator[Fault]:
+    """Running statistics of uint8 images.
+
+    A mean and a variance per pixel take memory and time, turn bytes into float32 (four times the traffic), and amplify
+    pixels that hardly ever change. Networks for images divide by 255. Without ``integers=true``, ``build`` refuses it,
+    so it is an error.
+
+    Wrong: ``PongNoFrameskip-v4 | atari | normalize_obs:integers=true``
+    Right: ``PongNoFrameskip-v4 | atari | scale_obs``
+    """
+    for spot in spots(plan, *OBSERVATION_NORMALIZERS):
+        refused = "integers" in spot.layer.spec.kwargs and not spot.argument("integers")
+        instead = "normalize_reward for the rewards" if spot.name == "normalize" else "scale_obs for values from 0 to 1"
+        for key, box in spot.boxes().items():
+            if box.dtype == np.uint8 and len(box.shape) >= 2:
+                yield Fault(
+                    spot.layer,
+                    f"{name_of(key)} are images, {space_text(box)}: each pixel would have a mean and a variance.",
+                    f"Use {instead} instead." if key is None else "Name the other members in keys.",
+                    "error" if refused else None,
+                )
+
+
+@rule("warning")
+def normalize_stack(plan: Plan) -> Iterator[Fault]:
+    """Observations normalised after they are stacked.
+
+    A stack holds k copies of one quantity, which get k different means and variances, and with zero padding the zeros
+    count too. Inside the stack there is one of each.
+
+    Wrong: ``Pendulum-v1 | framestack:4,padding=first | normalize_obs``
+    Right: ``Pendulum-v1 | normalize_obs | framestack:4,padding=first``
+    """
+    for spot in spots(plan, *OBSERVATION_NORMALIZERS):
+        stacks = [stack for stack in spot.inside(*STACKS) if stack.overlaps(spot)]
+        if not stacks:
+            continue
+        inner = stacks[0]
+        k = inner.argument("k", inner.argument("stack_size"))
+        move = f'Put "{spot.name}" before "{inner.name}".'
+        if inner.layer.runs_in != spot.layer.runs_in:
+            move = f'Use framestack instead of "{inner.name}", and put it after "{spot.name}".'
+        yield Fault(
+            spot.layer,
+            f"{inner.label} stacks {k} observations, so every quantity has {k} means and {k} variances.",
+            move,
+        )
+
+
+@rule("warning")
+def normalize_twice(plan: Plan) -> Iterator[Fault]:
+    """A second normaliser of values that are already normalised.
+
+    The outer one keeps statistics of numbers that already have mean 0 and variance 1, and whose scale still shifts
+    while the inner one learns. ``normalize`` covers both observations and rewards.
+
+    Wrong: ``Pendulum-v1 | normalize | normalize_obs``
+    Right: ``Pendulum-v1 | normalize``
+    """
+    for spot in spots(plan, *OBSERVATION_NORMALIZERS):
+        inner = [other for other in spot.inside(*OBSERVATION_NORMALIZERS) if other.overlaps(spot)]
+        if inner:
+            yield _normalised_already("observations", spot, inner[-1])
+    for spot in spots(plan, *REWARD_NORMALIZERS):
+        if inner := spot.inside(*REWARD_NORMALIZERS):
+            yield _normalised_already("rewards", spot, inner[-1])
+
+
+def _normalised_already(what: str, spot: Spot, by: Spot) -> Fault:
+    return Fault(spot.layer, f"{by.label} normalises {what} already.", "Leave one of the two out.")
+
+
+@rule("warning")
+def restarts_not_asked_for(plan: Plan) -> Iterator[Fault]:
+    """Limits on restarts, without restarts.
+
+    Without ``on_failure: restart`` the first exception or death of a worker is raised, and ``max_restarts``,
+    ``restart_window`` and ``restart_backoff`` have no effect.
+
+    Wrong: ``CartPole-v1 backend.max_restarts=3``
+    Right: ``CartPole-v1 backend.on_failure=restart backend.max_restarts=3``
+    """
+    options = plan.written.backend.options
+    if options.get("on_failure", "raise") == "raise":
+        for name in ("max_restarts", "restart_window", "restart_backoff"):
+            if name in options:
+                yield Fault(
+                    f"backend.{name}",
+                    "it limits restarts of sub-environments, but there are none: the first failure is raised.",
+                    "Add on_failure=restart, or leave it out.",
+                )
+
+
+@rule("warning")
+def reward_inside_normalize(plan: Plan) -> Iterator[Fault]:
+    """Rewards clipped or scaled before they are normalised.
+
+    ``normalize_reward`` divides by the standard deviation of what it sees: a factor inside it cancels out, and the
+    size of clipped rewards is lost. It clips by itself, after dividing (``clip``).
+
+    Wrong: ``Pendulum-v1 | scale_reward:0.1 | normalize_reward``
+    Right: ``Pendulum-v1 | normalize_reward``
+    """
+    for spot in spots(plan, "atari", "scale_reward", *CLIPS):
+        normalizers = spot.outside(*REWARD_NORMALIZERS)
+        if not normalizers:
+            continue
+        outer = normalizers[0]
+        if spot.name == "scale_reward":
+            yield Fault(spot.layer, f"{outer.label} divides by the spread, so the factor cancels out.", "Leave it out.")
+        elif spot.name in CLIPS:
+            yield Fault(
+                spot.layer,
+                f"{outer.label} sees clipped rewards, and never how large they were.",
+                f"Leave it out: {outer.name} clips too, after dividing.",
+            )
+        elif _atari_clips(spot.argument("lineage"), spot.argument("clip_reward")):
+            yield Fault(
+                spot.layer,
+                f"it clips rewards to their sign, and {outer.label} never sees how large they were.",
+                f"Leave {outer.name} out, or give atari clip_reward=false.",
+            )
+
+
+def _atari_clips(lineage: str, clip_reward: bool | None) -> bool:
+    return lineage == "deepmind" if clip_reward is None else clip_reward
+
+
+@rule("warning")
+def stack_twice(plan: Plan) -> Iterator[Fault]:
+    """A stack of stacks.
+
+    An engine that stacks by itself (ale-py's ``AtariVectorEnv`` and EnvPool do, by default by four), an environment
+    that already stacks, or another ``framestack`` inside: the outer stack holds every frame several times.
+
+    Wrong: ``PongNoFrameskip-v4 | atari | framestack:4 | framestack:4``
+    Right: ``PongNoFrameskip-v4 | atari | framestack:4``
+    """
+    for spot in spots(plan, *STACKS):
+        inner = [other for other in spot.inside(*STACKS) if other.overlaps(spot)]
+        by = inner[-1].label if inner else spot.before.stacks if spot.before else ""
+        if by:
+            yield Fault(
+                spot.layer,
+                f"{by} stacks observations already.",
+                "Leave one of the two out" + ("." if inner else "; an engine may accept a stack of 1 (stack_num=1)."),
+            )
+
+
+@rule("warning")
+def time_aware_in_frames(plan: Plan) -> Iterator[Fault]:
+    """A time that ends at a fraction of its limit.
+
+    ``time_aware`` counts agent steps. Without ``limit`` it uses the environment's time limit, which inside ``atari`` or
+    ``frame_skip`` is in frames: with ``normalize`` the elapsed fraction stops at a quarter, and without it the space
+    includes times that are never reached.
+
+    Wrong: ``CartPole-v1 | frame_skip:4 | time_aware:normalize=true``
+    Right: ``CartPole-v1 | frame_skip:4 | time_aware:normalize=true,limit=125``
+    """
+    for spot in spots(plan, "time_aware"):
+        inside = spot.inside("time_limit", *FRAME_SKIPS)
+        last = inside[-1] if inside else None  # a time limit outside a skip counts agent steps
+        if last is None or last.name not in FRAME_SKIPS or spot.argument("limit") is not None:
+            continue
+        if last.frames > 1:
+            yield Fault(
+                spot.layer,
+                f"it counts agent steps, but its limit is a time limit in frames: {last.label} holds an action for "
+                f"{last.frames}, so an episode ends at 1/{last.frames} of it.",
+                "Give limit, in agent steps.",
+            )
+
+
+@rule("warning")
+def time_limit_in_frames(plan: Plan) -> Iterator[Fault]:
+    """A time limit that counts frames.
+
+    Inside ``atari`` or ``frame_skip``, an environment's step is only one of the frames of an agent step. Outside,
+    ``time_limit`` counts agent steps. If frames are intended (Atari's customary 108,000), the finding can be ignored.
+
+    Wrong: ``PongNoFrameskip-v4 | time_limit:1000 | atari``
+    Right: ``PongNoFrameskip-v4 | atari | time_limit:1000``
+    """
+    for spot in spots(plan, "time_limit"):
+        skips = spot.outside(*FRAME_SKIPS)
+        if skips and skips[0].frames > 1:
+            outer, limit = skips[0], spot.argument("max_episode_steps")
+            yield Fault(
+                spot.layer,
+                f"it counts frames, not agent steps: {outer.label} holds an action for {outer.frames}, so {limit:,} "
+                f"frames are {-(-limit // outer.frames):,} agent steps.",
+                f'Put it after "{outer.name}", or ignore this if frames are intended.',
+            )
+
+
+@rule("warning")
+def zero_padding(plan: Plan) -> Iterator[Fault]:
+    """Stacks of float vectors that start with zeros.
+
+    For images, zero is black, and networks learn that there was nothing before. For measured quantities such as an
+    angle or a speed, zero is a value like any other, so an episode seems to start with a jump. ``padding=first``
+    repeats the first observation: nothing has moved yet.
+
+    Wrong: ``CartPole-v1 | framestack:4``
+    Right: ``CartPole-v1 | framestack:4,padding=first``
+    """
+    for spot in spots(plan, "framestack"):
+        if spot.argument("padding") != "zero" or spot.argument("k") == 1:
+            continue
+        vectors = {
+            key: box
+            for key, box in spot.boxes().items()
+            if len(box.shape) <= 1 and np.issubdtype(box.dtype, np.floating)
+        }
+        if vectors:
+            what = ", ".join(f"{name_of(key)} {box.shape} {box.dtype}" for key, box in vectors.items())
+            yield Fault(
+                spot.layer,
+                f"each episode's first stacks are padded with zeros, which are values like any other in {what}.",
+                "Use padding=first.",
+            )

@@ -1,0 +1,222 @@
+"""The folder that a run leaves behind: its contents, whether they belong together, and the pipeline that it rebuilds.
+
+``vecwrap run --out`` fills one. A training script makes one with two lines: ``env.pipeline.to_yaml()`` goes into
+``pipeline.yaml``, ``env.save`` into ``stats.npz``; everything else is optional. Nothing read here is unpickled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+import vecwrap
+from vecwrap.env.saving import read_state
+from vecwrap.errors import SpecError, paths_looked_at
+from vecwrap.pipeline import registry
+from vecwrap.pipeline.environments import engine_of
+from vecwrap.pipeline.evaluation import in_mode
+from vecwrap.pipeline.files import read_text
+from vecwrap.pipeline.layers import path_parameters
+from vecwrap.pipeline.places import Place, fail_where
+from vecwrap.pipeline.plan import Plan, plan
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.values import Settings
+from vecwrap.pipeline.words import LayerSpec
+
+__all__ = [
+    "FACTS",
+    "LOG",
+    "PIPELINE",
+    "PROGRESS",
+    "STATISTICS",
+    "VIDEOS",
+    "Run",
+    "moved",
+    "portable",
+    "read_run",
+    "refuse_taken",
+    "versions",
+]
+
+PIPELINE, FACTS, PROGRESS, LOG, STATISTICS = "pipeline.yaml", "run.json", "progress.csv", "log.txt", "stats.npz"
+VIDEOS = "videos"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder whose parts belong together.
+
+    Attributes:
+        folder: its path.
+        resolved: the pipeline, with everything filled in.
+        facts: the contents of ``run.json``; empty if there is none.
+        statistics: the file of running statistics; None if there is none.
+    """
+
+    folder: Path
+    resolved: PipelineSpec
+    facts: Mapping[str, Any]
+    statistics: Path | None
+
+    def pipeline(
+        self,
+        mode: Literal["train", "eval"] = "train",
+        overrides: Mapping[str, Any] | None = None,
+        places: Mapping[str, Place] | None = None,
+    ) -> PipelineSpec:
+        """Return the pipeline as it is rebuilt, with the folder's own statistics instead of a file that it names."""
+        spec = self.resolved
+        if mode == "train":  # what it writes leaves the run's own files alone; an evaluation has a folder of its own
+            root = self.folder.absolute()
+            spec = moved(spec, root, root / "loaded")
+        if self.statistics is not None:
+            section = Settings({key: value for key, value in spec.eval.items() if key != "stats"})
+            training = spec.training if spec.stats is None else spec.in_training
+            spec = dataclasses.replace(spec, stats=None, training=training, eval=section)
+        return in_mode(spec, mode, overrides, places)
+
+    @property
+    def differences(self) -> dict[str, tuple[str, str | None]]:
+        """The libraries whose versions differ, mapped to the version then and now (None: not installed)."""
+        return _differences(self.facts)
+
+
+@paths_looked_at(SpecError)
+def read_run(folder: str | Path) -> Run:
+    """Read a run folder, and check that its parts are of one pipeline.
+
+    Raises:
+        SpecError: no pipeline in it, one that cannot be read, or a file of another pipeline beside it.
+        CheckpointError: statistics that cannot be read.
+    """
+    folder = Path(folder)
+    if not (folder / PIPELINE).is_file():
+        raise SpecError(f"{folder}: expected a folder that `vecwrap run --out` filled, got {_instead(folder)}")
+    facts = _read_facts(folder / FACTS)
+    path = folder / PIPELINE
+    resolved = plan(PipelineSpec.from_yaml(read_text(path), str(path), folder)).pipeline
+    statistics = folder / STATISTICS if (folder / STATISTICS).is_file() else None
+    carried = [(FACTS, facts.get("pipeline")), *_monitors(folder)]
+    if statistics is not None:
+        carried.append((STATISTICS, read_state(statistics).get("hash")))
+    for name, found in carried:
+        if found not in (None, resolved.hash):
+            raise SpecError(_mismatch(folder, name, resolved.hash, found, facts))
+    return Run(folder, resolved, facts, statistics)
+
+
+@paths_looked_at(SpecError)
+def refuse_taken(folder: Path, remedy: str = "Give another folder, or delete this one.") -> None:
+    """Refuse a folder that already holds a run: its files would be mixed with, or moved aside by, those of the next."""
+    files = [name for name in (PIPELINE, FACTS, PROGRESS, LOG, STATISTICS) if (folder / name).exists()]
+    if files:
+        raise SpecError(
+            f"{folder}: there is a run already ({', '.join(files)}), and it stays as it is. {remedy} To go on with "
+            f"its statistics: vecwrap load {shlex.quote(str(folder))} --steps 20000 --out ANOTHER."
+        )
+
+
+def portable(pipeline: PipelineSpec, folder: Path) -> PipelineSpec:
+    """Return a resolved pipeline whose paths within a folder are relative to it, so that the folder can be moved."""
+    return moved(pipeline, folder, Path())
+
+
+def moved(pipeline: PipelineSpec, folder: Path, to: Path) -> PipelineSpec:
+    """Return a resolved pipeline with the paths within a folder, its evaluation's too, moved to another one."""
+    layers, section = _paths_within(pipeline.wrappers, folder, to), dict(pipeline.eval)
+    if isinstance(section.get("wrappers"), tuple):
+        section["wrappers"] = _paths_within(section["wrappers"], folder, to)
+    return dataclasses.replace(pipeline, wrappers=layers, eval=Settings(section))
+
+
+def versions(planned: Plan) -> dict[str, str]:
+    """Return the versions of everything that a pipeline's stream comes from: Python and installed distributions."""
+    targets: list[Any] = [layer.target for layer in planned.layers] + list(planned.environment.factories)
+    if planned.environment.env_spec is not None:
+        entry_point = planned.environment.env_spec.entry_point
+        targets += [entry_point, engine_of(entry_point)]
+    modules = {"gymnasium", "numpy", "cv2", *map(_top_module, targets)} - {"vecwrap"}
+    owners = metadata.packages_distributions()
+    names = sorted({name for module in modules for name in owners.get(module, ())})
+    found = {name: metadata.version(name) for name in names}
+    return {"python": platform.python_version(), "vecwrap": vecwrap.__version__, **found}
+
+
+def _top_module(target: Any) -> str:
+    while hasattr(target, "func"):  # a partial
+        target = target.func
+    name = target if isinstance(target, str) else getattr(target, "__module__", "")
+    return str(name).partition(":")[0].partition(".")[0]
+
+
+def _paths_within(layers: Sequence[LayerSpec], folder: Path, to: Path) -> tuple[LayerSpec, ...]:
+    root, changed = os.path.realpath(folder), []
+    for layer in layers:
+        kwargs = dict(layer.kwargs)
+        for key in path_parameters(registry.wrappers.find(layer.target, layer.where)) & kwargs.keys():
+            if kwargs[key] is not None and (path := Path(os.path.realpath(kwargs[key]))).is_relative_to(root):
+                kwargs[key] = str(to / path.relative_to(root))
+        changed.append(dataclasses.replace(layer, kwargs=Settings(kwargs)))
+    return tuple(changed)
+
+
+def _instead(path: Path) -> str:
+    if path.is_dir():
+        return f"one without {PIPELINE}. Is it the right one?"
+    if path.exists():
+        return "a file. `vecwrap run`, `explain` and `check` take pipeline files."
+    return f"none, seen from {Path.cwd()}. Is the path right?"
+
+
+def _read_facts(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        facts = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"{path}: this is not JSON: {error}.") from None
+    if not isinstance(facts, dict) or not isinstance(facts.get("versions", {}), dict):
+        fail_where(str(path), "expected what `vecwrap run` writes, a mapping with the key versions")
+    return facts
+
+
+def _monitors(folder: Path) -> Iterable[tuple[str, Any]]:
+    """Yield the name of each monitor file, and the pipeline that it says it is of."""
+    for path in sorted(folder.glob("*monitor.csv")):
+        with path.open("rb") as file:
+            first = file.readline(100_000)
+        try:
+            header = json.loads(first.removeprefix(b"#"))
+        except (ValueError, RecursionError):  # killed within the first line, or not one of our files
+            continue
+        if isinstance(header, dict):
+            yield path.name, header.get("pipeline")
+
+
+def _mismatch(folder: Path, name: str, expected: str, found: Any, facts: Mapping[str, Any]) -> str:
+    then, now = _differences(facts).get("vecwrap", ("", ""))
+    newer = f" (vecwrap {then} wrote it and this is {now}, in which a layer may differ.)" if then else ""
+    return (
+        f"{folder / name}: expected a file of pipeline {expected}, which {PIPELINE} beside it is, got one of pipeline "
+        f"{found}: either was changed, or is of another run.{newer} To build the pipeline all the same, load "
+        f"{folder / PIPELINE} by itself."
+    )
+
+
+def _differences(facts: Mapping[str, Any]) -> dict[str, tuple[str, str | None]]:
+    now: dict[str, str | None] = {"python": platform.python_version(), "vecwrap": vecwrap.__version__}
+    for name in facts.get("versions", {}).keys() - now.keys():
+        try:
+            now[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            now[name] = None
+    then = facts.get("versions", {})
+    return {name: (str(then[name]), now[name]) for name in then if then[name] != now[name]}

@@ -1,0 +1,384 @@
+"""The parameters of a layer or backend, read from its signature; arguments are checked against it strictly.
+
+The only validation library is msgspec: imported when something is first checked, and never in a worker.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import textwrap
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+import numpy as np
+
+from vecwrap.errors import SpecError, did_you_mean
+from vecwrap.pipeline.values import Settings, as_data, canonical, is_scalar, plain, shown
+
+__all__ = [
+    "REQUIRED",
+    "Bound",
+    "Parameter",
+    "Signature",
+    "checked",
+    "details",
+    "hints",
+    "in_words",
+    "json_type",
+    "section",
+    "summary",
+]
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "required"
+
+
+REQUIRED = _Required()
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a layer."""
+
+    name: str  # its name
+    annotation: Any = Any  # its type; ``Any`` if the signature has none
+    default: Any = REQUIRED  # its default, or ``REQUIRED``
+    by_position: bool = True  # whether it may be given without its name
+
+    @property
+    def written_default(self) -> Any:
+        """The default as written in a file, in the parameter's type if that accepts it; else ``REQUIRED``."""
+        try:
+            made = checked(plain(self.default, self.name), self.annotation, self.name)
+        except SpecError:
+            return self.default if _is_data(self.default) else REQUIRED
+        if _is_data(self.default):
+            return made if _is_data(made) else self.default
+        return self.default if made == self.default else REQUIRED
+
+    def is_default_of_another_type(self, value: Any) -> bool:
+        """Whether a value is the default and that is not quite of the parameter's type, such as 1000 for a float."""
+        if not _is_data(self.default) or _same(self.written_default, self.default):
+            return False
+        return _same(value, self.default) or _same(value, self.written_default)
+
+    def __str__(self) -> str:
+        text = self.name if self.annotation is Any else f"{self.name}: {in_words(self.annotation)}"
+        return text if self.default is REQUIRED else f"{text} = {shown(self.default)}"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Arguments that fit a signature."""
+
+    args: tuple[Any, ...]  # those that can only be given by position
+    kwargs: Mapping[str, Any]  # the rest, by name, converted to the signature's types; without defaults
+    defaults: Mapping[str, Any]  # the defaults of what was not given
+    writable: Mapping[str, Any]  # those of ``defaults`` that a file can hold
+
+    @property
+    def complete(self) -> dict[str, Any]:
+        """The keyword arguments with the defaults that a file can hold."""
+        return {**self.kwargs, **self.writable}
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The parameters of a callable, after those that others fill in."""
+
+    parameters: tuple[Parameter, ...]  # its parameters, in order
+    any_position: bool = False  # whether it takes any number of arguments without a name
+    any_name: bool = False  # whether it takes arguments of any name
+
+    @classmethod
+    def of(cls, target: Callable[..., Any], skip: int = 1) -> Signature:
+        """Read a signature, without its first ``skip`` parameters (the environment).
+
+        >>> def scale(env, factor: float = 2.0, *, clip: bool | None = None): ...
+        >>> print(*Signature.of(scale).parameters, sep="; ")
+        factor: float = 2.0; clip: bool or null = null
+        """
+        try:
+            found = list(inspect.signature(target).parameters.values())
+        except (TypeError, ValueError):
+            return cls((), any_position=True, any_name=True)
+        types_of = hints(target)
+        kinds = {parameter.kind for parameter in found}
+        named = [p for p in found if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)][skip:]
+        return cls(
+            tuple(
+                Parameter(
+                    p.name,
+                    types_of.get(p.name, Any),
+                    REQUIRED if p.default is p.empty else p.default,
+                    p.kind is not p.KEYWORD_ONLY,
+                )
+                for p in named
+            ),
+            inspect.Parameter.VAR_POSITIONAL in kinds,
+            inspect.Parameter.VAR_KEYWORD in kinds,
+        )
+
+    def bind(
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        where: str,
+        where_argument: Callable[[str | int, str], str],
+    ) -> Bound:
+        """Fit arguments to the parameters."""
+        given = dict(kwargs)
+        keys: dict[str, str | int] = {name: name for name in kwargs}
+        by_position = [parameter for parameter in self.parameters if parameter.by_position]
+        for number, (parameter, value) in enumerate(zip(by_position, args, strict=False)):
+            if parameter.name in kwargs:
+                place = where_argument(parameter.name, parameter.name)
+                raise SpecError(f"{place}: is given twice, by its name and as number {number + 1} of those without.")
+            given[parameter.name], keys[parameter.name] = value, number
+        rest = tuple(args[len(by_position) :])
+        if rest and not self.any_position:
+            most = f"at most {len(by_position)}" if by_position else "none"
+            raise SpecError(
+                f"{where}: expected {most} without a name, got {len(args)} arguments. {self._takes()}"
+                f"{_as_one_list(by_position, args)}"
+            )
+        names = [parameter.name for parameter in self.parameters]
+        for name in given:
+            if name not in names and not self.any_name:
+                near = did_you_mean(name, names)
+                raise SpecError(f"{where_argument(name, name)}: unknown argument.{near} {self._takes()}")
+        for parameter in self.parameters:
+            name = parameter.name
+            if name not in given:
+                if parameter.default is REQUIRED:
+                    raise SpecError(f"{where}: the argument {name} is missing. {self._takes()}")
+            elif not _same(given[name], parameter.default):
+                given[name] = checked(given[name], parameter.annotation, where_argument(keys[name], name))
+            if name in given and parameter.is_default_of_another_type(given[name]):
+                del given[name]  # however it is written, the callable gets its own default
+        left_out = [parameter for parameter in self.parameters if parameter.name not in given]
+        defaults = {parameter.name: parameter.default for parameter in left_out}
+        written = {parameter.name: parameter.written_default for parameter in left_out}
+        writable = {name: value for name, value in written.items() if value is not REQUIRED}
+        if not rest:
+            return Bound((), Settings(given), defaults, writable)
+        first = (given.pop(p.name, p.default) for p in by_position)
+        return Bound((*first, *rest), Settings(given), defaults, writable)
+
+    def _takes(self) -> str:
+        if not self.parameters:
+            return "It takes no arguments."
+        return f"It takes ({', '.join(map(str, self.parameters))})."
+
+
+def _as_one_list(parameters: Sequence[Parameter], args: Sequence[Any]) -> str:
+    """What to write if a list was meant as one argument."""
+    if not parameters:
+        return ""
+    name, annotation = parameters[0].name, parameters[0].annotation
+    try:
+        checked(list(args), annotation, name)
+    except SpecError:
+        return ""
+    return f" A list beneath a layer's name is its arguments; a list for one goes by name: {{{name}: [...]}}."
+
+
+def checked(value: Any, annotation: Any, where: str) -> Any:
+    """Convert a value to the type where needed: an int to a float, a list to a tuple, a path to text.
+
+    Text stays text.
+
+    >>> checked(4, float, "scale, argument factor"), checked([1, 2], tuple[int, int], "size")
+    (4.0, (1, 2))
+    """
+    import msgspec
+
+    if isinstance(annotation, str) or annotation is Any:
+        return value
+    members = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+    if value is None and type(None) not in members and any("none" in get_args(member) for member in members):
+        return "none"  # of a Literal; in a line the word is null
+    if is_scalar(value) and (type(value) in members or _is_number_for(value, members)):
+        return value
+    if callable(value) and any((get_origin(member) or member) is Callable for member in members):
+        return value  # msgspec cannot express these
+    for member in members:
+        try:
+            return msgspec.convert(value, member, strict=True, dec_hook=_decode)
+        except msgspec.ValidationError:
+            continue
+        except TypeError:  # a type that msgspec does not know
+            return value
+    if isinstance(value, PathLike) and str in members:
+        return as_data(value)
+    raise SpecError(f"{where}: expected {in_words(annotation)}, got {shown(value)}.{_as_list(value, members)}")
+
+
+def in_words(annotation: Any) -> str:
+    """Describe a type in an error or a table.
+
+    >>> in_words(int | None), in_words(Literal["zero", "first"]), in_words(tuple[int, int])
+    ('int or null', '"zero" or "first"', 'tuple[int, int]')
+    """
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return " or ".join(map(shown, get_args(annotation)))
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(in_words, get_args(annotation)))
+    if annotation is None or annotation is type(None):
+        return "null"
+    if isinstance(annotation, type) and origin is None:
+        return {"str": "text", "Path": "a path", "PathLike": "a path"}.get(annotation.__name__, annotation.__name__)
+    if getattr(origin, "__name__", "") == "PathLike":
+        return "a path"
+    return str(annotation).replace("typing.", "").replace("collections.abc.", "")
+
+
+def summary(target: Any) -> str:
+    """The first line of a docstring, or ``""``."""
+    lines = (inspect.getdoc(target) or "").strip().splitlines()
+    return lines[0] if lines else ""
+
+
+def details(target: Any) -> str:
+    """The text of a docstring between its first line and its sections and examples, or ``""``; a line per paragraph.
+
+    Lists, tables and blocks are left as they are.
+
+    >>> from vecwrap.wrappers.transpose import Transpose
+    >>> details(Transpose)
+    'Axes before these three stay where they are, so a stack k×H×W×C becomes k×C×H×W.'
+    """
+    body = (inspect.getdoc(target) or "").partition("\n")[2]
+    prose = re.split(r"^(?:[A-Z][\w' ]*:$|>>> )", body, maxsplit=1, flags=re.MULTILINE)[0].strip()
+    return "\n\n".join(text if text[:1] in "-| " else " ".join(text.split()) for text in prose.split("\n\n"))
+
+
+def section(target: Any, title: str) -> str:
+    """The text of a section of a Google-style docstring, without its indentation, or ``""``."""
+    text = f"{inspect.cleandoc(target.__doc__ or '')}\n"
+    match = re.search(rf"^{re.escape(title)}:\n((?:    .*\n|\n)*)", text, re.MULTILINE)
+    return textwrap.dedent(match[1]).strip() if match else ""
+
+
+def hints(target: Any) -> dict[str, Any]:
+    """The types of a callable's parameters, by name; Any for those that cannot be found here."""
+    function = inspect.unwrap(getattr(target, "__init__") if isinstance(target, type) else target)  # noqa: B009
+    if not inspect.isroutine(function):  # a callable object
+        function = type(function).__call__
+    try:
+        return typing.get_type_hints(function)
+    except Exception:
+        pass
+    found = {}
+    for name, annotation in getattr(function, "__annotations__", {}).items():
+        holder = types.SimpleNamespace(__annotations__={name: annotation})
+        try:
+            found[name] = typing.get_type_hints(holder, getattr(function, "__globals__", {}))[name]
+        except Exception:  # a name that only a type checker sees
+            found[name] = Any
+    return found
+
+
+def _is_number_for(value: Any, members: Sequence[Any]) -> bool:
+    """Whether it is a number and the signature asks for NumPy's, as some of Gymnasium's wrappers do."""
+    wanted = tuple(member for member in members if isinstance(member, type) and issubclass(member, np.number))
+    kinds = {int: (np.integer, np.floating), float: (np.floating,)}.get(type(value), ())
+    return any(issubclass(member, kinds) or member is np.number for member in wanted) if kinds else False
+
+
+def _as_list(value: Any, members: Sequence[Any]) -> str:
+    """How to write one value if any number of them is expected, or ``""``; a one-line pipeline has no lists."""
+    lists = ((type(value), ...), (type(value),))  # the arguments of a tuple's type and of a list's
+    if any(get_origin(member) in (tuple, list) and get_args(member) in lists for member in members):
+        return f" A list goes by the argument's name, [{shown(value)}] here, in YAML or in Python; a line holds none."
+    return ""
+
+
+def _decode(wanted: type, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if (get_origin(wanted) or wanted) is PathLike:
+        return Path(value)
+    return wanted(value) if issubclass(wanted, Path) else value
+
+
+def _same(value: Any, default: Any) -> bool:
+    """Whether a value is the default, or the same plain data."""
+    return value is default or (_is_data(default) and canonical(value) == canonical(default))
+
+
+def _is_data(value: Any) -> bool:
+    return is_scalar(value) or (isinstance(value, (list, tuple)) and all(map(_is_data, value)))
+
+
+# -- types as JSON schemas --------------------------------------------------------------------------------------------
+
+
+def json_type(annotation: Any) -> dict[str, Any]:
+    """Return the JSON schema of what ``checked`` accepts from a file for a type; ``{}`` if that is anything.
+
+    >>> json_type(int | None), json_type(Literal["zero", "first"])
+    ({'anyOf': [{'type': 'integer'}, {'type': 'null'}]}, {'enum': ['zero', 'first']})
+    """
+    import msgspec
+
+    if isinstance(annotation, str) or annotation is Any:
+        return {}
+    origin = get_origin(annotation)
+    if origin in (Union, types.UnionType):
+        return _any_of([json_type(member) for member in get_args(annotation)])
+    if origin is Literal:
+        return {"enum": list(get_args(annotation))}
+    try:
+        schema = msgspec.json.schema(annotation, schema_hook=_json_type_of_class)
+    except TypeError:
+        return dict(_NOTHING) if (origin or annotation) is Callable else {}
+    return _without_references(schema)
+
+
+_NOTHING: dict[str, Any] = {"not": {}}  # matches nothing in a file
+
+
+def _any_of(members: list[dict[str, Any]]) -> dict[str, Any]:
+    if {} in members:
+        return {}
+    told = [member for index, member in enumerate(members) if member != _NOTHING and member not in members[:index]]
+    return told[0] if len(told) == 1 else {"anyOf": told} if told else dict(_NOTHING)
+
+
+def _json_type_of_class(wanted: Any) -> dict[str, Any]:
+    wanted = get_origin(wanted) or wanted
+    if wanted is object:
+        return {}
+    if issubclass(wanted, os.PathLike) or wanted is os.PathLike:
+        return {"type": "string"}
+    if issubclass(wanted, np.number):
+        return {"type": "integer" if issubclass(wanted, np.integer) else "number"}
+    return dict(_NOTHING)
+
+
+def _without_references(schema: dict[str, Any]) -> dict[str, Any]:
+    """Replace references by what they refer to, or by ``{}`` if that contains references itself."""
+    definitions = schema.pop("$defs", {})
+
+    def resolved(part: Any) -> Any:
+        if isinstance(part, list):
+            return [resolved(inner) for inner in part]
+        if not isinstance(part, dict):
+            return part
+        if "$ref" not in part:
+            return {key: resolved(inner) for key, inner in part.items()}
+        found = definitions[part["$ref"].rpartition("/")[2]]
+        return {} if "$ref" in repr(found) else {key: inner for key, inner in found.items() if key != "title"}
+
+    return dict(resolved(schema))

@@ -1,0 +1,499 @@
+"""The pipeline as data: one frozen spec behind a line, a dict, YAML and JSON files.
+
+Reading is purely grammatical: nothing is imported or evaluated. The plan checks whether names exist and arguments fit.
+(Only if a positional argument is changed by name, the layer's signature is looked up.)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vecwrap.errors import SpecError
+from vecwrap.pipeline.changes import KEYS, Draft, EnvTarget, refuse_unknown
+from vecwrap.pipeline.files import lineage, read_file, read_yaml, write_yaml
+from vecwrap.pipeline.places import Place, Source, fail, fail_where
+from vecwrap.pipeline.scalars import quoted, write_scalar
+from vecwrap.pipeline.values import Settings, callable_name, canonical, identity, is_scalar, scalar, shown, split
+from vecwrap.pipeline.words import BACKEND_OPTIONS, BackendSpec, LayerSpec
+from vecwrap.rows.step_result import Autoreset
+from vecwrap.sources.import_paths import is_import_path
+
+__all__ = ["BACKENDS", "PipelineSpec", "load_without_imports", "read_line", "refuse_imports", "write_line"]
+
+
+@dataclass(frozen=True, eq=False)
+class PipelineSpec:
+    """A complete description of how to build an environment. Frozen; compared by content.
+
+    Attributes:
+        env: an environment id, ``"module:Id-v0"``, a callable that makes one environment, or a tuple of such callables.
+        n: how many sub-environments; None: one per usable core, or one per callable.
+        seed: used by the first reset without a seed.
+        start_index: the index of the first sub-environment, for seeds.
+        backend: how the sub-environments run.
+        autoreset: ``same_step``, ``next_step``, ``disabled`` or ``episodic``.
+        copy: whether every returned array is the caller's own.
+        batch_size: how many rows ``recv`` returns; None: all.
+        render_mode: as ``gymnasium.make``; ``human`` shows all sub-environments in one window.
+        env_kwargs: further arguments for ``gymnasium.make``, or for the callables.
+        debug: check every action and observation against its space.
+        wrappers: the layers, inner first.
+        training: whether running statistics are updated; False: they are frozen, as for an evaluation; None: updated
+            unless they are given by ``stats``.
+        stats: a file written by ``save``, whose running statistics are used.
+        eval: changes for an evaluation: the same keys; a mapping under ``wrappers`` changes arguments of single layers.
+        source: where it was written.
+
+    Raises:
+        SpecError: a value of the wrong kind.
+
+    >>> spec = PipelineSpec("CartPole-v1", n=4, wrappers=["framestack:3", {"monitor": {"dir": "runs"}}])
+    >>> spec.env_name, spec.layer_names
+    ('CartPole-v1', ('framestack', 'monitor'))
+    >>> str(spec)
+    'CartPole-v1 n=4 | framestack:3 | monitor:dir=runs'
+    >>> PipelineSpec.from_yaml(spec.to_yaml()) == PipelineSpec.from_dict(spec.to_dict()) == spec
+    True
+    """
+
+    env: EnvTarget
+    n: int | None = None
+    seed: int | None = None
+    start_index: int = 0
+    backend: BackendSpec = field(default_factory=BackendSpec)
+    autoreset: str = Autoreset.SAME_STEP.value
+    copy: bool = True
+    batch_size: int | None = None
+    render_mode: str | None = None
+    env_kwargs: Mapping[str, Any] = field(default_factory=Settings)
+    debug: bool = False
+    wrappers: tuple[LayerSpec, ...] = ()
+    training: bool | None = None
+    stats: str | None = None
+    eval: Mapping[str, Any] = field(default_factory=Settings)
+    source: Source = field(default_factory=Source, repr=False)
+
+    def __post_init__(self) -> None:
+        for f in dataclasses.fields(self):
+            if f.name in KEYS:
+                value = KEYS[f.name].read(getattr(self, f.name), self.source.at(f.name))
+                object.__setattr__(self, f.name, _default(f) if value is None else value)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def parse(cls, line: str) -> PipelineSpec:
+        """Read a one-line pipeline: the environment, settings, then the layers after bars.
+
+        Args:
+            line: ``"CartPole-v1 n=4 seed=1 | framestack:4 | monitor"``.
+
+        Raises:
+            SpecError: the line cannot be read, or is not text.
+
+        >>> spec = PipelineSpec.parse("PongNoFrameskip-v4 n=8 backend.workers=2 | atari | framestack:4")
+        >>> spec.n, [layer.name for layer in spec.wrappers], spec.backend.options
+        (8, ['atari', 'framestack'], {'workers': 2})
+        >>> PipelineSpec.parse(format(spec)) == spec
+        True
+        """
+        if not isinstance(line, str):
+            raise SpecError(f"pipeline: expected a text, a pipeline in one line, got {shown(line)}.")
+        return cls.from_dict(read_line(line))
+
+    @classmethod
+    def from_dict(cls, data: Any, source: Source | None = None) -> PipelineSpec:
+        """Read a dict with the keys of a pipeline file; ``extends`` is followed.
+
+        Args:
+            data: a mapping; only the key ``env`` is required.
+            source: where it was written, for errors and relative paths.
+
+        Raises:
+            SpecError: for an unknown key or a value of the wrong kind.
+
+        >>> PipelineSpec.from_dict({"env": "CartPole-v1", "n": 4}) == PipelineSpec("CartPole-v1", n=4)
+        True
+        """
+        source = source or Source()
+        draft = Draft()
+        for said, where in lineage(data, source):
+            draft.write_over(said, where)
+        if draft.settings.get("env") is None:
+            fail(source, "the key env is missing: which environment?")
+        return cls.of(draft)
+
+    @classmethod
+    def from_yaml(cls, text: str, file: str = "pipeline", directory: Path | None = None) -> PipelineSpec:
+        """Read the text of a pipeline file.
+
+        Args:
+            text: YAML 1.2.
+            file: its name, for errors.
+            directory: the folder that its paths are relative to.
+
+        Raises:
+            SpecError: with file and line.
+        """
+        document = read_yaml(text, file)
+        return cls.from_dict(document.value, document.source(file, directory))
+
+    @classmethod
+    def load(cls, path: str | Path) -> PipelineSpec:
+        """Read a pipeline file, YAML or JSON, and those that it extends; paths are relative to the file they are in.
+
+        Args:
+            path: the file.
+
+        Raises:
+            SpecError: with file and line.
+        """
+        if not isinstance(path, (str, os.PathLike)):
+            raise SpecError(f"pipeline: expected the path of a pipeline file, got {shown(path)}.")
+        return cls.from_dict(*read_file(Path(path)))
+
+    @classmethod
+    def of(cls, draft: Draft) -> PipelineSpec:
+        """Return the spec of a draft.
+
+        Args:
+            draft: settings with the places where they were written.
+
+        Raises:
+            SpecError: a value of the wrong kind.
+        """
+        return cls(**draft.settings, source=Source(draft.places))
+
+    def draft(self) -> Draft:
+        """Return an equivalent draft, to be changed."""
+        return Draft({name: getattr(self, name) for name in KEYS}, self.source.places)
+
+    def override(self, **changes: Any) -> PipelineSpec:
+        """Return a spec with some settings replaced; the rest is kept.
+
+        Args:
+            changes: a pipeline's keys, and ``workers``, ``envs_per_worker``, ``start_method`` and ``daemon``, which
+                are added to the backend's options. A new ``backend`` replaces the old one and its options. A dotted key
+                reaches inside: ``**{"wrappers.framestack.k": 2}``.
+
+        Raises:
+            SpecError: for an unknown key or a value of the wrong kind.
+
+        >>> PipelineSpec("CartPole-v1", n=4).override(n=8, workers=2).to_dict()
+        {'env': 'CartPole-v1', 'n': 8, 'backend': {'name': 'auto', 'workers': 2}}
+        """
+        return self.overridden(changes)
+
+    def overridden(self, changes: Mapping[str, Any], places: Mapping[str, Place] | None = None) -> PipelineSpec:
+        """As ``override``, with the locations of the changes in errors.
+
+        Args:
+            changes: as those of ``override``, in a mapping.
+            places: where they were written, by key: a file and a line, or ``--set``.
+
+        Raises:
+            SpecError: as ``override``.
+
+        >>> spec = PipelineSpec.parse("CartPole-v1 | framestack:4")
+        >>> str(spec.overridden({"wrappers.framestack.k": 2, "n": 1}))
+        'CartPole-v1 n=1 | framestack:2'
+        """
+        draft, known = self.draft(), [*KEYS, *BACKEND_OPTIONS]
+        for key in sorted(changes, key=_depth):  # the whole before its parts, in any given order
+            place = (places or {}).get(key, Place())
+            first = key.partition(".")[0]
+            if first in self.layer_names and first not in known:
+                fail_where(f"{place}{key}", f'unknown key. Did you mean "wrappers.{key}"?')
+            refuse_unknown(first, known, Source(otherwise=place))
+            draft.set(f"backend.{key}" if key in BACKEND_OPTIONS else key, changes[key], place)
+        return self.of(draft)
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def format(self) -> str:
+        """Write the pipeline in one line, which ``parse`` reads back.
+
+        Raises:
+            SpecError: a value is not a scalar, or exists only in this process.
+        """
+        return write_line(self.to_dict(), (layer.format() for layer in self.wrappers))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data that ``from_dict`` reads back; defaults are left out.
+
+        Raises:
+            SpecError: a value exists only in this process.
+        """
+        return {name: KEYS[name].write(value) for name, value in self._said()}
+
+    def _said(self) -> Iterator[tuple[str, Any]]:
+        """The keys whose values are not their defaults."""
+        for f in dataclasses.fields(self):
+            value = getattr(self, f.name)
+            if f.name in KEYS and canonical(value) != canonical(_default(f)):
+                yield f.name, value
+
+    def to_yaml(self) -> str:
+        """Return the text of a pipeline file, which ``from_yaml`` reads back.
+
+        Raises:
+            SpecError: a value exists only in this process.
+        """
+        return write_yaml(self.to_dict(), blocks=("wrappers", "eval"))
+
+    @property
+    def env_name(self) -> str:
+        """The environment's name."""
+        if isinstance(self.env, tuple):
+            return ", ".join(dict.fromkeys(map(callable_name, self.env)))
+        return self.env if isinstance(self.env, str) else callable_name(self.env)
+
+    @property
+    def layer_names(self) -> tuple[str, ...]:
+        """The layers' names, inner first."""
+        return tuple(layer.name for layer in self.wrappers)
+
+    @property
+    def in_training(self) -> bool:
+        """Whether running statistics are updated: as set by ``training``, else if none are given.
+
+        >>> learnt = PipelineSpec("Pendulum-v1", wrappers=["normalize"], stats="runs/pendulum/stats.npz")
+        >>> learnt.in_training, learnt.override(training=True).in_training
+        (False, True)
+        """
+        return self.stats is None if self.training is None else self.training
+
+    @functools.cached_property
+    def hash(self) -> str:
+        """Twelve hexadecimal digits over everything that changes the stream: environment, kwargs, layers, mode and n.
+
+        Raises:
+            SpecError: the spec has not been resolved by a plan, so its layers' defaults are unknown.
+        """
+        if self.n is None or any(layer.not_hashed is None for layer in self.wrappers):
+            fail_where("hash", "not known before a plan has filled in the defaults; use plan(spec).pipeline.hash")
+        layers = [
+            [layer.target, layer.args, {k: v for k, v in layer.kwargs.items() if k not in (layer.not_hashed or ())}]
+            for word in self.wrappers
+            for layer in word.expanded
+        ]
+        env_kwargs = {key: value for key, value in self.env_kwargs.items() if key != "render_mode"}  # as the key of it
+        what = identity([self.env, env_kwargs, layers, self.autoreset, self.n])
+        content = json.dumps(what, sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:12]
+
+    def where(self, *steps: str | int) -> str:
+        """Where a setting was written: ``"pong.yaml:2: n"``.
+
+        Args:
+            *steps: keys and list indices that lead to it: ``"wrappers", 1, "k"``.
+        """
+        return str(self.source.at(*steps))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PipelineSpec) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash((shown(self.env), self.n))
+
+    def _identity(self) -> tuple[Any, ...]:
+        return tuple(canonical(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "source")
+
+    def __str__(self) -> str:
+        """The line that ``format`` writes; values that a line cannot express are still shown, objects by name."""
+        data = {name: _shown_data(name, value) for name, value in self._said()}
+        return write_line({**data, "env": self.env}, map(str, self.wrappers), shown_anyway=True)
+
+
+def _default(f: dataclasses.Field[Any]) -> Any:
+    """The value of a key that is missing or null."""
+    return f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+
+
+def _depth(key: str) -> int:
+    """How deep a key is in a pipeline; a backend's name replaces its options, so it counts as the whole backend."""
+    whole = key.removesuffix(".name")
+    return (whole if whole in BACKENDS else key).count(".") + (key in BACKEND_OPTIONS)
+
+
+def _shown_data(name: str, value: Any) -> Any:
+    """The result of ``to_dict`` for a key, or the value itself if it exists only in this process."""
+    try:
+        return KEYS[name].write(value)
+    except SpecError:
+        return value
+
+
+# -- a pipeline in one line -------------------------------------------------------------------------------------------
+
+
+BACKENDS = ("backend", "eval.backend")  # in a line, the value of each of these is the backend's name
+_WITH_OPTIONS = re.compile(r"=|:[^A-Za-z_]")  # of a backend: an import path has a name after its colon
+
+
+def read_line(line: str) -> dict[str, Any]:
+    """Return the keys of a pipeline that is written in one line; layers stay as written.
+
+    >>> read_line("CartPole-v1 n=4 backend=shmem backend.workers=2 | framestack:4 | monitor")
+    {'env': 'CartPole-v1', 'n': 4, 'backend': {'name': 'shmem', 'workers': 2}, 'wrappers': ['framestack:4', 'monitor']}
+    """
+    source = Source()
+    head, *layers = split(line, "|", source)
+    words = [word for word in split(head, " \t\r\n", source) if word]
+    if with_comma := [word for word in words if word.endswith(",")]:
+        fail(source, f'expected spaces between the environment and its settings, got the comma of "{with_comma[0]}"')
+    if not words:
+        fail(source, "expected an environment id at the start of the line")
+    if "=" in words[0] and words[0].partition("=")[0] in KEYS:
+        fail(source, f'expected an environment id at the start of the line, got "{words[0]}"')
+    data: dict[str, Any] = {"env": str(scalar(words[0], source)) if words[0][0] in "\"'" else words[0]}
+    for word in words[1:]:
+        key, equals, text = word.partition("=")
+        if not equals:
+            remedy = f'. Did you mean "n={word}"?' if word.isdecimal() else ""
+            fail(source, f'expected key=value or a bar before a layer, got "{word}"{remedy}')
+        if key.partition(".")[0] == "wrappers":
+            fail_where(key, 'layers and their arguments stand after bars: "CartPole-v1 n=4 | framestack:4"')
+        for part, value in _parts(key, scalar(text, source)):
+            _set(data, part, value)
+    for number, layer in enumerate(layers):
+        if not layer.strip():
+            fail_where(f"wrappers[{number}]", "nothing stands behind the bar; leave it out or name a layer")
+    if layers:
+        data["wrappers"] = [layer.strip() for layer in layers]
+    return data
+
+
+def write_line(data: Mapping[str, Any], layers: Iterable[str], *, shown_anyway: bool = False) -> str:
+    """Write a line that ``read_line`` reads back; or one that shows also what no line can hold."""
+    env, word = data["env"], _shown_word if shown_anyway else _word
+    first = shown(env) if not isinstance(env, str) else quoted(env) if re.search(r"[\s\"'=|]", env) else env
+    settings = {name: value for name, value in data.items() if name not in ("env", "wrappers")}
+    return " | ".join([" ".join([first, *(word(steps, value) for steps, value in _leaves(settings))]), *layers])
+
+
+def _parts(key: str, value: Any) -> list[tuple[str, Any]]:
+    """Split a backend that is written with its options (``backend=shmem:workers=2``)."""
+    if key not in BACKENDS or not isinstance(value, str) or not _WITH_OPTIONS.search(value):
+        return [(key, value)]
+    backend = BackendSpec.parse(value, Source(steps=tuple(key.split("."))))
+    return [(key, backend.target), *((f"{key}.{name}", option) for name, option in backend.options.items())]
+
+
+def _set(data: dict[str, Any], key: str, value: Any) -> None:
+    """Put ``backend.workers=2`` and the like into nested dicts."""
+    *steps, last = (f"{key}.name" if key in BACKENDS else key).split(".")
+    if steps and KEYS.get(steps[0], KEYS["n"]).change is None:
+        inside = ", ".join(name for name, known in KEYS.items() if known.change is not None and name != "wrappers")
+        fail_where(key, f"only {inside} have settings of their own")
+    for step in steps:
+        data = data.setdefault(step, {})
+        if not isinstance(data, dict):
+            fail_where(key, f"is given twice: {step} stands there as {shown(data)} too")
+    if last in data:
+        fail_where(key, "is given twice")
+    data[last] = value
+
+
+def _leaves(data: Mapping[Any, Any], steps: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """The leaves of nested data, each with the keys that lead to it."""
+    for name, value in data.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, (*steps, name))
+        else:
+            yield (*steps, name), value
+
+
+def _word(steps: tuple[Any, ...], value: Any) -> str:
+    """Write ``key=value`` or ``key.key=value``."""
+    key = ".".join(map(str, steps))
+    for name in steps:
+        if not isinstance(name, str) or re.search(r"[\s=|\"'.]", name):
+            fail_where(key, f"the name {shown(name)} cannot be written in a line; write the pipeline as YAML")
+    if not is_scalar(value):
+        fail_where(key, f"{shown(value)} cannot be written in a line; write the pipeline as YAML")
+    whole = key.removesuffix(".name")
+    return f"{whole if whole in BACKENDS else key}={write_scalar(value)}"
+
+
+def _shown_word(steps: tuple[Any, ...], value: Any) -> str:
+    """The same, if ``parse`` need not read it back."""
+    try:
+        return _word(steps, value)
+    except SpecError:
+        return f"{'.'.join(map(str, steps))}={shown(value)}"
+
+
+# -- pipelines that may import nothing --------------------------------------------------------------------------------
+
+
+_MAY_IMPORT = ("env", "env_kwargs", "backend", "wrappers", "eval")
+
+
+def load_without_imports(path: Path) -> PipelineSpec:
+    """Read a pipeline file, and refuse it as ``refuse_imports`` does.
+
+    Each file is checked before the one that extends it changes its layers, because that may need their signatures.
+    """
+    data, source = read_file(path)
+    draft = Draft()
+    for said, where in lineage(data, source) if isinstance(data, Mapping) else ():
+        draft.write_over(said, where)
+        _refuse(draft)
+    return PipelineSpec.from_dict(data, source)
+
+
+def refuse_imports(spec: PipelineSpec) -> None:
+    """Refuse a pipeline that names a module: as environment, backend or layer, or in any argument.
+
+    Arguments count because layers import some of them (``trigger`` of ``video``), and layers of other packages may do
+    anything with theirs. Names alone lead only to what is installed and registered.
+
+    >>> refuse_imports(PipelineSpec.parse("CartPole-v1 | framestack:4"))
+    >>> refuse_imports(PipelineSpec.parse("CartPole-v1 | my.layers:Scale"))
+    Traceback (most recent call last):
+    ...
+    vecwrap.errors.SpecError: wrappers[0]: expected nothing to import (--no-imports), got "my.layers:Scale".
+    """
+    _refuse(spec.draft())
+
+
+def _refuse(draft: Draft) -> None:
+    said = {key: value for key, value in draft.settings.items() if key in _MAY_IMPORT}
+    for where, text in _imports(said, Source(draft.places)):
+        fail_where(where, f"expected nothing to import (--no-imports), got {shown(text)}")
+
+
+def _imports(value: Any, source: Source) -> Iterator[tuple[str, str]]:
+    """What would be imported, and where it was written."""
+    if isinstance(value, LayerSpec):
+        if ":" in value.name:
+            yield str(value.source), value.name
+        given: list[tuple[str | int, Any]] = [*enumerate(value.args), *value.kwargs.items()]
+        for key, argument in given:
+            for _, text in _imports(argument, source):
+                yield value.where_argument(key), text
+    elif isinstance(value, BackendSpec):
+        if ":" in value.name:
+            yield str(source), value.name
+        yield from _imports(value.options, source)
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _imports(key, source.at(key))
+            stands_for_a_layer = source.steps == ("eval", "wrappers") and str(key).isdigit() and isinstance(inner, str)
+            read = LayerSpec.parse(inner, source.at(key)) if stands_for_a_layer else inner
+            yield from _imports(read, source.at(key))
+    elif isinstance(value, (list, tuple)):
+        for index, inner in enumerate(value):
+            yield from _imports(inner, source.at(index))
+    elif isinstance(value, str) and (is_import_path(value) or (":" in value and source.steps[-1:] == ("env",))):
+        yield str(source), value

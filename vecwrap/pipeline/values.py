@@ -1,0 +1,257 @@
+"""The values that specs are made of: immutable settings, how they are shown, compared and read."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import operator
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from vecwrap.pipeline.places import MAX_DEPTH, Source, fail, fail_where
+from vecwrap.pipeline.scalars import MAX_BITS, pieces, printable, quoted, read_scalar, write_scalar
+
+__all__ = [
+    "MAX_PARTS",
+    "Settings",
+    "Whole",
+    "as_data",
+    "callable_name",
+    "canonical",
+    "copied",
+    "identity",
+    "import_path",
+    "is_scalar",
+    "merged",
+    "plain",
+    "scalar",
+    "shown",
+    "split",
+]
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the default repr of an object
+MAX_PARTS = 1000  # of one text, and layers in a pipeline; lists in files are counted as they are read
+
+
+class Settings(Mapping[str, Any]):
+    """An immutable mapping; its lists, sets and dicts are its own copies."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[str, Any] | None = None) -> None:
+        self._items = {key: copied(value) for key, value in (items or {}).items()}
+
+    def __getitem__(self, key: str) -> Any:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+
+def import_path(target: Any) -> str | None:
+    """Return ``"module:qualname"`` if that finds this very object, from another process too; else None.
+
+    >>> import_path(os.PathLike), import_path(lambda env: env)
+    ('os:PathLike', None)
+    """
+    module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str) or module == "__main__" or "<" in name:
+        return None
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return f"{module}:{name}" if found is target else None
+
+
+def shown(value: Any) -> str:
+    """Format a value briefly for an error or a plan: text in quotes, objects by name.
+
+    >>> shown("four"), shown(None), shown([1, 2]), shown(os.PathLike)
+    ('"four"', 'null', '[1, 2]', 'os:PathLike')
+    """
+    if isinstance(value, str):
+        text = value if len(value) <= 60 else f"{value[:57]}..."
+        return f'"{text}"' if text.isprintable() else quoted(text)
+    if is_scalar(value):
+        return write_scalar(value)
+    if isinstance(value, int):
+        return f"a number of {value.bit_length():,} bits"
+    if isinstance(value, functools.partial):
+        return shown(value.func)
+    if callable(value):
+        return import_path(value) or callable_name(value)
+    if isinstance(value, (Mapping, list, tuple)):
+        return _shown_parts(value, 0)
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _shown_parts(value: Any, depth: int) -> str:
+    """Format the first parts of a mapping or list."""
+    if not isinstance(value, (Mapping, list, tuple)):
+        return shown(value)
+    parts: list[str] = []
+    for key in value:
+        if depth > 2 or sum(map(len, parts)) > 200:
+            parts.append("...")
+            break
+        if isinstance(value, Mapping):
+            name = printable(key) if isinstance(key, str) else shown(key)
+            parts.append(f"{name}: {_shown_parts(value[key], depth + 1)}")
+        else:
+            parts.append(_shown_parts(key, depth + 1))
+    return f"{{{', '.join(parts)}}}" if isinstance(value, Mapping) else f"[{', '.join(parts)}]"
+
+
+def callable_name(target: Any) -> str:
+    """The name of a callable, without its module."""
+    if isinstance(target, functools.partial):
+        return callable_name(target.func)
+    name = str(getattr(target, "__qualname__", None) or type(target).__qualname__)
+    return name.rpartition("<locals>.")[2].strip("<>")
+
+
+def copied(value: Any, depth: int = 0) -> Any:
+    """Copy lists, sets and dicts; NumPy scalars become Python's; everything else is returned as it is."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if depth > MAX_DEPTH:
+        fail_where(shown(value), f"nested more than {MAX_DEPTH} deep")
+    if isinstance(value, Mapping):
+        return {copied(key, depth + 1): copied(inner, depth + 1) for key, inner in value.items()}
+    if type(value) in (list, tuple, set):
+        return type(value)([copied(inner, depth + 1) for inner in value])
+    return value
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A value that replaces the previous one, even if both are mappings."""
+
+    value: Any
+
+
+def merged(old: Any, new: Any, depth: int = 0) -> Any:
+    """Return ``new`` written over ``old``: mappings are merged key by key; anything else replaces.
+
+    >>> merged({"a": {"b": 1}, "c": 2}, {"a": {"d": 3}})
+    {'a': {'b': 1, 'd': 3}, 'c': 2}
+    >>> merged({"a": {"b": 1}}, {"a": Whole({"d": 3})})
+    {'a': {'d': 3}}
+    """
+    if isinstance(new, Whole):
+        return new.value
+    if not isinstance(new, Mapping):
+        return new
+    if depth > MAX_DEPTH:
+        fail_where(shown(new), f"nested more than {MAX_DEPTH} deep")
+    below = old if isinstance(old, Mapping) else {}
+    return {**below, **{key: merged(below.get(key), value, depth + 1) for key, value in new.items()}}
+
+
+def is_scalar(value: Any) -> bool:
+    """Whether a spec string can hold the value."""
+    if type(value) is int:
+        return value.bit_length() <= MAX_BITS
+    return value is None or type(value) in (bool, float, str)
+
+
+def as_data(value: Any) -> Any:
+    """Return a value's form in a file: a path's text, an enum member's value, a set's sorted list; else itself.
+
+    >>> from pathlib import Path
+    >>> as_data(Path("runs")), as_data({3, 1, 2}), as_data(4)
+    ('runs', [1, 2, 3], 4)
+    """
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
+    if isinstance(value, Enum):
+        return as_data(value.value)
+    if isinstance(value, (set, frozenset)):
+        parts = list(map(as_data, value))
+        try:
+            return sorted(parts)
+        except TypeError:  # of several types, or of one without an order
+            return sorted(parts, key=lambda part: _ADDRESS.sub("", repr(canonical(part))))
+    return value
+
+
+def _key(key: Any) -> str:
+    """Convert a mapping's key to text as JSON does: JSON and lines have no other keys."""
+    key = as_data(key)
+    return json.dumps(key) if is_scalar(key) and not isinstance(key, str) else str(key)
+
+
+def canonical(value: Any) -> Any:
+    """Return what equality compares: lists and tuples are the same, ``1``, ``1.0`` and ``true`` are not."""
+    value = as_data(value)
+    if isinstance(value, Mapping):
+        return "mapping", tuple(sorted(((_key(k), canonical(v)) for k, v in value.items()), key=operator.itemgetter(0)))
+    if isinstance(value, (list, tuple)):
+        return "list", tuple(map(canonical, value))
+    if isinstance(value, np.ndarray):
+        return "array", value.dtype.str, value.shape, value.tobytes()
+    if is_scalar(value):
+        return type(value).__name__, repr(value)
+    return "object", value
+
+
+def plain(value: Any, where: str) -> Any:
+    """Convert a value to lists, dicts and scalars only, for a file."""
+    value = as_data(value)
+    if is_scalar(value):
+        return value
+    if isinstance(value, Mapping) and all(isinstance(key, str) or is_scalar(as_data(key)) for key in value):
+        return {as_data(key): plain(inner, where) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(inner, where) for inner in value]
+    return fail_where(where, f"{shown(value)} is no plain data and cannot be written down")
+
+
+def identity(value: Any) -> Any:
+    """Return plain data that represents a value in a hash: a callable is its import path, one without its name."""
+    value = as_data(value)
+    if isinstance(value, functools.partial):
+        return [identity(value.func), identity(list(value.args)), identity(value.keywords)]
+    if isinstance(value, Mapping):
+        return {_key(key): identity(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [identity(inner) for inner in value]
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if is_scalar(value):
+        return value
+    if not callable(value):
+        return shown(value) if isinstance(value, int) else _ADDRESS.sub("", repr(value))
+    return import_path(value) or callable_name(value)
+
+
+def split(text: str, separators: str, source: Source) -> list[str]:
+    """Split at separators outside quotes."""
+    try:
+        found = [piece for piece, _ in itertools.islice(pieces(text, separators), MAX_PARTS + 1)]
+    except ValueError as error:
+        return fail(source, str(error))
+    return found if len(found) <= MAX_PARTS else fail(source, f"expected at most {MAX_PARTS:,} parts in {shown(text)}")
+
+
+def scalar(text: str, source: Source) -> Any:
+    """Read one scalar of a spec string."""
+    try:
+        return read_scalar(text)
+    except ValueError as error:
+        return fail(source, str(error))

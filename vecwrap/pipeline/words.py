@@ -1,0 +1,356 @@
+"""The words of a pipeline as they were written: its layers and its backend."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from vecwrap.errors import SpecError
+from vecwrap.pipeline.places import Source, fail, fail_where
+from vecwrap.pipeline.scalars import write_scalar
+from vecwrap.pipeline.values import (
+    MAX_PARTS,
+    Settings,
+    as_data,
+    canonical,
+    copied,
+    import_path,
+    is_scalar,
+    plain,
+    scalar,
+    shown,
+    split,
+)
+
+__all__ = [
+    "BACKEND_OPTIONS",
+    "POSITIONAL",
+    "PROCESS_OPTIONS",
+    "BackendSpec",
+    "LayerSpec",
+    "checked_name",
+    "read_arguments",
+    "read_layer_text",
+    "read_layers",
+]
+
+_NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
+_WITHOUT_COLON = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+|\s*\((?=.*\)$))(?P<arguments>[^()]+)\)?")
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_NOWHERE = Source(steps=("layer",))
+POSITIONAL = "*"  # the key for positional arguments in a mapping that has keywords too
+
+
+class _Named:
+    """What layers and backends share."""
+
+    target: str | Callable[..., Any]
+
+    @property
+    def name(self) -> str:
+        """The registered name or import path, or the object's own name."""
+        return self.target if isinstance(self.target, str) else shown(self.target)
+
+
+def _is_dotless_path(target: str) -> bool:
+    """Whether it is an import path of a module without a dot, which would be read as a name with an argument."""
+    return ":" in target and "." not in target.partition(":")[0]
+
+
+@dataclass(frozen=True, eq=False)
+class LayerSpec(_Named):
+    """One layer as it was written: its target and its arguments."""
+
+    # a registered name, an import path ``"module:attr"``, or in Python a class or any callable that wraps
+    target: str | Callable[..., Any]
+    args: tuple[Any, ...] = ()  # positional arguments, after the environment
+    kwargs: Mapping[str, Any] = field(default_factory=Settings)  # keyword arguments
+    source: Source = field(default=_NOWHERE, repr=False)  # where it was written
+    # the arguments that do not change the stream (paths); None until a plan has resolved the layer
+    not_hashed: frozenset[str] | None = field(default=None, repr=False)
+    # for a preset that a plan has resolved, the layers that it stands for; None for a layer
+    layers: tuple[LayerSpec, ...] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "args", tuple(map(copied, self.args)))
+        object.__setattr__(self, "kwargs", Settings(self.kwargs))
+
+    @classmethod
+    def parse(cls, layer: Any, source: Source = _NOWHERE) -> LayerSpec:
+        """Read a layer in any of its forms.
+
+        >>> LayerSpec.parse("framestack:4,padding=first")
+        LayerSpec(target='framestack', args=(4,), kwargs={'padding': 'first'})
+        >>> LayerSpec.parse({"monitor": {"dir": "runs/pong"}}).format()
+        'monitor:dir=runs/pong'
+        """
+        if isinstance(layer, LayerSpec):
+            return layer
+        if isinstance(layer, str):
+            return cls(*read_layer_text(layer, source), source=source)
+        if isinstance(layer, Mapping):
+            return cls(*_read_layer_mapping(layer, source), source=source)
+        if callable(layer):
+            return cls(*_read_layer_object(layer, source), source=source)
+        return fail(source, f"expected a layer (a name, a mapping of one key, or a callable), got {shown(layer)}")
+
+    @property
+    def expanded(self) -> tuple[LayerSpec, ...]:
+        """The layers that it stands for: itself, or a preset's."""
+        return (self,) if self.layers is None else self.layers
+
+    @property
+    def where(self) -> str:
+        """``'pong.yaml:7: wrappers[1] "framestack"'``."""
+        return f'{self.source} "{self.name}"'
+
+    def where_argument(self, key: str | int, name: str | None = None) -> str:
+        """``'pong.yaml:8: wrappers[1] "framestack", argument k'``."""
+        steps = (key,) if isinstance(key, str) or not self.kwargs else (POSITIONAL, key)
+        place = self.source.at(self.name, *steps).prefix()
+        which = name or (key if isinstance(key, str) else f"number {key + 1}")
+        return f'{place}{self.source.label()} "{self.name}", argument {which}'
+
+    def format(self) -> str:
+        """Write the layer as a string."""
+        return self._line(self._written_target(), self._in_a_line)
+
+    def _line(self, target: str, write: Callable[[Any], str]) -> str:
+        arguments = [*map(write, self.args), *(f"{key}={write(value)}" for key, value in self.kwargs.items())]
+        return target + (":" if arguments or _is_dotless_path(target) else "") + ",".join(arguments)
+
+    def _in_a_line(self, value: Any) -> str:
+        value = as_data(value)
+        if not is_scalar(value):
+            fail_where(self.where, f"{shown(value)} cannot be written in a line; write the pipeline as YAML")
+        return write_scalar(value)
+
+    def to_data(self) -> Any:
+        """Return the layer as plain data, in the shortest form: a string, or a mapping of one key."""
+        target = self._written_target()
+        args, kwargs = [plain(value, self.where) for value in self.args], plain(self.kwargs, self.where)
+        if kwargs:
+            return {target: {POSITIONAL: args, **kwargs} if args else kwargs}
+        if len(args) == 1 and args[0] is not None and is_scalar(args[0]):
+            return {target: args[0]}
+        return {target: args} if args else self.format()
+
+    def _written_target(self) -> str:
+        if isinstance(self.target, str):
+            return self.target
+        return fail_where(
+            self.where,
+            "an object of this process cannot be written down; move it into a module and give its import path",
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LayerSpec) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def _identity(self) -> tuple[Any, ...]:
+        return self.target, canonical(self.args), canonical(self.kwargs)
+
+    def __str__(self) -> str:
+        """The string that ``format`` writes; objects of this process are shown by name."""
+        try:
+            return self.format()
+        except SpecError:
+            return self._line(self.name, shown)
+
+
+_Parts: TypeAlias = tuple[str | Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
+
+
+def read_layer_text(text: str, source: Source) -> _Parts:
+    """``name``, ``name:arguments``, ``pkg.mod:attr``, ``pkg.mod:attr:arguments``.
+
+    An import path has a dot before its first colon, or a second colon; nothing else is one.
+    """
+    first, *rest = split(text.strip(), ":", source)
+    if "." not in first and len(rest) < 2:
+        if not _NAME.fullmatch(first):
+            meant = _WITHOUT_COLON.fullmatch(text.strip())
+            remedy = f'. Arguments follow a colon: "{meant["name"]}:{meant["arguments"].lstrip(": ")}"' if meant else ""
+            fail(source, f"expected the name of a layer, got {shown(text)}{remedy}")
+        if not rest:
+            return first, (), {}
+        if not rest[0].strip():
+            fail_where(f'{source} "{first}"', "nothing follows the colon; leave it out or give an argument")
+        return first, *_read_arguments(rest[0], f'{source} "{first}"', source)
+    if not rest:
+        module, _, attr = first.rpartition(".")
+        path = f"{module}:{attr}" if "." in module else f"{module}:{attr}:"
+        fail(source, f'got {shown(text)}. An import path has a colon before its last part: "{path}"')
+    target = _checked_path(f"{first}:{rest[0]}", source)
+    if len(rest) > 2:
+        fail_where(f'{source} "{target}"', "text that holds a colon needs quotes")
+    return target, *(
+        _read_arguments(rest[1], f'{source} "{target}"', source) if rest[1:] and rest[1].strip() else ((), {})
+    )
+
+
+def _checked_path(path: str, source: Source) -> str:
+    module, _, attr = path.partition(":")
+    if not (_DOTTED.fullmatch(module) and _DOTTED.fullmatch(attr)):
+        fail(source, f'expected an import path "module:attr", got {shown(path)}. Text that holds a colon needs quotes')
+    return path
+
+
+def _read_arguments(text: str, where: str, source: Source) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for piece in split(text, ",", source):
+        key, equals, value = piece.partition("=")
+        if equals and key.strip().isidentifier():
+            if key.strip() in kwargs:
+                fail_where(where, f"argument {key.strip()} is given twice")
+            kwargs[key.strip()] = scalar(value, source)
+        elif not piece.strip():
+            fail_where(where, f'an argument is missing in "{text}"')
+        elif kwargs:
+            fail_where(
+                where, f"{piece.strip()} stands after {next(iter(kwargs))}=; arguments without a name come first"
+            )
+        else:
+            if equals and piece.strip()[0] not in "\"'":
+                fail_where(where, f"{key.strip()} is no name of an argument. Text that holds = needs quotes")
+            if ":" in piece and piece.strip()[0] not in "\"'":
+                fail_where(where, "text that holds a colon needs quotes")
+            args.append(scalar(piece, source))
+    return tuple(args), kwargs
+
+
+def _read_layer_mapping(layer: Mapping[Any, Any], source: Source) -> _Parts:
+    """``{name: arg}``, ``{name: [args]}``, ``{name: {key: value}}``; a key with a colon is an import path."""
+    if len(layer) != 1:
+        keys = ", ".join(key if isinstance(key, str) else shown(key) for key in layer)
+        remedy = "Settings of a layer go one level deeper: {name: {key: value}}"
+        fail(source, f"expected a mapping of one key, the layer's name, got {len(layer)} keys ({keys}). {remedy}")
+    ((name, given),) = layer.items()
+    name = checked_name(name, "layer", source)
+    return name, *read_arguments(given, f'{source} "{name}"')
+
+
+def checked_name(name: Any, kind: str, source: Source) -> str:
+    """Refuse what is neither a name nor an import path."""
+    if not isinstance(name, str) or not (":" in name or _NAME.fullmatch(name)):
+        fail(source, f"expected the name of a {kind}, got {shown(name)}")
+    return _checked_path(name, source) if ":" in name else name
+
+
+def read_arguments(given: Any, where: str) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Read what is given under a layer's name: nothing, one argument, a list of them, or a mapping of their names."""
+    if given is None:
+        return (), {}
+    if not isinstance(given, Mapping):
+        return tuple(given) if isinstance(given, (list, tuple)) else (given,), {}
+    kwargs = dict(given)
+    args = kwargs.pop(POSITIONAL, ())
+    for key in kwargs:
+        if not isinstance(key, str) or not key.isidentifier():
+            fail_where(where, f"expected the name of an argument, got {shown(key)}")
+    if not isinstance(args, (list, tuple)):
+        fail_where(where, f'expected a list under "*" (arguments without a name), got {shown(args)}')
+    return tuple(args), kwargs
+
+
+def _read_layer_object(layer: Callable[..., Any], source: Source) -> _Parts:
+    if not isinstance(layer, functools.partial):
+        return import_path(layer) or layer, (), {}
+    if layer.args:
+        fail_where(
+            f'{source} "{shown(layer.func)}"',
+            f"the partial binds {shown(layer.args[0])} where the environment goes. Bind by keyword",
+        )
+    return import_path(layer.func) or layer.func, (), dict(layer.keywords)
+
+
+def read_layers(layers: Any, source: Source) -> tuple[LayerSpec, ...]:
+    """Read a list of layers, or one text with bars between them."""
+    if isinstance(layers, str):
+        layers = [part.strip() for part in split(layers, "|", source)]
+    if layers is None:
+        return ()
+    if not isinstance(layers, Sequence):
+        mapping = (
+            ". A mapping changes the layers of a file that this one extends" if isinstance(layers, Mapping) else ""
+        )
+        fail(source, f"expected a list of layers, got {shown(layers)}{mapping}")
+    if len(layers) > MAX_PARTS:
+        fail(source, f"expected at most {MAX_PARTS:,} layers, got {len(layers):,}")
+    return tuple(LayerSpec.parse(layer, source.at(index)) for index, layer in enumerate(layers))
+
+
+# -- the backend ------------------------------------------------------------------------------------------------------
+
+
+# The options that a pipeline in Python may give besides the backend's name.
+PROCESS_OPTIONS = (
+    "workers",
+    "envs_per_worker",
+    "start_method",
+    "daemon",
+    "parent_share",
+    "step_timeout",
+    "reset_timeout",
+    "start_timeout",
+)
+BACKEND_OPTIONS = (*PROCESS_OPTIONS, "on_failure", "max_restarts", "restart_window", "restart_backoff")
+
+
+@dataclass(frozen=True, eq=False)
+class BackendSpec(_Named):
+    """Which backend runs the sub-environments, and with which options."""
+
+    # a registered name, ``"auto"``, an import path, or in Python a backend class
+    target: str | Callable[..., Any] = "auto"
+    options: Mapping[str, Any] = field(default_factory=Settings)  # those of ``BACKEND_OPTIONS``, and the backend's own
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", Settings(self.options))
+
+    @classmethod
+    def parse(cls, backend: Any, source: Source) -> BackendSpec:
+        """Read ``shmem``, ``"shmem:workers=2"``, ``{name: shmem, workers: 2}``, a class, a BackendSpec; None: auto."""
+        if isinstance(backend, BackendSpec):
+            return backend
+        if backend is None:
+            return cls()
+        if isinstance(backend, Mapping):
+            options = {key: value for key, value in backend.items() if key != "name"}
+            for key in options:
+                if not isinstance(key, str):
+                    fail(source, f"expected a name for each option, got {shown(key)}")
+            name = backend.get("name", "auto")
+            if callable(name):
+                return cls(import_path(name) or name, options)
+            return cls(checked_name(name, "backend", source.at("name")), options)
+        if isinstance(backend, str):
+            target, args, kwargs = read_layer_text(backend, source)
+            if args:
+                fail(source, f'expected options by name, got {shown(args[0])}. Write "{target}:workers=2"')
+            return cls(target, kwargs)
+        if callable(backend):
+            return cls(import_path(backend) or backend)
+        return fail(source, f"expected the name of a backend, got {shown(backend)}")
+
+    def to_data(self) -> Any:
+        """Return plain data that ``parse`` reads back, in the shortest form."""
+        options = plain(self.options, "backend")
+        if not isinstance(self.target, str):
+            fail_where("backend", f"{self.name} lives in this process only; give its import path")
+        return {"name": self.target, **options} if options or _is_dotless_path(self.target) else self.target
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BackendSpec) and (self.target, canonical(self.options)) == (
+            other.target,
+            canonical(other.options),
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.name)

@@ -1,0 +1,368 @@
+"""Columns: rows of storage for the values of a space, in arrays wherever the values have an array form.
+
+The arrays live in this process, or in memory shared by two processes: the allocator decides. Leaves of a space that
+have no array form are kept as objects and always go through the pipe.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+from gymnasium import spaces
+
+from vecwrap.errors import CastWarning
+from vecwrap.rows.batch import Allocate, Batch, object_array, scatter
+
+__all__ = ["ARRAY_SPACES", "Arena", "Column", "make_column"]
+
+ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
+"""Spaces whose values are arrays or numbers; also those that derive from them, as Gymnasium batches them."""
+
+_ALIGNMENT = 64  # a cache line: two columns never share one
+
+
+class Arena:
+    """Allocates aligned arrays from one buffer; without a buffer, it only measures how many bytes they take.
+
+    Two processes that allocate the same columns in the same order over the same buffer see the same arrays.
+    """
+
+    def __init__(self, buffer: Any = None) -> None:
+        self.buffer = buffer
+        self.num_bytes = 0
+
+    def __call__(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+        """Return the next array, zeroed if the buffer is."""
+        dtype = np.dtype(dtype)
+        start = self.num_bytes
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        self.num_bytes = start + -(-size // _ALIGNMENT) * _ALIGNMENT
+        if self.buffer is None:
+            return np.broadcast_to(np.zeros((), dtype), shape)
+        return np.ndarray(shape, dtype, buffer=self.buffer, offset=start)
+
+
+class Column(Protocol):
+    """Rows of one leaf, or of a dict or tuple of leaves.
+
+    Attributes:
+        rides_the_pipe: whether its values have to be sent, because they are not arrays.
+    """
+
+    @property
+    def rides_the_pipe(self) -> bool:
+        """Whether values have to be sent."""
+
+    def put(self, i: int, value: Any) -> None:
+        """Copy one value into row i, cast within its kind; refuse another shape or kind, leaving the row unchanged."""
+
+    def putter(self, i: int) -> Callable[[Any], None]:
+        """Return ``put`` for row i, as fast as possible."""
+
+    def conform(self, value: Any) -> Any:
+        """Return one value in a form that ``put`` takes, or refuse it as ``put`` does."""
+
+    def fill(self, rows: Any, batch: Batch) -> None:
+        """Copy a batch of values, already in this column's form, into rows."""
+
+    def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
+        """Return the value of each of these rows; the caller may write into them."""
+
+    def batch(self) -> Batch:
+        """Return all rows as a batch; for arrays, these are the rows themselves, not copies."""
+
+    def export(self, rows: Any) -> Any:
+        """Return the parts of these rows that must go through the pipe, or None."""
+
+    def load(self, rows: Any, payload: Any) -> None:
+        """Load the result of ``export``."""
+
+
+class ArrayColumn:
+    """A leaf with an array form: Box, Discrete, MultiBinary, MultiDiscrete."""
+
+    rides_the_pipe = False
+
+    def __init__(self, space: spaces.Space[Any], num_rows: int, allocate: Allocate, shared: bool, path: str) -> None:
+        assert space.shape is not None and space.dtype is not None
+        self._shape = space.shape
+        self._dtype = _the_one(np.dtype(space.dtype))
+        self._array = allocate((num_rows, *space.shape), self._dtype)
+        self._shared = shared
+        self._path = path
+        self._warned = False
+
+    def put(self, i: int, value: Any) -> None:
+        self._array[i] = self.conform(value)
+
+    def putter(self, i: int) -> Callable[[Any], None]:
+        if len(self._shape) != 1 or not self._dtype.isnative or self._dtype.kind not in "iuf":
+            return partial(self.put, i)
+        if self._dtype == np.uint8:  # a memoryview takes bytes for such an array
+            return partial(self.put, i)
+        row, conform = self._array[i], self.conform
+        cells = row.data
+
+        def put(value: Any) -> None:
+            try:
+                cells[:] = value  # refuses another shape or dtype by itself, in a third of the time
+                return
+            except (TypeError, ValueError):
+                pass
+            row[:] = conform(value)
+
+        return put
+
+    def conform(self, value: Any) -> Any:
+        if type(value) is np.ndarray and value.dtype is self._dtype and value.shape == self._shape:
+            return value
+        try:
+            array = np.asarray(value)
+        except ValueError:  # a ragged list
+            array = np.asarray(value, dtype=object)
+        if array.shape != self._shape:
+            raise ValueError(f"{self._path}: expected shape {self._shape}, got shape {array.shape}")
+        if array.dtype == self._dtype:
+            return array
+        if not np.can_cast(array.dtype, self._dtype, "same_kind"):
+            raise TypeError(f"{self._path}: expected dtype {self._dtype}, got {array.dtype}, which is of another kind")
+        if isinstance(value, np.ndarray) and not self._warned:  # a plain int or float has no dtype of its own to lose
+            self._warned = True
+            warnings.warn(
+                f"{self._path}: the space says {self._dtype}, the value is {array.dtype}; it is cast on every step",
+                CastWarning,
+                stacklevel=2,
+            )
+        return array
+
+    def fill(self, rows: Any, batch: Batch) -> None:
+        self._array[rows] = batch
+
+    def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
+        return list(self._array[rows if type(rows) is not range else slice(rows.start, rows.stop)].copy())
+
+    def batch(self) -> Batch:
+        return self._array
+
+    def export(self, rows: Any) -> Any:
+        return None if self._shared else self._array[rows]
+
+    def load(self, rows: Any, payload: Any) -> None:
+        if payload is not None:
+            self._array[rows] = payload
+
+
+def _the_one(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return NumPy's own object for a dtype (a pickled one is another): arrays have that, so ``is`` is enough."""
+    own = np.dtype(dtype.type)
+    return own if own == dtype else dtype
+
+
+class TextColumn:
+    """A Text leaf in an array: code points and a length, so that it can be shared."""
+
+    rides_the_pipe = False
+
+    def __init__(self, space: spaces.Text, num_rows: int, allocate: Allocate, shared: bool, path: str) -> None:
+        self._max_length = space.max_length
+        self._points = allocate((num_rows, space.max_length), np.uint32)
+        self._lengths = allocate((num_rows,), np.int32)
+        self._shared = shared
+        self._path = path
+
+    def put(self, i: int, value: Any) -> None:
+        value = self.conform(value)
+        self._points[i, : len(value)] = [ord(character) for character in value]
+        self._lengths[i] = len(value)
+
+    def putter(self, i: int) -> Callable[[Any], None]:
+        return partial(self.put, i)
+
+    def conform(self, value: Any) -> Any:
+        if not isinstance(value, str):
+            raise TypeError(f"{self._path}: expected a str, got {type(value).__name__}")
+        if len(value) > self._max_length:
+            raise ValueError(f"{self._path}: expected at most {self._max_length} characters, got {len(value)}")
+        return value
+
+    def fill(self, rows: Any, batch: Batch) -> None:
+        for row, value in zip(range(len(batch)) if isinstance(rows, slice) else rows, batch, strict=True):
+            self.put(row, value)
+
+    def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
+        return ["".join(map(chr, self._points[i, : self._lengths[i]])) for i in rows]
+
+    def batch(self) -> Batch:
+        lengths = self._lengths.tolist()
+        return object_array(
+            ["".join(map(chr, points[:length])) for points, length in zip(self._points, lengths, strict=True)]
+        )
+
+    def export(self, rows: Any) -> Any:
+        return None if self._shared else (self._points[rows], self._lengths[rows])
+
+    def load(self, rows: Any, payload: Any) -> None:
+        if payload is not None:
+            self._points[rows], self._lengths[rows] = payload
+
+
+class ObjectColumn:
+    """A leaf without an array form: Graph, Sequence, OneOf, a custom space."""
+
+    rides_the_pipe = True
+
+    def __init__(self, num_rows: int) -> None:
+        self._objects = np.full(num_rows, None, dtype=object)
+
+    def put(self, i: int, value: Any) -> None:
+        self._objects[i] = deepcopy(value)
+
+    def putter(self, i: int) -> Callable[[Any], None]:
+        return partial(self.put, i)
+
+    def conform(self, value: Any) -> Any:
+        return value
+
+    def fill(self, rows: Any, batch: Batch) -> None:
+        scatter(self._objects, rows, batch)
+
+    def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
+        return [self._objects[i] for i in rows]  # they were copied on arrival, so nobody else has them
+
+    def batch(self) -> Batch:
+        return self._objects
+
+    def export(self, rows: Any) -> Any:
+        return self._objects[rows]
+
+    def load(self, rows: Any, payload: Any) -> None:
+        self._objects[rows] = payload
+
+
+class DictColumn:
+    """A Dict space: one column per key."""
+
+    def __init__(self, members: dict[str, Column], path: str) -> None:
+        self._members = members
+        self.rides_the_pipe = any(column.rides_the_pipe for column in members.values())
+        self._path = path
+
+    def put(self, i: int, value: Any) -> None:
+        self.putter(i)(value)
+
+    def putter(self, i: int) -> Callable[[Any], None]:
+        conform = self.conform
+        putters = {key: column.putter(i) for key, column in self._members.items()}
+
+        def put(value: Any) -> None:
+            for key, part in conform(value).items():  # check all of it before writing any of it
+                putters[key](part)
+
+        return put
+
+    def conform(self, value: Any) -> Any:
+        if not isinstance(value, Mapping) or not value.keys() >= self._members.keys():
+            got = list(value) if isinstance(value, Mapping) else type(value).__name__
+            raise ValueError(f"{self._path}: expected a dict with keys {list(self._members)}, got {got}")
+        return {key: column.conform(value[key]) for key, column in self._members.items()}
+
+    def fill(self, rows: Any, batch: Batch) -> None:
+        for key, column in self._members.items():
+            column.fill(rows, batch[key])
+
+    def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
+        parts = {key: column.get_all(rows) for key, column in self._members.items()}
+        return [{key: part[k] for key, part in parts.items()} for k in range(len(rows))]
+
+    def batch(self) -> Batch:
+        return {key: column.batch() for key, column in self._members.items()}
+
+    def export(self, rows: Any) -> Any:
+        payload = {key: part for key, column in self._members.items() if (part := column.export(rows)) is not None}
+        return payload or None
+
+    def load(self, rows: Any, payload: Any) -> None:
+        for key, part in (payload or {}).items():
+            self._members[key].load(rows, part)
+
+
+class TupleColumn:
+    """A Tuple space: one column per member."""
+
+    def __init__(self, members: tuple[Column, ...], path: str) -> None:
+        self._members = members
+        self.rides_the_pipe = any(column.rides_the_pipe for column in members)
+        self._path = path
+
+    def put(self, i: int, value: Any) -> None:
+        self.putter(i)(value)
+
+    def putter(self, i: int) -> Callable[[Any], None]:
+        conform = self.conform
+        putters = [column.putter(i) for column in self._members]
+
+        def put(value: Any) -> None:
+            for put_member, part in zip(putters, conform(value), strict=True):  # likewise
+                put_member(part)
+
+        return put
+
+    def conform(self, value: Any) -> Any:
+        if not isinstance(value, (tuple, list)) or len(value) != len(self._members):
+            got = f"{len(value)} members" if isinstance(value, (tuple, list)) else type(value).__name__
+            raise ValueError(f"{self._path}: expected a tuple of {len(self._members)} members, got {got}")
+        return tuple([column.conform(part) for column, part in zip(self._members, value, strict=True)])
+
+    def fill(self, rows: Any, batch: Batch) -> None:
+        for column, part in zip(self._members, batch, strict=True):
+            column.fill(rows, part)
+
+    def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
+        parts = [column.get_all(rows) for column in self._members]
+        return [tuple(part[k] for part in parts) for k in range(len(rows))]
+
+    def batch(self) -> Batch:
+        return tuple(column.batch() for column in self._members)
+
+    def export(self, rows: Any) -> Any:
+        payload = [column.export(rows) for column in self._members]
+        return payload if any(part is not None for part in payload) else None
+
+    def load(self, rows: Any, payload: Any) -> None:
+        for column, part in zip(self._members, payload or (), strict=False):
+            column.load(rows, part)
+
+
+def make_column(
+    space: spaces.Space[Any], num_rows: int, allocate: Allocate, *, shared: bool = False, path: str = "observation"
+) -> Column:
+    """Return storage for ``num_rows`` values of a space; leaves are allocated in the order of the space's members.
+
+    A custom space that derives from one of Gymnasium's is stored like that one, because it is batched like it, too.
+    """
+    if isinstance(space, spaces.Dict):
+        return DictColumn(
+            {
+                key: make_column(member, num_rows, allocate, shared=shared, path=f"{path}[{key!r}]")
+                for key, member in space.spaces.items()
+            },
+            path,
+        )
+    if isinstance(space, spaces.Tuple):
+        return TupleColumn(
+            tuple(
+                make_column(member, num_rows, allocate, shared=shared, path=f"{path}[{i}]")
+                for i, member in enumerate(space.spaces)
+            ),
+            path,
+        )
+    if isinstance(space, ARRAY_SPACES):
+        return ArrayColumn(space, num_rows, allocate, shared, path)
+    if isinstance(space, spaces.Text):
+        return TextColumn(space, num_rows, allocate, shared, path)
+    return ObjectColumn(num_rows)

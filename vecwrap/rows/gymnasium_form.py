@@ -1,0 +1,157 @@
+"""Batches in Gymnasium's form and in ours: values without an array form are tuples there, object arrays here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from vecwrap.errors import ArgumentError
+from vecwrap.rows.batch import Batch, object_array, row, tree_map
+from vecwrap.rows.columns import ARRAY_SPACES
+from vecwrap.rows.infos import own_copy
+
+__all__ = [
+    "conform_actions",
+    "element",
+    "from_gymnasium",
+    "has_objects",
+    "has_scalar_boxes",
+    "refuse_outside",
+    "to_gymnasium",
+]
+
+
+def has_objects(space: spaces.Space[Any]) -> bool:
+    """Whether values of a leaf of the space have no array form."""
+    return not all(isinstance(leaf, ARRAY_SPACES) for leaf in _leaves(space))
+
+
+def has_scalar_boxes(space: spaces.Space[Any]) -> bool:
+    """Whether a leaf of the space is a Box without axes."""
+    return any(map(_is_scalar_box, _leaves(space)))
+
+
+def to_gymnasium(batch: Batch) -> Any:
+    """Return a batch with tuples in place of object arrays."""
+    return tree_map(lambda array: tuple(array) if array.dtype == object else array, batch)
+
+
+def from_gymnasium(space: spaces.Space[Any], value: Any, *, single: bool = False) -> Batch:
+    """Return fresh arrays, and object arrays of copies in place of tuples."""
+    if isinstance(space, spaces.Dict):
+        return {key: from_gymnasium(space[key], value[key], single=single) for key in space.spaces}
+    if isinstance(space, spaces.Tuple):
+        pairs = zip(space.spaces, value, strict=True)
+        return tuple(from_gymnasium(member, part, single=single) for member, part in pairs)
+    if isinstance(space, ARRAY_SPACES):
+        return np.array(value, dtype=space.dtype)
+    return object_array([own_copy(each) for each in ([value] if single else value)])
+
+
+def element(space: spaces.Space[Any], row: Any) -> Any:
+    """Return a row with arrays for Boxes without axes: indexing gives scalars, which are not elements of them."""
+    if isinstance(space, spaces.Dict):
+        return {key: element(member, row[key]) for key, member in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(element(member, part) for member, part in zip(space.spaces, row, strict=True))
+    return np.asarray(row) if _is_scalar_box(space) else row
+
+
+def _leaves(space: spaces.Space[Any]) -> Iterator[spaces.Space[Any]]:
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        for member in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
+            yield from _leaves(member)
+    else:
+        yield space
+
+
+def _is_scalar_box(space: spaces.Space[Any]) -> bool:
+    return isinstance(space, spaces.Box) and space.shape == ()
+
+
+def conform_actions(space: spaces.Space[Any], actions: Any, num_rows: int, path: str = "actions") -> Batch:
+    """Convert a batch of actions to the space's form: arrays of its dtype with a leading axis of ``num_rows``.
+
+    >>> conform_actions(spaces.Discrete(2), [0, 1, 1], 3)
+    array([0, 1, 1])
+    """
+    if isinstance(space, ARRAY_SPACES):
+        return _conform_array(space, actions, num_rows, path)
+    if isinstance(space, spaces.Dict):
+        members = _members(actions, num_rows, path, dict.fromkeys(space.spaces))
+        return {key: conform_actions(space[key], members[key], num_rows, f"{path}[{key!r}]") for key in space.spaces}
+    if isinstance(space, spaces.Tuple):
+        if isinstance(actions, tuple) and len(actions) == len(space.spaces):
+            parts: Sequence[Any] = actions
+        else:
+            parts = list(_members(actions, num_rows, path, dict.fromkeys(range(len(space.spaces)))).values())
+        return tuple(
+            conform_actions(member, part, num_rows, f"{path}[{i}]")
+            for i, (member, part) in enumerate(zip(space.spaces, parts, strict=True))
+        )
+    if not isinstance(actions, (Sequence, np.ndarray)) or isinstance(actions, str) or len(actions) != num_rows:
+        raise ArgumentError(f"{path}: expected a sequence of {num_rows} actions of {space}, got {_form(actions)}")
+    return object_array(list(actions))
+
+
+def _conform_array(space: spaces.Space[Any], actions: Any, num_rows: int, path: str) -> np.ndarray[Any, Any]:
+    assert space.shape is not None
+    assert space.dtype is not None
+    shape = (num_rows, *space.shape)
+    if type(actions) is np.ndarray and actions.shape == shape and actions.dtype == space.dtype:
+        return actions
+    try:
+        array = np.asarray(actions)
+    except ValueError:
+        array = np.asarray(actions, dtype=object)
+    if array.shape != shape:
+        raise ArgumentError(
+            f"{path}: expected shape {shape}, one action of {space} for each of {num_rows} sub-environments, "
+            f"got {_form(actions, array)}"
+        )
+    if array.dtype.kind in "iu" and np.dtype(space.dtype).kind in "iu":
+        limits = np.iinfo(space.dtype)
+        if array.size and not (limits.min <= array.min() and array.max() <= limits.max):
+            raise ArgumentError(
+                f"{path}: expected integers that {space.dtype} can hold, got {array.min()} to {array.max()}"
+            )
+    elif not np.can_cast(array.dtype, space.dtype, "same_kind"):
+        raise ArgumentError(f"{path}: expected dtype {space.dtype} for {space}, got {array.dtype}")
+    return array.astype(space.dtype)
+
+
+def _members(actions: Any, num_rows: int, path: str, keys: dict[Any, None]) -> dict[Any, Any]:
+    """For a Dict or Tuple space: the batched form unchanged, or a list of rows converted to it."""
+    if isinstance(actions, Mapping) and all(key in actions for key in keys):
+        return {key: actions[key] for key in keys}
+    if isinstance(actions, (Sequence, np.ndarray)) and not isinstance(actions, str) and len(actions) == num_rows:
+        try:
+            return {key: [action[key] for action in actions] for key in keys}
+        except (KeyError, IndexError, TypeError):
+            pass
+    raise ArgumentError(
+        f"{path}: expected {num_rows} actions with the members {list(keys)}, batched or as a list, got {_form(actions)}"
+    )
+
+
+def _form(actions: Any, array: np.ndarray[Any, Any] | None = None) -> str:
+    if array is not None and array.dtype != object:
+        return f"shape {array.shape}"
+    if isinstance(actions, Mapping):
+        return f"a dict with the keys {list(actions)}"
+    if isinstance(actions, Sequence) and not isinstance(actions, str):
+        return f"a {type(actions).__name__} of {len(actions)}"
+    return repr(actions)
+
+
+def refuse_outside(space: spaces.Space[Any], actions: Batch, env_ids: Any) -> None:
+    """Raise ArgumentError for the first action that is not an element of the space (what ``debug=True`` does)."""
+    for position, i in enumerate(env_ids.tolist()):
+        action = row(actions, position)
+        if not space.contains(action):
+            raise ArgumentError(
+                f"actions[{position}], for sub-environment {i}: expected an element of {space}, got {action!r}"
+            )

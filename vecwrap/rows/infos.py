@@ -1,0 +1,292 @@
+"""Infos: from one dict per row to one dict of columns with masks, as Gymnasium lays them out, and copies that last."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vecwrap.rows.batch import Allocate, object_array, row
+from vecwrap.rows.step_result import IntArray
+
+__all__ = ["MOST_LAYOUTS", "InfoCells", "Layout", "columns", "own_copy", "row_of", "scatter_columns", "snapshot"]
+
+
+_ATOMS = frozenset(
+    {int, float, bool, str, bytes, complex, type(None), np.float64, np.float32, np.int64, np.int32, np.bool_}
+)
+_DTYPES = {int: np.dtype(np.int64), float: np.dtype(np.float64), bool: np.dtype(np.bool_)}
+_EMPTY: dict[str, Any] = {}
+_DEEPEST = 100  # nested dicts in an info: each becomes columns of its own, and Python's stack is limited
+
+
+def snapshot(info: dict[str, Any]) -> dict[str, Any]:
+    """Copy an info so that the sub-environment cannot change it afterwards; what cannot be copied is kept as it is."""
+    if not info:
+        return _EMPTY
+    return {key: value if type(value) in _ATOMS else _own_part(key, value) for key, value in info.items()}
+
+
+def _own_part(key: str, value: Any) -> Any:
+    depth, level = 0, [value] if isinstance(value, dict) else []
+    while level:
+        depth += 1
+        if depth > _DEEPEST:
+            raise ValueError(f"infos[{key!r}]: expected at most {_DEEPEST} dicts within each other; leave it out")
+        inner = {id(part): part for outer in level for part in outer.values() if isinstance(part, dict)}
+        level = list(inner.values())  # each once: there may be cycles
+    return own_copy(value)
+
+
+def own_copy(value: Any) -> Any:
+    """Copy a value of any kind; what cannot be copied is returned as it is."""
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return value.copy()
+    try:
+        return deepcopy(value)
+    except Exception:  # a lock, a socket, an emulator: the reference is all there is
+        return value
+
+
+def columns(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Turn m infos into columns; each key has a mask ``_key`` of the rows that have it.
+
+    A column is a pure function of these rows' values: numbers get NumPy's ``result_type`` over the rows present (so 2.7
+    next to 1 stays 2.7), equal-shaped arrays are stacked, dicts become columns again, and all else is an object array;
+    so are integers that no dtype can hold together, such as 1 and 2**63.
+    In a row that lacks the key, a number is 0 and an object None.
+
+    >>> columns([{"lives": 3}, {}])
+    {'lives': array([3, 0]), '_lives': array([ True, False])}
+    """
+    if not any(rows):
+        return {}
+    out: dict[str, Any] = {}
+    keys = dict.fromkeys(key for row in rows for key in row)
+    for key in keys:
+        present = [i for i, row in enumerate(rows) if key in row]
+        mask = np.zeros(len(rows), dtype=np.bool_)
+        mask[present] = True
+        out[key] = _column([rows[i][key] for i in present], present, len(rows))
+        out[f"_{key}"] = mask
+    return out
+
+
+def _column(values: list[Any], present: list[int], num_rows: int) -> Any:
+    if all(isinstance(value, dict) for value in values):
+        rows: list[dict[str, Any]] = [_EMPTY] * num_rows
+        for i, value in zip(present, values, strict=True):
+            rows[i] = value
+        return columns(rows)
+    dtype, shape = _common_form(values)
+    if dtype is None:
+        column: np.ndarray[Any, Any] = np.full(num_rows, None, dtype=object)
+        column[present] = object_array(values)
+        return column
+    column = np.zeros((num_rows, *shape), dtype=dtype)
+    for i, value in zip(present, values, strict=True):
+        column[i] = value
+    return column
+
+
+def _common_form(values: list[Any]) -> tuple[np.dtype[Any] | None, tuple[int, ...]]:
+    """The dtype and row shape that hold all values as numbers, or (None, ()) if only objects do."""
+    kinds = {type(value) for value in values}
+    if len(kinds) == 1 and (kind := kinds.pop()) in _DTYPES and kind is not int:
+        return _DTYPES[kind], ()
+    dtypes = []
+    shapes = set()
+    for value in values:
+        if not isinstance(value, (int, float, complex, np.number, np.bool_, np.ndarray)):
+            return None, ()
+        array = np.asarray(value)
+        if array.dtype.kind not in "biufc":
+            return None, ()
+        dtypes.append(array.dtype)
+        shapes.add(array.shape)
+    if len(shapes) != 1:
+        return None, ()
+    common = np.result_type(*dtypes)
+    if common.kind in "fc" and all(dtype.kind in "biu" for dtype in dtypes):  # int64 with uint64: it would round them
+        return None, ()
+    return common, shapes.pop()
+
+
+def row_of(infos: dict[str, Any], i: int) -> dict[str, Any]:
+    """Return one row of columns, as the sub-environment returned it; fresh. A column without a mask is of all rows.
+
+    >>> row_of(columns([{"lives": 3, "at": {"x": 1}}, {"lives": 2}]), 0)
+    {'lives': 3, 'at': {'x': 1}}
+    """
+    masks = {f"_{key}" for key in infos}
+    out = {}
+    for key, column in infos.items():
+        mask = infos.get(f"_{key}")
+        if mask is not None and not (isinstance(mask, np.ndarray) and mask.dtype.kind == "b" and mask.ndim == 1):
+            mask = None  # the environment's own key, which has taken the mask's place
+        if mask is None and key in masks:
+            continue
+        if mask is None or mask[i]:
+            out[key] = _value(column, i)
+    return out
+
+
+def _value(column: Any, i: int) -> Any:
+    if isinstance(column, dict):
+        return row_of(column, i)
+    if isinstance(column, tuple):  # a batch of a Tuple space
+        return tuple(_value(part, i) for part in column)
+    if not isinstance(column, np.ndarray) or not column.ndim:
+        return column  # an engine's, for all rows
+    value = row(column, i)
+    return value.item() if isinstance(value, (np.float64, np.int64, np.bool_)) else value
+
+
+def scatter_columns(infos: dict[str, Any], env_ids: np.ndarray[Any, Any], num_envs: int) -> dict[str, Any]:
+    """Spread columns of m rows over ``num_envs`` rows: absent numbers are 0, texts "", objects None, masks False."""
+
+    def spread(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: spread(item) for key, item in value.items()}
+        if isinstance(value, tuple):
+            return tuple(map(spread, value))
+        if not isinstance(value, np.ndarray):
+            return value
+        out = np.zeros((num_envs, *value.shape[1:]), dtype=value.dtype)
+        if value.dtype == object:
+            out[:] = None
+        out[env_ids] = value
+        return out
+
+    return {key: spread(value) for key, value in infos.items()}
+
+
+WIDTH = 16  # numbers in an info
+MOST_LAYOUTS = 32  # that one writer learns; infos of further ones are sent as dicts
+_FLOATS = frozenset({float, np.float64, np.float32})
+_CELL_DTYPES: dict[type, np.dtype[Any]] = {
+    int: np.dtype(np.int64),
+    bool: np.dtype(np.bool_),
+    float: np.dtype(np.float64),
+    **{kind: np.dtype(kind) for kind in (np.int64, np.int32, np.bool_, np.float64, np.float32)},
+}
+
+
+class Layout(NamedTuple):
+    """The keys of an info, in order, and the type of each value."""
+
+    keys: tuple[str, ...]
+    types: tuple[type, ...]
+
+
+class _Packer(NamedTuple):
+    """How infos of a layout are written: its number, and what writes all of their values into cells at once."""
+
+    number: int
+    pack_into: Callable[..., None]
+
+
+def _format(kind: type) -> str:
+    """How ``struct`` fills a cell with a value of this type."""
+    if kind in _FLOATS:
+        return "d"
+    return "?7x" if kind is np.bool_ else "q"
+
+
+class InfoCells:
+    """Cells for the infos of n rows.
+
+    The writer learns layouts from the infos that come, and announces each once; an info that does not fit, or whose
+    layout is not announced yet, is not taken. ``layouts`` holds the layout of each row; 0: its info is not here.
+    """
+
+    def __init__(self, num_rows: int, allocate: Allocate, base: int = 0) -> None:
+        self.layouts: IntArray = allocate((num_rows,), np.int64)
+        self._integers = allocate((num_rows, WIDTH), np.int64)  # a row's cells are contiguous, for one writer
+        self._floats = self._integers.view(np.float64)
+        self._base = base
+        self._numbers: dict[Layout, int] = {}
+        self._packers: dict[tuple[Any, ...], _Packer] = {}
+        self._known: dict[int, Layout] = {}
+        self._written: dict[int, int] = {}  # rows that have a layout, as far as this writer knows
+
+    def __bool__(self) -> bool:
+        """Whether any layout is known."""
+        return bool(self._known)
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def put(self, row: int, info: dict[str, Any] | None) -> bool:
+        """Store an info; return False if it does not fit, or its layout is new."""
+        if not info:
+            if self._written.pop(row, 0):
+                self.layouts[row] = 0
+            return True
+        layout = tuple(info), tuple(map(type, info.values()))
+        packer = self._packers.get(layout)
+        if packer is None:
+            self._learn(Layout(*layout))
+        else:
+            try:
+                packer.pack_into(self._integers, row * WIDTH * 8, *info.values())
+            except struct.error:  # an integer of more than 64 bits
+                pass
+            else:
+                self.layouts[row] = self._written[row] = packer.number
+                return True
+        self.layouts[row] = self._written[row] = 0
+        return False
+
+    def _learn(self, layout: Layout) -> None:
+        fits = len(layout.keys) <= WIDTH and all(kind in _CELL_DTYPES for kind in layout.types)
+        if fits and all(type(key) is str for key in layout.keys) and len(self._numbers) < MOST_LAYOUTS:
+            self._numbers[layout] = number = self._base + len(self._numbers) + 1
+            self._known[number] = layout
+            packed = struct.Struct("".join(map(_format, layout.types)))
+            self._packers[layout] = _Packer(number, packed.pack_into)
+
+    @property
+    def num_learnt(self) -> int:
+        """How many layouts this writer has learnt."""
+        return len(self._numbers)
+
+    def learnt(self, told: int) -> dict[int, Layout]:
+        """Return the layouts that were learnt after the first ``told``."""
+        return {number: layout for number, layout in self._known.items() if number > self._base + told}
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def know(self, layouts: dict[int, Layout]) -> None:
+        """Record what another process has learnt."""
+        self._known.update(layouts)
+
+    def get(self, row: int) -> dict[str, Any] | None:
+        """Return the info of a row, or None if it is not here."""
+        layout = self._known.get(int(self.layouts[row]))
+        if layout is None:
+            return None
+        out: dict[str, Any] = {}
+        for cell, (key, kind) in enumerate(zip(layout.keys, layout.types, strict=True)):
+            cells = self._floats if kind in _FLOATS else self._integers
+            out[key] = kind(cells[row, cell])
+        return out
+
+    def forget(self, row: int) -> None:
+        """Record that the info of a row is elsewhere."""
+        self.layouts[row] = 0
+
+    def columns(self, rows: slice | Sequence[int] | IntArray) -> dict[str, Any] | None:
+        """Return the infos of rows as columns if all of them have the same keys and types; else None."""
+        numbers = set(self.layouts[rows].tolist())
+        layouts = {self._known.get(number) for number in numbers}
+        if len(layouts) != 1 or (layout := layouts.pop()) is None:
+            return None
+        out: dict[str, Any] = {}
+        for cell, (key, kind) in enumerate(zip(layout.keys, layout.types, strict=True)):
+            cells = self._floats if kind in _FLOATS else self._integers
+            out[key] = column = cells[rows, cell].astype(_CELL_DTYPES[kind])
+            out[f"_{key}"] = np.ones(len(column), dtype=np.bool_)
+        return out

@@ -1,0 +1,248 @@
+"""What wrappers share about observations: members of a Dict, linear and flat forms, each sub-environment's last one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import Any, TypeAlias
+
+import numpy as np
+from gymnasium import spaces
+
+from vecwrap.errors import CheckpointError, PlanError, did_you_mean, refuse_one_text
+from vecwrap.rows.batch import Batch, copy, leaves, object_array, scatter, take
+from vecwrap.rows.columns import make_column
+from vecwrap.rows.step_result import IntArray
+
+__all__ = [
+    *("Key", "apply", "choose", "is_box", "name_of", "of", "refuse_missing", "replaced", "with_new"),
+    *("LastRows", "Line", "box_between", "flat", "flat_box"),
+]
+
+Array = np.ndarray[Any, Any]
+Bound: TypeAlias = float | tuple[float, ...]
+Key: TypeAlias = str | None
+"""A member of a Dict space; None stands for the observation itself, if the space is not a Dict."""
+Space: TypeAlias = spaces.Space[Any]
+
+
+def choose(
+    layer: str,
+    space: Space,
+    keys: tuple[str, ...] | None,
+    fits: Callable[[Space], bool],
+    expected: str,
+    remedy: str,
+) -> dict[Key, Any]:
+    """Return the spaces that a layer applies to, by key; ``keys`` None means all, ``fits`` whether it supports one.
+
+    PlanError says what spaces are ``expected``, and the ``remedy``.
+
+    >>> camera = spaces.Box(0, 255, (8, 8, 3), np.uint8)
+    >>> choose("dim", spaces.Dict(camera=camera, door=spaces.Discrete(2)), None, is_box, "a Box", "")
+    Traceback (most recent call last):
+    ...
+    vecwrap.errors.PlanError: dim: observations['door']: expected a Box, got Discrete(2); name those that it is for:
+    keys=["camera"]
+    """
+    if not isinstance(space, spaces.Dict):
+        if keys is not None:
+            raise PlanError(
+                f"{layer}: keys: expected observations of a Dict space, got {space}; leave keys out, it has no members"
+            )
+        if not fits(space):
+            raise PlanError(f"{layer}: expected observations of {expected}, got {space}; {remedy}")
+        return {None: space}
+    if keys is not None:
+        refuse_missing(layer, space, keys)
+    fitting = [key for key, member in space.spaces.items() if fits(member)]
+    for key in space.spaces if keys is None else keys:
+        if key not in fitting:
+            if keys is None and fitting:
+                remedy = "name those that it is for: keys=[" + ", ".join(f'"{name}"' for name in fitting) + "]"
+            raise PlanError(f"{layer}: {name_of(key)}: expected {expected}, got {space[key]}; {remedy}")
+    return {key: space[key] for key in (space.spaces if keys is None else keys)}
+
+
+def refuse_missing(layer: str, space: spaces.Dict, keys: tuple[str, ...], argument: str = "keys") -> None:
+    """Raise PlanError unless all keys are members of the space, without repeats, and there is at least one."""
+    refuse_one_text(f"{layer}: {argument}", keys)
+    known = list(space.spaces)
+    for key in keys:
+        if key not in known:
+            near = did_you_mean(key, known)
+            raise PlanError(f'{layer}: {argument}: expected members of the observations, {known}, got "{key}".{near}')
+    if not keys or len(set(keys)) != len(keys):
+        raise PlanError(f"{layer}: {argument}: expected one or more of {known}, each once, got {list(keys)}")
+
+
+def replaced(space: Space, new: Mapping[Key, Space]) -> Space:
+    """Return a copy of a space with some members replaced, in the same order."""
+    if None in new:
+        return new[None]
+    space = deepcopy(space)
+    assert isinstance(space, spaces.Dict)
+    space.spaces.update({key: member for key, member in new.items() if key is not None})
+    return space
+
+
+def apply(functions: Mapping[Key, Callable[[Any], Any]], observations: Batch) -> Batch:
+    """Apply each function to its member; the rest are left unchanged."""
+    if None in functions:
+        return functions[None](observations)
+    return {key: functions[key](value) if key in functions else value for key, value in observations.items()}
+
+
+def of(batch: Batch, key: Key) -> Any:
+    """Return a member of a batch, or the batch itself if it is not a dict."""
+    return batch if key is None else batch[key]
+
+
+def with_new(batch: Batch, new: Mapping[Key, Any]) -> Batch:
+    """Return a batch with some members replaced; its own dict is left unchanged."""
+    if None in new:
+        return new[None]
+    return {**batch, **new}
+
+
+def name_of(key: Key) -> str:
+    """Its name in errors."""
+    return "observations" if key is None else f"observations[{key!r}]"
+
+
+def is_box(space: Space) -> bool:
+    """Whether it is a Box, of numbers that batches hold in one array."""
+    return isinstance(space, spaces.Box) and np.dtype(space.dtype).kind in "iuf"
+
+
+def box_between(layer: str, low: Bound, high: Bound, shape: tuple[int, ...], dtype: Any) -> spaces.Box:
+    """Return the Box between two bounds, each one number or one per element; PlanError if they do not fit it."""
+    bounds = []
+    for name, bound in (("low", low), ("high", high)):
+        array = np.asarray(bound, dtype=np.float64)
+        if array.shape not in ((), shape):
+            raise PlanError(
+                f"{layer}: {name}: expected one number, or one for each element of shape {shape}, got {array.size}"
+            )
+        if not np.isfinite(array).all():
+            raise PlanError(f"{layer}: {name}: expected finite numbers, got {bound}")
+        with np.errstate(over="ignore"):
+            bounds.append(np.broadcast_to(array, shape).astype(dtype))
+        if not np.isfinite(bounds[-1]).all():
+            raise PlanError(f"{layer}: {name}: expected numbers that {np.dtype(dtype)} can hold, got {bound}")
+    if not (bounds[0] < bounds[1]).all():
+        raise PlanError(f"{layer}: expected low < high, got low={low} and high={high}")
+    return spaces.Box(bounds[0], bounds[1], dtype=dtype)
+
+
+class Line:
+    """Maps the bounds of one bounded Box exactly to those of another, and the values in between linearly.
+
+    Values outside the bounds stay outside. An element with equal bounds is mapped to the low bound.
+
+    >>> line = Line(spaces.Box(0, 255, (2,), np.uint8), spaces.Box(-1, 1, (2,)))
+    >>> line(np.array([[0, 255]], np.uint8))
+    array([[-1.,  1.]], dtype=float32)
+    """
+
+    def __init__(self, source: spaces.Box, target: spaces.Box) -> None:
+        self._dtype = target.low.dtype
+        # Small integers fit a float32; anything else is computed in float64 and rounded once.
+        small = source.low.dtype.kind in "iu" and source.low.dtype.itemsize <= 2
+        self._work: Any = np.float32 if small and self._dtype == np.float32 else np.float64
+        low: Array = source.low.astype(self._work)
+        high: Array = source.high.astype(self._work)
+        self._start = low
+        self._width = np.where(high > low, high - low, 1).astype(self._work)
+        self._low, self._high = target.low.astype(self._work), target.high.astype(self._work)
+
+    def __call__(self, values: Array) -> Array:
+        """Map (m, *shape) values to a fresh array of the target's dtype."""
+        part = np.subtract(values, self._start, dtype=self._work) / self._width  # 0 at the low bound, 1 at the high one
+        return np.asarray(self._low * (1 - part) + self._high * part).astype(self._dtype, copy=False)
+
+
+def flat_box(layer: str, space: Space) -> spaces.Box:
+    """Return the Box of a flattened observation; PlanError if it has no flat form."""
+    try:
+        box = spaces.utils.flatten_space(space) if space.is_np_flattenable else None
+    except NotImplementedError:  # a space that Gymnasium does not know
+        box = None
+    if not isinstance(box, spaces.Box):
+        raise PlanError(
+            f"{layer}: expected observations with a flat form of fixed size, got {space}; filter_obs, inside of this "
+            "layer, leaves members of a Dict out"
+        )
+    return box
+
+
+def flat(space: Space, observations: Batch) -> Array:
+    """Flatten m observations to (m, d), each as Gymnasium's ``flatten`` does, in the dtype that its parts share.
+
+    >>> space = spaces.Dict(a=spaces.Discrete(3, start=1), b=spaces.MultiBinary(2))
+    >>> flat(space, {"a": np.array([2]), "b": np.array([[1, 0]])})
+    array([[0, 1, 0, 1, 0]])
+    """
+    if isinstance(space, spaces.Dict):
+        return np.concatenate([flat(member, observations[key]) for key, member in space.spaces.items()], axis=1)
+    if isinstance(space, spaces.Tuple):
+        parts = zip(space.spaces, observations, strict=True)
+        return np.concatenate([flat(member, part) for member, part in parts], axis=1)
+    # These exactly: for a space that derives from one, Gymnasium may have been told another flat form.
+    if type(space) in (spaces.Box, spaces.MultiBinary):
+        return np.reshape(observations, (len(observations), -1))
+    if type(space) is spaces.Discrete:
+        return _one_hot(observations[:, None] - space.start, np.array([space.n]), space.dtype)
+    if type(space) is spaces.MultiDiscrete:
+        values = (observations - space.start).reshape(len(observations), -1)
+        return _one_hot(values, space.nvec.reshape(-1), space.dtype)
+    return np.stack([np.asarray(spaces.utils.flatten(space, value)) for value in observations])
+
+
+def _one_hot(values: Array, sizes: Array, dtype: Any) -> Array:
+    """(m, k) values below (k,) sizes as (m, sum of sizes) zeros and ones."""
+    out = np.zeros((len(values), int(sizes.sum())), dtype=dtype)
+    starts = np.cumsum(sizes) - sizes
+    out[np.arange(len(values))[:, None], starts + values] = 1
+    return out
+
+
+class LastRows:
+    """The last value of each of n sub-environments; not shared with values put in or returned.
+
+    >>> last = LastRows(spaces.Box(0, 1, (2,)), 3)
+    >>> last.put(np.array([1]), np.ones((1, 2), np.float32))
+    >>> last.all().tolist()
+    [[0.0, 0.0], [1.0, 1.0], [0.0, 0.0]]
+    """
+
+    def __init__(self, space: spaces.Space[Any], num_envs: int) -> None:
+        self._batch = make_column(space, num_envs, np.zeros).batch()
+
+    def put(self, rows: slice | IntArray, values: Batch) -> None:
+        """Write the values of some rows."""
+        scatter(self._batch, rows, values)
+
+    def of(self, rows: Any) -> Batch:
+        """Return some rows; not to be written into."""
+        return take(self._batch, rows)
+
+    def all(self) -> Batch:
+        """Return all rows, as fresh arrays."""
+        return copy(self._batch)
+
+    def state(self) -> list[Any]:
+        """Return the leaves, as fresh arrays, or lists if they hold objects."""
+        return [array.tolist() if array.dtype == object else array for _, array in leaves(self.all())]
+
+    def load(self, state: list[Any], where: str) -> None:
+        """Restore the result of ``state``; ``where`` starts error messages."""
+        own = [array for _, array in leaves(self._batch)]
+        values = [object_array(value) if isinstance(value, list) else np.asarray(value) for value in state]
+        expected, got = ([leaf.shape for leaf in each] for each in (own, values))
+        if expected != got:
+            raise CheckpointError(
+                f"{where}: expected arrays of shapes {expected}, got {got}; they are of another chain"
+            )
+        for leaf, value in zip(own, values, strict=True):
+            scatter(leaf, ..., value)

@@ -1,0 +1,305 @@
+"""Normalising by running statistics: the two halves, and the hooks of the three wrappers that hold one or both."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from vecwrap.errors import CheckpointError, NotFiniteError, PlanError, ResetNeededError
+from vecwrap.rows import members
+from vecwrap.rows.batch import Batch, take
+from vecwrap.rows.members import Key, LastRows
+from vecwrap.rows.statistics import Moments, RunningStatistics, moments
+from vecwrap.rows.step_result import BoolArray, FloatArray, StepResult
+
+__all__ = ["Normalizing", "ObservationNormalizer", "RewardNormalizer"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Normalizing:
+    """The hooks of a wrapper that normalises; its class names this one before VecEnvWrapper."""
+
+    training: bool
+    _halves: dict[str, Any]  # by the names that a saved state uses; a half that is alone has the name ""
+
+    def on_step(self, step: StepResult) -> None:
+        """Count, then normalise; if one half cannot be counted, neither is."""
+        halves = self._halves.values()
+        for half in halves:
+            half.sum_up(step, self.training)
+        for half in halves:
+            half.on_step(step)
+
+    def layer_statistics(self) -> dict[str, RunningStatistics]:
+        """The statistics themselves, by the names that errors use."""
+        return {name: each for half in self._halves.values() for name, each in half.named().items()}
+
+    def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
+        """Use other statistics."""
+        for half in self._halves.values():
+            half.borrow(statistics)
+
+    def layer_state(self) -> dict[str, Any]:
+        """Return the statistics, the running returns, and the last rows."""
+        states: dict[str, Any] = {name: half.state() for name, half in self._halves.items()}
+        alone: dict[str, Any] | None = states.get("")
+        return states if alone is None else alone
+
+    def load_layer_state(self, state: dict[str, Any]) -> None:
+        """Restore the state that ``layer_state`` returned."""
+        for name, half in self._halves.items():
+            half.load(state[name] if name else state)
+
+    def _original_observations(self) -> Any:
+        return self._original(ObservationNormalizer)
+
+    def _original_rewards(self) -> Any:
+        return self._original(RewardNormalizer)
+
+    def _original(self, kind: type[Any]) -> Any:
+        return next((half.original() for half in self._halves.values() if isinstance(half, kind)), None)
+
+
+class _Half:
+    """What both halves keep: how to normalise, and which of their rows mean something."""
+
+    def __init__(self, layer: str, clip_name: str, clip: float, epsilon: float) -> None:
+        for name, value in (("clip" if layer != "normalize" else clip_name, clip), ("epsilon", epsilon)):
+            if math.isnan(value) or value <= 0:
+                raise PlanError(f"{layer}: {name}: expected a number above 0, got {value}")
+        self._layer = layer
+        self._clip = clip
+        self._epsilon = epsilon
+        self._borrowed = False  # whether the statistics are another layer's, which a load must not change
+        self._begun = self._has_shown = False
+
+    def _refuse_unbegun(self) -> None:
+        if not self._begun:
+            raise ResetNeededError("there is no original yet; call reset() first")
+
+    def _not_finite(self, what: str, values: Array, counted: BoolArray, step: StepResult) -> NotFiniteError:
+        """Report which value cannot be counted."""
+        rows = np.flatnonzero(counted & ~np.isfinite(values).reshape(len(values), -1).all(axis=1))
+        i = int(step.env_ids[rows[0]]) if len(rows) else None
+        whose = f"of sub-environment {i}" if i is not None else "too large to be squared"
+        value = f", got {take(values, rows[0])}" if len(rows) else ""
+        return NotFiniteError(
+            f"{self._layer}: {what} {whose}: expected finite numbers{value}; nothing was counted. The layer check_nan, "
+            "inside of this one, tells the action that led there; eval() lets them through",
+            index=i,
+        )
+
+
+class ObservationNormalizer(_Half):
+    """Normalises observations by the mean and variance of those counted; see ``normalize_obs``.
+
+    Attributes:
+        space: of one normalised observation; its own copy.
+        statistics: one per key; the key is None if the space is not a Dict.
+        final: m rows or None: ``final_obs`` of the last result before normalisation.
+    """
+
+    def __init__(
+        self, layer: str, env: Any, *, clip: float, epsilon: float, keys: tuple[str, ...] | None, integers: bool
+    ) -> None:
+        space: spaces.Space[Any] = env.single_observation_space
+        boxes = members.choose(
+            layer,
+            space,
+            keys,
+            lambda member: members.is_box(member) and (integers or np.dtype(member.dtype).kind == "f"),
+            "a Box of floats" if not integers else "a Box of numbers",
+            "the layer flatten, inside of this one, makes a Box of most spaces"
+            + ("" if integers else "; integers=true normalises Boxes of integers too, images for instance"),
+        )
+        super().__init__(layer, "clip_obs", clip, epsilon)
+        scaled: dict[Key, Any] = {key: spaces.Box(-clip, clip, box.shape, np.float32) for key, box in boxes.items()}
+        self.space = members.replaced(space, scaled)
+        self.statistics = {key: RunningStatistics(box.shape) for key, box in boxes.items()}
+        self._shown = {key: LastRows(box, env.num_envs) for key, box in scaled.items()}
+        self._original = LastRows(space, env.num_envs)
+        self.final: Batch | None = None
+        self._summed: dict[Key, Moments] = {}
+
+    def sum_up(self, step: StepResult, training: bool) -> None:
+        """Sum up what counts if ``training``: observations that open an episode, or do not end one."""
+        self._summed = {}
+        if not training:
+            return
+        counted = step.first | (step.acted & ~step.dones)
+        number = np.count_nonzero(counted)
+        for key in self.statistics if number else ():
+            values = members.of(step.observations, key)
+            try:
+                self._summed[key] = moments(values if number == len(counted) else values[counted])
+            except FloatingPointError:
+                raise self._not_finite(members.name_of(key), values, counted, step) from None
+
+    def on_step(self, step: StepResult) -> None:
+        """Count what was summed up; then normalise both observations with the current statistics."""
+        for key, batch in self._summed.items():
+            self.statistics[key].merge(batch)
+        self._original.put(step.rows, step.observations)
+        self.final = step.final_obs
+        self._begun = self._has_shown = True
+        live = step.live
+        rests = np.count_nonzero(live) < len(live)
+        observations = self._normalised(step.observations)
+        for key, shown in self._shown.items():
+            values = members.of(observations, key)
+            if rests:  # such a row repeats its values, although the statistics have changed
+                values[~live] = shown.of(step.rows)[~live]
+            shown.put(step.rows, values)
+        step.observations = observations
+        if step.final_obs is not None:
+            step.final_obs = self._normalised(step.final_obs)
+
+    def original(self) -> Batch:
+        """Return all n rows as they last came in, as fresh arrays."""
+        self._refuse_unbegun()
+        return self._original.all()
+
+    def last_shown(self) -> Batch | None:
+        """Return all n rows as last returned, not to be written into; None if there were none since a load."""
+        if not self._has_shown:
+            return None
+        whole = slice(None)
+        return members.with_new(self._original.of(whole), {key: shown.of(whole) for key, shown in self._shown.items()})
+
+    def named(self) -> dict[str, RunningStatistics]:
+        """The statistics, by the names that errors use."""
+        return {members.name_of(key): statistics for key, statistics in self.statistics.items()}
+
+    def borrow(self, statistics: dict[str, RunningStatistics]) -> None:
+        """Use these objects, named as in ``named``."""
+        self.statistics = {key: statistics[members.name_of(key)] for key in self.statistics}
+        self._borrowed = True
+
+    def state(self) -> dict[str, Any]:
+        """Return the whole state, in fresh arrays."""
+        return {
+            "statistics": {key or "": statistics.state() for key, statistics in self.statistics.items()},
+            "shown": {key or "": shown.state() for key, shown in self._shown.items()},
+            "original": self._original.state(),
+            "begun": self._begun,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Restore the state that ``state`` returned; CheckpointError if it is for different observations."""
+        expected, got = ({key or "" for key in self.statistics}, set(state["statistics"]))
+        if expected != got:
+            raise CheckpointError(f"{self._layer}: expected statistics of {sorted(expected)}, got {sorted(got)}")
+        if self._borrowed:
+            self.statistics = {key: RunningStatistics(old.mean.shape) for key, old in self.statistics.items()}
+            self._borrowed = False
+        for key, statistics in self.statistics.items():
+            where = f"{self._layer}: {members.name_of(key)}"
+            statistics.load(state["statistics"][key or ""], where)
+            self._shown[key].load(state["shown"][key or ""], where)
+        self._original.load(state["original"], f"{self._layer}: original observations")
+        self._begun, self._has_shown = bool(state["begun"]), False
+
+    def _normalised(self, observations: Batch) -> Batch:
+        new = {}
+        for key, statistics in self.statistics.items():
+            # An array even for a single observation without axes, which NumPy would turn into a scalar.
+            out = np.asarray(np.subtract(members.of(observations, key), statistics.mean, dtype=np.float64))
+            out /= statistics.scale(self._epsilon)
+            new[key] = out.clip(-self._clip, self._clip, out=out).astype(np.float32)
+        return members.with_new(observations, new)
+
+
+class RewardNormalizer(_Half):
+    """Divides rewards by the standard deviation of the discounted return, kept per sub-environment.
+
+    Attributes:
+        statistics: of the running returns.
+        returns: (n,) float64, the running return of each sub-environment.
+    """
+
+    def __init__(self, layer: str, num_envs: int, *, gamma: float, clip: float, epsilon: float) -> None:
+        if not 0 <= gamma <= 1:
+            raise PlanError(f"{layer}: gamma: expected a number from 0 to 1, got {gamma}")
+        super().__init__(layer, "clip_reward", clip, epsilon)
+        self._gamma = gamma
+        self.statistics = RunningStatistics()
+        self.returns = np.zeros(num_envs)
+        self._original = np.zeros(num_envs)
+        self._shown = np.zeros(num_envs)
+        self._summed: tuple[FloatArray, Moments | None] = (self.returns, None)
+
+    def sum_up(self, step: StepResult, training: bool) -> None:
+        """Compute the running returns, and sum them up if ``training``, where an action was taken."""
+        returns, acted = self.returns[step.rows], step.acted
+        number = np.count_nonzero(acted) if training else 0
+        self._summed = returns, None
+        if not number:
+            return
+        discounted = returns * self._gamma + step.rewards
+        all_acted = number == len(acted)
+        returns = discounted if all_acted else np.where(acted, discounted, returns)
+        try:
+            self._summed = returns, moments(returns if all_acted else returns[acted])
+        except FloatingPointError:
+            raise self._not_finite("rewards", step.rewards, acted, step) from None
+
+    def on_step(self, step: StepResult) -> None:
+        """Count what was summed up, normalise, and restart returns where an episode ended."""
+        returns, batch = self._summed
+        if batch is not None:
+            self.statistics.merge(batch)
+        over = step.first | step.dones
+        self.returns[step.rows] = np.where(over, 0.0, returns) if np.count_nonzero(over) else returns
+        self._original[step.rows] = step.rewards
+        self._begun = self._has_shown = True
+        step.rewards = self._normalised(step.rewards)
+        self._shown[step.rows] = step.rewards
+
+    def original(self) -> FloatArray:
+        """Return (n,) rewards as they last came in."""
+        self._refuse_unbegun()
+        return self._original.copy()
+
+    def last_shown(self) -> FloatArray | None:
+        """Return (n,) rewards as last returned, not to be written into; None if there were none since a load."""
+        return self._shown if self._has_shown else None
+
+    def named(self) -> dict[str, RunningStatistics]:
+        """The statistics, by the name that errors use."""
+        return {"returns": self.statistics}
+
+    def borrow(self, statistics: dict[str, RunningStatistics]) -> None:
+        """Use this object, named as in ``named``."""
+        self.statistics = statistics["returns"]
+        self._borrowed = True
+
+    def state(self) -> dict[str, Any]:
+        """Return the whole state, in fresh arrays."""
+        return {
+            "statistics": self.statistics.state(),
+            "returns": self.returns.copy(),
+            "original": self._original.copy(),
+            "begun": self._begun,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Restore the state that ``state`` returned; CheckpointError if it is for another number of rows."""
+        if np.shape(state["returns"]) != self.returns.shape:
+            raise CheckpointError(
+                f"{self._layer}: expected returns of {len(self.returns)} sub-environments, "
+                f"got shape {np.shape(state['returns'])}"
+            )
+        if self._borrowed:
+            self.statistics, self._borrowed = RunningStatistics(), False
+        self.statistics.load(state["statistics"], f"{self._layer}: rewards")
+        self.returns = np.array(state["returns"], dtype=np.float64)
+        self._original = np.array(state["original"], dtype=np.float64)
+        self._begun, self._has_shown = bool(state["begun"]), False
+
+    def _normalised(self, rewards: Array) -> Array:
+        scaled = np.asarray(rewards / self.statistics.scale(self._epsilon))
+        return scaled.clip(-self._clip, self._clip, out=scaled)

@@ -1,0 +1,100 @@
+"""Mean and variance of a stream, batch by batch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vecwrap.errors import CheckpointError
+from vecwrap.rows.step_result import FloatArray
+
+__all__ = ["Moments", "RunningStatistics", "moments"]
+
+PRIOR = 1e-4  # how many values the initial mean 0 and variance 1 count for
+
+
+class Moments(NamedTuple):
+    """What one batch adds: how many values, their mean, and the sum of squared distances from it."""
+
+    number: int
+    mean: FloatArray
+    squares: FloatArray
+
+
+def moments(values: np.ndarray[Any, Any]) -> Moments:
+    """Summarise a batch (k, *shape), k >= 1; FloatingPointError if a value is not finite or too large to be squared."""
+    exact = np.asarray(values, dtype=np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        mean = np.add.reduce(exact) / len(exact)  # as mean() does, without its detours
+        distances = exact - mean
+        if exact.ndim == 1:
+            squares = distances.dot(distances)
+            finite = math.isfinite(squares)
+        else:
+            distances *= distances
+            squares = np.add.reduce(distances)
+            # the sum may be infinite although all terms are finite, which is rare
+            finite = math.isfinite(squares.sum()) or bool(np.isfinite(squares).all())
+    if not finite:
+        raise FloatingPointError("a batch with values that are not finite has no mean and variance")
+    return Moments(len(values), mean, squares)
+
+
+class RunningStatistics:
+    """Mean and variance of all values so far, element by element, in float64.
+
+    As in Baselines, SB3 and Gymnasium, they start at mean 0 and variance 1 with the weight of a ten-thousandth of a
+    value: enough to be defined before the first one.
+
+    Args:
+        shape: of one value.
+
+    Attributes:
+        mean, var: float64, of that shape; the variance is that of the values themselves (divided by their number).
+        count: the number of values, plus the ten-thousandth.
+
+    Example:
+        >>> statistics = RunningStatistics()
+        >>> for batch in ([1.0, 2.0], [6.0]):
+        ...     statistics.merge(moments(np.array(batch)))
+        >>> print(f"{statistics.mean:.2f} {statistics.var:.2f}")
+        3.00 4.67
+
+    References:
+        Chan, Golub and LeVeque (1979), Updating formulae and a pairwise algorithm for computing sample variances.
+    """
+
+    def __init__(self, shape: tuple[int, ...] = ()) -> None:
+        self.mean = np.zeros(shape)
+        self.var = np.ones(shape)
+        self.count = PRIOR
+
+    def merge(self, batch: Moments) -> None:
+        """Add a batch."""
+        total = self.count + batch.number
+        delta = batch.mean - self.mean
+        squares = self.var * self.count + batch.squares + np.square(delta) * (self.count * batch.number / total)
+        self.mean = self.mean + delta * (batch.number / total)
+        self.var = squares / total
+        self.count = total
+
+    def scale(self, epsilon: float) -> FloatArray:
+        """Return what values are divided by: √(var + epsilon)."""
+        root: FloatArray = np.sqrt(self.var + epsilon)
+        return root
+
+    def state(self) -> dict[str, Any]:
+        """Return the state, in fresh arrays."""
+        return {"mean": np.array(self.mean), "var": np.array(self.var), "count": float(self.count)}
+
+    def load(self, state: dict[str, Any], where: str) -> None:
+        """Restore what ``state`` returned; ``where`` starts error messages."""
+        mean, var = (np.array(state[name], dtype=np.float64) for name in ("mean", "var"))
+        if mean.shape != np.shape(self.mean) or var.shape != mean.shape:
+            raise CheckpointError(
+                f"{where}: expected statistics of shape {np.shape(self.mean)}, got {mean.shape}; they belong to a "
+                "chain with other observations"
+            )
+        self.mean, self.var, self.count = mean, var, float(state["count"])

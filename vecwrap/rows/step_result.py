@@ -1,0 +1,203 @@
+"""The contract between layers: the autoreset modes and the one record that every layer receives.
+
+A batch is m <= n rows and every row carries the index of its sub-environment. Inside the chain a batch of observations
+is an array with leading axis m, or a dict or tuple of such; values that have no array form (Text, Graph, Sequence,
+OneOf and custom spaces) are one-dimensional object arrays. Only the outermost environment makes Gymnasium's tuples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from vecwrap.errors import PlanError, did_you_mean
+from vecwrap.rows.batch import Batch, where
+
+if TYPE_CHECKING:
+    from vecwrap.errors import SubEnvError
+
+__all__ = ["Autoreset", "BoolArray", "FloatArray", "Frames", "Infos", "IntArray", "StepResult"]
+
+BoolArray: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
+FloatArray: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+IntArray: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+Infos: TypeAlias = dict[str, Any]
+
+
+class Autoreset(Enum):
+    """When an ended sub-environment starts its next episode.
+
+    ``SAME_STEP``: within the step that ended it. ``NEXT_STEP``: in the following step, whose action is ignored.
+    ``DISABLED``: on request; stepping an ended row is an error. ``EPISODIC``: on request; until then an ended row rests
+    (not stepped, reward 0, its done flag stays True).
+    """
+
+    SAME_STEP = "same_step"
+    NEXT_STEP = "next_step"
+    DISABLED = "disabled"
+    EPISODIC = "episodic"
+
+    @classmethod
+    def parse(cls, mode: Autoreset | AutoresetMode | str) -> Autoreset:
+        """Read a mode from vecwrap's names, Gymnasium's names (``"SameStep"``) or Gymnasium's enum.
+
+        Raises:
+            PlanError: for anything else.
+
+        >>> Autoreset.parse("next_step"), Autoreset.parse(AutoresetMode.SAME_STEP)
+        (<Autoreset.NEXT_STEP: 'next_step'>, <Autoreset.SAME_STEP: 'same_step'>)
+        """
+        if isinstance(mode, cls):
+            return mode
+        name = mode.name.lower() if isinstance(mode, AutoresetMode) else mode
+        if isinstance(name, str):
+            for candidate in cls:
+                if name in (candidate.value, candidate.gymnasium.value) and name != "Disabled":
+                    return candidate
+            if name == "Disabled":
+                return cls.DISABLED
+        names = [candidate.value for candidate in cls]
+        raise PlanError(f"autoreset: expected one of {', '.join(names)}, got {mode!r}.{did_you_mean(str(mode), names)}")
+
+    @property
+    def gymnasium(self) -> AutoresetMode:
+        """The value of ``metadata["autoreset_mode"]``; Gymnasium lacks episodic, which counts as DISABLED."""
+        return _GYMNASIUM_MODES[self]
+
+
+_GYMNASIUM_MODES = {
+    Autoreset.SAME_STEP: AutoresetMode.SAME_STEP,
+    Autoreset.NEXT_STEP: AutoresetMode.NEXT_STEP,
+    Autoreset.DISABLED: AutoresetMode.DISABLED,
+    Autoreset.EPISODIC: AutoresetMode.DISABLED,
+}
+
+
+class Frames(Enum):
+    """Which results of a sub-environment include a frame: none, those that open an episode, or all."""
+
+    NONE = "none"
+    OPENING = "opening"
+    ALL = "all"
+
+
+@dataclass(slots=True)
+class StepResult:
+    """m rows that pass up through the chain after a step, a reset, a masked reset or a ``recv``.
+
+    Layers *assign* fields and never write into the arrays, which may be shared with arrays that the user holds. A reset
+    is a StepResult too: ``first`` True, ``acted`` False, rewards 0; so layers need not know the autoreset mode.
+
+    Attributes:
+        env_ids: (m,) int64. The sub-environment of each row; ascending, each at most once.
+        rows: the index of these rows into per-sub-environment state: ``slice(None)`` if all n rows are present, else
+            ``env_ids``; ``state[step.rows]`` is right in both cases.
+        observations: m rows. What the agent acts on next.
+        rewards: (m,) float64. What the agent receives.
+        terminations: (m,) bool. As Gymnasium.
+        truncations: (m,) bool. As Gymnasium.
+        first: (m,) bool. This observation opens an episode.
+        acted: (m,) bool. An action was taken in this row: False on a reset, on the reset step of next-step mode, while
+            a row rests, and on a lost row.
+        lost: (m,) bool. The sub-environment was lost since its last row, with any episode or game it was running. If
+            the agent's episode was running, it ends here: truncated, reward 0, ``acted`` False, and its last
+            observation is the last one delivered. Otherwise the row opens the next episode.
+        raw_rewards: (m,) float64. The environment's own rewards, before any layer clipped or scaled them.
+        raw_dones: (m,) bool. The environment's own episode ended in this row (a lost life is not an end).
+        raw_first: (m,) bool. This observation opens an episode of the environment itself: a new game.
+        infos: columns, each with its ``_key`` mask, m rows.
+        final_obs: m rows or None. Where ``first & dones``: the ended episode's last observation. Other rows equal
+            ``observations``.
+        final_infos: columns or None, m rows. Where ``first & dones``: the ended episode's last info.
+        frames: a tuple of m frames (or None each), matching ``observations``; None if no recorder requested any. If
+            rendering raised, the exception takes the frame's place.
+        final_frames: the same, matching ``final_obs``.
+        raw_of_step: ``raw_rewards`` and ``raw_dones`` as they were before the reset that followed an end, if a game
+            ended within that reset (during its no-ops, say); None if none did.
+        failures: errors of sub-environments that raised in this call; their rows are not included.
+        added: the names of columns that layers added to ``infos``; these are about the step, even if the row's other
+            infos are those of the reset that followed it.
+
+    >>> import vecwrap
+    >>> class Look(vecwrap.VecEnvWrapper):
+    ...     def on_step(self, step):
+    ...         print(step.env_ids, step.first, step.acted, step.rewards)
+    >>> env = vecwrap.build("CartPole-v1", n=2, wrappers=[Look], backend="dummy")
+    >>> _ = env.reset(seed=1)
+    [0 1] [ True  True] [False False] [0. 0.]
+    >>> _ = env.step([0, 1])
+    [0 1] [False False] [ True  True] [1. 1.]
+    >>> env.close()
+    """
+
+    env_ids: IntArray
+    rows: slice | IntArray
+    observations: Batch
+    rewards: FloatArray
+    terminations: BoolArray
+    truncations: BoolArray
+    first: BoolArray
+    acted: BoolArray
+    lost: BoolArray
+    raw_rewards: FloatArray
+    raw_dones: BoolArray
+    raw_first: BoolArray
+    infos: Infos
+    final_obs: Batch | None = None
+    final_infos: Infos | None = None
+    frames: tuple[Any, ...] | None = None
+    final_frames: tuple[Any, ...] | None = None
+    raw_of_step: tuple[FloatArray, BoolArray] | None = None
+    failures: tuple[SubEnvError, ...] = ()
+    added: tuple[str, ...] = ()
+
+    @property
+    def dones(self) -> BoolArray:
+        """(m,) bool: terminated or truncated."""
+        return self.terminations | self.truncations
+
+    @property
+    def ended(self) -> BoolArray:
+        """(m,) bool: an episode ended in this row; False for a row that rests after its end."""
+        return (self.terminations | self.truncations) & (self.acted | self.lost)
+
+    @property
+    def cut_off(self) -> BoolArray:
+        """(m,) bool: the agent's episode ended in this row because its sub-environment was lost."""
+        return self.lost & (self.terminations | self.truncations) & ~self.acted
+
+    @property
+    def live(self) -> BoolArray:
+        """(m,) bool: the row has a new observation; False if it rests, or was lost without a reset."""
+        return self.acted | self.first
+
+    @property
+    def terminal_observations(self) -> Batch:
+        """M rows: the last observation of an ended episode, otherwise the current one."""
+        if self.final_obs is None:
+            return self.observations
+        return where(self.first & self.dones, self.final_obs, self.observations)
+
+    def add_info(self, key: str, values: Any, mask: BoolArray) -> None:
+        """Add a column and its mask to ``infos``, in a new dict that leaves the present one unchanged.
+
+        Args:
+            key: the column's name; a column of that name is replaced.
+            values: (m, ...) array, or a dict of such.
+            mask: (m,) bool, which rows have it.
+        """
+        self.infos = {**self.infos, key: values, f"_{key}": mask}
+        self.added = (*self.added, key)
+
+    def replace(self, **changes: Any) -> StepResult:
+        """Return a copy that shares its arrays with this one.
+
+        Args:
+            **changes: fields and their values in the copy.
+        """
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return StepResult(**{**values, **changes})

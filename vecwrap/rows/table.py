@@ -1,0 +1,334 @@
+"""Slots: one row of storage per sub-environment, for everything that passes between it and the parent.
+
+The same slots serve every backend. They differ in where the arrays live: in this process (dummy), in each of two
+processes with the values sent through a pipe (subprocess), or in memory that both share (shmem).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from vecwrap.rows.batch import Allocate, put_rows, recycle, take, tree_map
+from vecwrap.rows.batch import copy as copy_batch
+from vecwrap.rows.columns import make_column
+from vecwrap.rows.infos import MOST_LAYOUTS, InfoCells, columns, snapshot
+from vecwrap.rows.step_result import IntArray, StepResult
+
+__all__ = ["Slots"]
+
+
+class Slots:
+    """All columns of ``num_rows`` sub-environments.
+
+    Attributes:
+        shared: whether the parent and its workers see the same rows.
+        observations, final_observations, actions: columns of the spaces' leaves.
+        rewards, raw_rewards: (num_rows,) float64.
+        scheduled: (num_rows,) float64. How many episodes a schedule has supplied.
+        terminations, truncations, first, acted, raw_dones, raw_first: (num_rows,) bool.
+        lost: (num_rows,) bool. Written only by the parent.
+        infos, final_infos: the dicts of rows that have one, except for numbers in shared memory.
+        frames, final_frames: the frames of rows that have one.
+        raw_of_step: of rows in whose reset a game ended, ``raw_rewards`` and ``raw_dones`` before that reset.
+    """
+
+    def __init__(
+        self,
+        num_rows: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        *,
+        allocate: Allocate = np.zeros,
+        shared: bool = False,
+        first_row: int = 0,
+    ) -> None:
+        self.num_rows = num_rows
+        self.shared = shared
+        self.observations = make_column(observation_space, num_rows, allocate, shared=shared)
+        self.final_observations = make_column(observation_space, num_rows, allocate, shared=shared)
+        self.actions = make_column(action_space, num_rows, allocate, shared=shared, path="action")
+        self._numbers = allocate((3, num_rows), np.float64)
+        self._flags = allocate((7, num_rows), np.bool_)
+        self.rewards, self.raw_rewards, self.scheduled = self._numbers
+        self.acted, self.terminations, self.truncations, self.first, self.raw_dones, self.raw_first, self.lost = (
+            self._flags
+        )
+        self._flags_in_stride = bytes([1] * num_rows + [0] * (6 * num_rows))
+        self._yes, self._no = np.ones(num_rows, dtype=np.bool_), np.zeros(num_rows, dtype=np.bool_)
+        self._yes.flags.writeable = self._no.flags.writeable = False
+        self.infos: dict[int, dict[str, Any]] = {}
+        self.final_infos: dict[int, dict[str, Any]] = {}
+        self.frames: dict[int, Any] = {}
+        self.final_frames: dict[int, Any] = {}
+        self.raw_of_step: dict[int, tuple[float, bool]] = {}
+        # What rows may have that is not in shared memory.
+        self._beside = self.infos, self.final_infos, self.frames, self.final_frames, self.raw_of_step
+        base = MOST_LAYOUTS * first_row
+        self._cells = InfoCells(num_rows, allocate, base) if shared else None
+        self._final_cells = InfoCells(num_rows, allocate, base) if shared else None
+        self._told = 0, 0
+        self.rides_the_pipe = self.observations.rides_the_pipe
+
+    def recycle(self) -> None:
+        """Recycle memory allocated at every step: for an environment's observation, or a batch of them."""
+        leaves: list[np.ndarray[Any, Any]] = []
+        tree_map(leaves.append, self.observations.batch())
+        recycle(sum(leaf.nbytes for leaf in leaves))
+
+    # -- infos and frames ----------------------------------------------------------------------------------------------
+
+    def put_info(self, row: int, info: dict[str, Any]) -> None:
+        """Store a copy of a row's info."""
+        if info:
+            self.infos[row] = snapshot(info)
+        elif self.infos:
+            self.infos.pop(row, None)
+
+    def put_final_info(self, row: int, info: dict[str, Any]) -> None:
+        """Store a copy of the last info of the episode that ended in a row."""
+        if info:
+            self.final_infos[row] = snapshot(info)
+        elif self.final_infos:
+            self.final_infos.pop(row, None)
+
+    def add_info(self, row: int, key: str, value: Any) -> None:
+        """Add to the info of a row."""
+        self.infos[row] = {**self._info(row, self.infos, self._cells), key: value}
+        if self._cells is not None:
+            self._cells.forget(row)
+
+    def forget_info(self, row: int) -> None:
+        """Drop a row's info and frame."""
+        self._forget(row, self.infos, self.frames, self._cells)
+
+    def forget_final_info(self, row: int) -> None:
+        """Drop those of the episode that ended in it."""
+        self._forget(row, self.final_infos, self.final_frames, self._final_cells)
+        self.raw_of_step.pop(row, None)
+
+    def leave_cells(self, row: int) -> None:
+        """Copy a row's infos out of shared memory, because a new writer numbers the keys differently."""
+        for infos, cells in ((self.infos, self._cells), (self.final_infos, self._final_cells)):
+            if cells is not None:
+                info = cells.get(row)
+                cells.forget(row)
+                if info is not None:
+                    infos[row] = info
+
+    @staticmethod
+    def _forget(row: int, infos: dict[int, Any], frames: dict[int, Any], cells: InfoCells | None) -> None:
+        infos.pop(row, None)
+        frames.pop(row, None)
+        if cells is not None:
+            cells.forget(row)
+
+    @staticmethod
+    def _info(row: int, infos: dict[int, dict[str, Any]], cells: InfoCells | None) -> dict[str, Any]:
+        info = infos.get(row)
+        if info is None and cells:
+            info = cells.get(row)
+        return info or {}
+
+    # -- from one process to another -----------------------------------------------------------------------------------
+
+    def put_into_cells(self, rows: Sequence[int]) -> Sequence[int]:
+        """Put numeric infos of rows into shared memory; return the rows that are now entirely there.
+
+        Frames never are.
+        """
+        if self.rides_the_pipe or not self.shared:
+            return ()
+        if not (any(self._beside) or self._cells or self._final_cells):
+            return rows
+        shared = []
+        for row in rows:
+            ended = bool(self.first[row] and (self.terminations[row] or self.truncations[row]))
+            fits = self._put_into_cells(row, ended) and row not in self.frames
+            if fits and not (ended and (row in self.final_frames or row in self.raw_of_step)):
+                shared.append(row)
+        return shared
+
+    def _put_into_cells(self, row: int, ended: bool) -> bool:
+        assert self._cells is not None
+        assert self._final_cells is not None
+        fits = self._cells.put(row, self.infos.get(row))
+        if ended:
+            fits = self._final_cells.put(row, self.final_infos.get(row)) and fits
+        return fits
+
+    def export(self, rows: Sequence[int]) -> Any:
+        """Return the parts of these rows that must go through the pipe: a small tuple, None if there are none."""
+        index = list(rows)
+        ended = [row for row in index if self.first[row] and (self.terminations[row] or self.truncations[row])]
+        learnt = None
+        if self._cells is not None and self._final_cells is not None:
+            for row in index:
+                self._put_into_cells(row, row in ended)
+            learnt = self._cells.learnt(self._told[0]), self._final_cells.learnt(self._told[1])
+        return (
+            None if self.shared else (self._numbers[:, index], self._flags[:, index]),
+            self.observations.export(index),
+            (
+                ended,
+                self.final_observations.export(ended),
+                _pick(self.final_infos, ended),
+                _pick(self.final_frames, ended),
+                _pick(self.raw_of_step, ended),
+            )
+            if ended
+            else None,
+            _pick(self.infos, index),
+            _pick(self.frames, index),
+            learnt if learnt and any(learnt) else None,
+        )
+
+    def exported(self) -> None:
+        """Mark the last result of ``export`` as sent."""
+        if self._cells is not None and self._final_cells is not None:
+            self._told = self._cells.num_learnt, self._final_cells.num_learnt
+
+    def load(self, rows: Sequence[int], payload: Any, offset: int = 0) -> None:
+        """Load the result of ``export`` in another process, whose row r is our row ``offset + r``."""
+        index = [offset + row for row in rows]
+        numbers, observations, final, infos, frames, learnt = payload
+        if numbers is not None:
+            self._numbers[:, index], self._flags[:, index] = numbers
+        if observations is not None:
+            self.observations.load(index, observations)
+        if final is not None:
+            ended, final_observations, final_infos, final_frames, raw_of_step = final
+            self.final_observations.load([offset + row for row in ended], final_observations)
+            _spread(self.final_infos, ended, offset, final_infos, self._final_cells)
+            _spread(self.final_frames, ended, offset, final_frames, None)
+            _spread(self.raw_of_step, ended, offset, raw_of_step, None)
+        _spread(self.infos, rows, offset, infos, self._cells)
+        _spread(self.frames, rows, offset, frames, None)
+        if learnt is not None and self._cells is not None and self._final_cells is not None:
+            self._cells.know(learnt[0])
+            self._final_cells.know(learnt[1])
+
+    def load_shared(self, rows: Sequence[int]) -> None:
+        """Record that these rows are entirely in shared memory."""
+        for kept in self._beside:
+            if kept:
+                for row in rows:
+                    kept.pop(row, None)
+
+    # -- to the layers -------------------------------------------------------------------------------------------------
+
+    def collect(self, env_ids: IntArray, *, copy: bool = True) -> StepResult:
+        """Return these rows as a StepResult of fresh arrays (views of the slots with ``copy=False``, if possible)."""
+        if len(env_ids) == self.num_rows:
+            flags = self._flags.tobytes()
+            if flags == self._flags_in_stride and not self.frames:
+                return self._collect_in_stride(env_ids, copy)
+        return self._collect(env_ids, copy)
+
+    def _collect_in_stride(self, env_ids: IntArray, copy: bool) -> StepResult:
+        """All rows, if each acted and nothing else happened: the common case, during episodes."""
+        numbers, observations = self._numbers, self.observations.batch()
+        if copy:
+            numbers, observations = numbers.copy(), copy_batch(observations)
+        num_rows, no = self.num_rows, self._no
+        return StepResult(
+            env_ids=env_ids,
+            rows=slice(None),
+            observations=observations,
+            rewards=numbers[0],
+            terminations=np.zeros(num_rows, np.bool_),
+            truncations=np.zeros(num_rows, np.bool_),
+            first=no,
+            acted=self._yes,
+            lost=no,
+            raw_rewards=numbers[1],
+            raw_dones=no,
+            raw_first=no,
+            infos=self._infos(slice(None), range(num_rows)) if self.infos or self._cells else {},
+        )
+
+    def _collect(self, env_ids: IntArray, copy: bool) -> StepResult:
+        whole = len(env_ids) == self.num_rows
+        rows: Any = slice(None) if whole else env_ids
+        numbers, flags, observations = self._numbers, self._flags, self.observations.batch()
+        if not whole:
+            numbers, flags, observations = numbers[:, rows], flags[:, rows], take(observations, rows)
+        if copy and whole:
+            numbers, flags, observations = numbers.copy(), flags.copy(), copy_batch(observations)
+        elif copy and self.rides_the_pipe:  # the arrays are fresh, but not the objects in them
+            observations = copy_batch(observations)
+        acted, terminations, truncations, first, raw_dones, raw_first, lost = flags
+        indices: Sequence[int] = range(self.num_rows) if whole else env_ids.tolist()
+        final_obs = final_infos = frames = final_frames = raw_of_step = None
+        ended = (first & (terminations | truncations)).nonzero()[0]
+        if len(ended):
+            ended_ids = ended if whole else env_ids[ended]
+            final_obs = copy_batch(observations)
+            put_rows(final_obs, ended, self.final_observations.batch(), ended_ids)
+            ended_set = frozenset(ended_ids.tolist())
+            final_infos = self._final_infos(indices, ended_set)
+            if self.final_frames and any(i in self.final_frames for i in ended_set):
+                final_frames = tuple(self.final_frames.get(i) if i in ended_set else None for i in indices)
+            if self.raw_of_step and any(i in self.raw_of_step for i in ended_set):
+                raw_of_step = numbers[1].copy(), raw_dones.copy()
+                for k, i in zip(ended.tolist(), ended_ids.tolist(), strict=True):
+                    raw_of_step[0][k], raw_of_step[1][k] = self.raw_of_step.get(i, (numbers[1][k], raw_dones[k]))
+        if self.frames and any(i in self.frames for i in indices):
+            frames = tuple(self.frames.get(i) for i in indices)
+        return StepResult(
+            env_ids=env_ids,
+            rows=rows,
+            observations=observations,
+            rewards=numbers[0],
+            terminations=terminations,
+            truncations=truncations,
+            first=first,
+            acted=acted,
+            lost=lost,
+            raw_rewards=numbers[1],
+            raw_dones=raw_dones,
+            raw_first=raw_first,
+            infos=self._infos(rows, indices) if self.infos or self._cells else {},
+            final_obs=final_obs,
+            final_infos=final_infos,
+            frames=frames,
+            final_frames=final_frames,
+            raw_of_step=raw_of_step,
+        )
+
+    def _infos(self, rows: Any, indices: Sequence[int]) -> dict[str, Any]:
+        """The infos of rows, as columns."""
+        if self._cells:
+            found = self._cells.columns(rows)
+            if found is not None and not any(i in self.infos for i in indices):
+                return found
+        return columns([self._info(i, self.infos, self._cells) for i in indices])
+
+    def _final_infos(self, indices: Sequence[int], ended: frozenset[int]) -> dict[str, Any]:
+        """The last infos of the episodes that ended in these rows, as columns."""
+        if not (self.final_infos or self._final_cells):
+            return {}
+        return columns([self._info(i, self.final_infos, self._final_cells) if i in ended else {} for i in indices])
+
+
+def _pick(values: dict[int, Any], rows: Sequence[int]) -> dict[int, Any] | None:
+    """The values of rows that have one, by position; None if none has."""
+    if not values:
+        return None
+    return {position: values[row] for position, row in enumerate(rows) if row in values} or None
+
+
+def _spread(
+    target: dict[int, Any], rows: Sequence[int], offset: int, values: dict[int, Any] | None, cells: InfoCells | None
+) -> None:
+    """Undo ``_pick``; for infos, the contents of their cells become invalid."""
+    for position, row in enumerate(rows):
+        if values is not None and position in values:
+            target[offset + row] = values[position]
+            if cells is not None:
+                cells.forget(offset + row)
+        elif target:
+            target.pop(offset + row, None)

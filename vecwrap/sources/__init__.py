@@ -1,0 +1,1 @@
+"""What a factory makes and what owns rows: stepping, resetting, saving and describing it."""

@@ -1,0 +1,197 @@
+"""The layers of one environment: the wrappers around it, and the environment itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from vecwrap.errors import BackendError
+from vecwrap.rows.columns import ARRAY_SPACES
+
+__all__ = [
+    "Description",
+    "Env",
+    "bytes_of",
+    "bytes_text",
+    "chain_of",
+    "refuse_unequal",
+    "short_text",
+    "space_data",
+    "space_text",
+    "wrappers_of",
+]
+
+
+Env = gymnasium.Env[Any, Any]
+
+
+def chain_of(env: Env) -> Iterator[Env]:
+    """Go through the layers of an environment, outermost first, down to the environment itself."""
+    while isinstance(env, gymnasium.Wrapper):
+        yield env
+        env = env.env
+    yield env
+
+
+def wrappers_of(env: Env) -> Iterator[gymnasium.Wrapper[Any, Any, Any, Any]]:
+    """Go through the wrappers of an environment, outermost first, without the environment itself."""
+    return (layer for layer in chain_of(env) if isinstance(layer, gymnasium.Wrapper))
+
+
+def space_text(space: Any) -> str:
+    """Describe a space's shape and dtype, and its bounds if they are neither infinite nor the dtype's own.
+
+    >>> space_text(spaces.Dict({"image": spaces.Box(0, 255, (84, 84), np.uint8), "speed": spaces.Discrete(3)}))
+    'Dict(image: (84, 84) uint8, speed: Discrete(3))'
+    >>> space_text(spaces.Box(-10, 10, (4,)))
+    '(4,) float32 in [-10, 10]'
+    """
+    if isinstance(space, spaces.Dict):
+        return f"Dict({', '.join(f'{key}: {space_text(part)}' for key, part in space.spaces.items())})"
+    if isinstance(space, spaces.Tuple):
+        return f"Tuple({', '.join(map(space_text, space.spaces))})"
+    if isinstance(space, spaces.Discrete):
+        return f"Discrete({space.n})"
+    if isinstance(space, spaces.Box):
+        low, high = _bound(space.low), _bound(space.high)
+        bounds = "" if low is None or high is None or _whole_dtype(space) else f" in [{low:g}, {high:g}]"
+        return f"{space.shape} {space.dtype}{bounds}"
+    if isinstance(space, (spaces.MultiBinary, spaces.MultiDiscrete)):
+        return f"{space.shape} {space.dtype}"
+    return type(space).__name__
+
+
+def short_text(space: Any) -> str:
+    """Describe a space in two or three words, if its members would be too long.
+
+    >>> short_text(spaces.Dict({"image": spaces.Box(0, 255, (84, 84), np.uint8), "speed": spaces.Discrete(3)}))
+    'Dict of 2'
+    """
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        return f"{type(space).__name__} of {len(space.spaces)}"
+    if isinstance(space, spaces.Box):
+        return f"{space.shape} {space.dtype}"
+    return space_text(space)
+
+
+def space_data(space: Any) -> dict[str, Any]:
+    """Return a space as plain data; bounds are one number, or null if they differ or are infinite.
+
+    >>> space_data(spaces.Box(0, 255, (84, 84), np.uint8))
+    {'type': 'Box', 'shape': [84, 84], 'dtype': 'uint8', 'low': 0, 'high': 255}
+    """
+    data: dict[str, Any] = {"type": type(space).__name__}
+    if isinstance(space, spaces.Dict):
+        return {**data, "members": {str(key): space_data(part) for key, part in space.spaces.items()}}
+    if isinstance(space, spaces.Tuple):
+        return {**data, "members": [space_data(part) for part in space.spaces]}
+    if isinstance(space, ARRAY_SPACES):
+        data |= {"shape": list(space.shape or ()), "dtype": str(space.dtype)}
+    if isinstance(space, spaces.Discrete):
+        data |= {"n": int(space.n), "start": int(space.start)}
+    if isinstance(space, spaces.Box):
+        data |= {"low": _bound(space.low), "high": _bound(space.high)}
+    return data
+
+
+def bytes_of(space: Any) -> int | None:
+    """Return the bytes of one observation; None if they vary.
+
+    >>> bytes_of(spaces.Box(0, 255, (84, 84), np.uint8)), bytes_of(spaces.Text(9))
+    (7056, None)
+    """
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+        sizes = [bytes_of(part) for part in parts]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+    if isinstance(space, ARRAY_SPACES):
+        return int(np.prod(space.shape or (), dtype=np.int64)) * np.dtype(space.dtype).itemsize
+    return None
+
+
+def bytes_text(size: int | None) -> str:
+    """Write a number of bytes in three digits.
+
+    >>> bytes_text(64), bytes_text(225_792), bytes_text(1_230_000_000), bytes_text(None)
+    ('64 B', '226 kB', '1.23 GB', 'varies')
+    """
+    if size is None:
+        return "varies"
+    amount = float(size)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 999.5 or unit == "GB":
+            break
+        amount /= 1000
+    return f"{amount:.3g} {unit}" if amount < 999.5 else f"{amount:,.0f} {unit}"
+
+
+def _bound(bounds: Any) -> float | int | None:
+    """The common bound of all elements, if there is one and it is finite."""
+    if bounds.size == 0 or not (bounds == bounds.flat[0]).all() or not np.isfinite(bounds.flat[0]):
+        return None
+    value: float | int = bounds.flat[0].item()
+    return value
+
+
+def _whole_dtype(space: spaces.Box) -> bool:
+    """Whether the bounds are those of the integer type itself."""
+    dtype: np.dtype[Any] = np.dtype(space.dtype)
+    if dtype.kind not in "iu":
+        return False
+    limits = np.iinfo(dtype)
+    return bool((space.low == limits.min).all() and (space.high == limits.max).all())
+
+
+@dataclass
+class Description:
+    """A sub-environment's description of itself, returned in the start-up handshake; ``name`` is its class's."""
+
+    observation_space: Any
+    action_space: Any
+    metadata: dict[str, Any]
+    render_mode: str | None
+    spec: Any
+    name: str
+
+    @classmethod
+    def of(cls, env: gymnasium.Env[Any, Any]) -> Description:
+        """Describe an environment."""
+        return cls(
+            getattr(env, "observation_space", None),
+            getattr(env, "action_space", None),
+            dict(env.metadata or {}),
+            env.render_mode,
+            env.spec,
+            type(env.unwrapped).__name__,
+        )
+
+    def check(self, index: int) -> None:
+        """Raise BackendError if a space is missing."""
+        for what in ("observation_space", "action_space"):
+            space = getattr(self, what)
+            if not isinstance(space, spaces.Space):
+                raise BackendError(
+                    f"sub-environment {index} ({self.name}): expected {what} to be a gymnasium.spaces.Space, got "
+                    f"{space!r}; set self.{what} in the environment's __init__",
+                    env_ids=(index,),
+                )
+
+
+def refuse_unequal(descriptions: Sequence[tuple[int, Description]]) -> None:
+    """Raise BackendError if sub-environments differ in a space, naming the first two that do."""
+    first_index, first = descriptions[0]
+    for index, other in descriptions:
+        other.check(index)
+        for what in ("observation_space", "action_space"):
+            if getattr(other, what) != getattr(first, what):
+                raise BackendError(
+                    f"all sub-environments need the same {what}: sub-environment {first_index} has "
+                    f"{getattr(first, what)}, sub-environment {index} has {getattr(other, what)}; "
+                    "wrap them so that they agree, or build a vector of each",
+                    env_ids=(first_index, index),
+                )

@@ -1,0 +1,300 @@
+"""Plain values: those that can be copied, saved in a file and restored without running code."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+import time
+from collections import deque
+from collections.abc import Iterator
+from copy import deepcopy
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.spaces import GraphInstance
+from gymnasium.wrappers.utils import RunningMeanStd
+
+from vecwrap.rows.infos import own_copy
+from vecwrap.sources.description import Env, chain_of
+
+__all__ = [
+    "CannotSaveError",
+    "derives_from_plain",
+    "env_state",
+    "find_held_action",
+    "is_plain",
+    "is_sticky",
+    "load_env_state",
+    "restore",
+]
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is a number, text, bytes, None, an array of such, or a list, tuple, dict or deque of plain ones.
+
+    Graphs are plain. Instances of derived types are not (a Counter, an IntEnum, another named tuple), because a file
+    would restore the plain type.
+
+    >>> is_plain({"level": [1, 2.0, np.zeros(3)]}), is_plain([object()])
+    (True, False)
+    """
+    if type(value) is dict:
+        return all(is_plain(key) and is_plain(item) for key, item in value.items())
+    if type(value) in (list, deque, tuple, GraphInstance):
+        return all(map(is_plain, value))
+    if type(value) is np.ndarray and value.dtype == object:
+        return all(map(is_plain, value.flat))
+    if type(value) is np.ndarray or isinstance(value, np.generic):
+        return not value.dtype.hasobject
+    return value is None or type(value) in (bool, int, float, str, bytes)
+
+
+def derives_from_plain(value: Any) -> bool:
+    """Whether a value is of a type that derives from a plain one: a Counter, an IntEnum, a named tuple.
+
+    >>> from collections import Counter
+    >>> derives_from_plain(Counter()), derives_from_plain({}), derives_from_plain(object())
+    (True, False, False)
+    """
+    kinds = (dict, list, tuple, deque, int, float, str, bytes, np.ndarray)
+    known = (*kinds, bool, GraphInstance)
+    return isinstance(value, kinds) and type(value) not in known and not isinstance(value, np.generic)
+
+
+_GYMNASIUM = "gymnasium."
+_OURS = "vecwrap."
+_CLOCK = "episode_start_time"  # of RecordEpisodeStatistics: a time on this process's clock
+_NO_STATE = frozenset(
+    {
+        *("_saved_kwargs", "_action_space", "_observation_space", "_metadata", "_cached_spec"),
+        *("checked_reset", "checked_step", "checked_render", "checked_data_reuse", "close_called", "_previous_data"),
+        *("_env_device", "_target_device"),  # what arrays are converted to
+        *("window", "clock"),  # for display
+    }
+)
+_NO_STATE_TYPES = (gymnasium.Env, gymnasium.Space, EnvSpec, FunctionType, MethodType, ModuleType, type)
+
+
+class CannotSaveError(Exception):
+    """A layer whose state cannot be determined."""
+
+
+def env_state(env: Env) -> list[dict[str, Any]]:
+    """Return the state of an environment and all its wrappers, outermost first."""
+    return [{"layer": _name(layer), "state": _state_of(layer)} for layer in chain_of(env)]
+
+
+def load_env_state(env: Env, states: list[dict[str, Any]]) -> None:
+    """Restore what ``env_state`` returned for an environment wrapped in the same layers."""
+    layers = list(chain_of(env))
+    names, saved = [_name(layer) for layer in layers], [state["layer"] for state in states]
+    if names != saved:
+        raise ValueError(f"expected a sub-environment of {' > '.join(saved)}, got {' > '.join(names)}")
+    for layer, state in zip(layers, states, strict=True):
+        _load(layer, state["state"])
+
+
+def _name(layer: Env) -> str:
+    return type(layer).__qualname__
+
+
+def _state_of(layer: Env) -> dict[str, Any]:
+    state: dict[str, Any] = {}
+    if _offers_state(layer):
+        state["own"] = own_copy(layer.state_dict())  # type: ignore[attr-defined]
+    elif _is_ale(layer):
+        state.update(_ale_state(layer.unwrapped))
+    elif isinstance(layer, gymnasium.Wrapper) and type(layer).__module__.startswith((_GYMNASIUM, _OURS)):
+        state["attributes"] = _attributes(layer)
+    else:
+        kind = "wrapper" if isinstance(layer, gymnasium.Wrapper) else "environment"
+        raise CannotSaveError(f"the {kind} {_name(layer)} offers no state_dict() and load_state_dict()")
+    if not isinstance(layer, gymnasium.Wrapper) and layer._np_random is not None:
+        state["np_random"] = layer._np_random.bit_generator.state
+        state["np_random_seed"] = layer._np_random_seed
+    return state
+
+
+def _load(layer: Env, state: dict[str, Any]) -> None:
+    if "own" in state:
+        layer.load_state_dict(own_copy(state["own"]))  # type: ignore[attr-defined]
+    if "ale" in state:
+        _load_ale(layer.unwrapped, state)
+    _load_attributes(layer, state.get("attributes", {}))
+    if "np_random" in state:
+        layer.np_random.bit_generator.state = state["np_random"]
+        layer._np_random_seed = state.get("np_random_seed", layer._np_random_seed)
+
+
+def _ale_state(game: Any) -> dict[str, Any]:
+    serialized = game.ale.cloneState(include_rng=True).__getstate__()
+    data = serialized if isinstance(serialized, bytes) else serialized[0]
+    state: dict[str, Any] = {"ale": np.frombuffer(data, dtype=np.uint8).copy()}
+    if is_sticky(game):
+        for name in ("continuous", "sound_obs"):
+            if getattr(game, name, False):
+                raise CannotSaveError(
+                    f"the environment {_name(game)} has {name}=True and sticky actions, and the emulator's state "
+                    "leaves out what these depend on: make it with repeat_action_probability=0, and take the layer "
+                    "sticky_actions"
+                )
+        state["ale_held_action"] = find_held_action(game)
+    return state
+
+
+def _load_ale(game: Any, state: dict[str, Any]) -> None:
+    import ale_py
+
+    saved = ale_py.ALEState.__new__(ale_py.ALEState)
+    data = state["ale"].tobytes()
+    template = game.ale.cloneState(include_rng=True).__getstate__()
+    saved.__setstate__(data if isinstance(template, bytes) else (data,))
+    restore(game, saved, state.get("ale_held_action"))  # older files lack it
+
+
+def _offers_state(layer: Env) -> bool:
+    return hasattr(type(layer), "state_dict") and hasattr(type(layer), "load_state_dict")
+
+
+def _is_ale(layer: Env) -> bool:
+    return type(layer).__module__.startswith("ale_py.") and hasattr(layer, "ale")
+
+
+def _attributes(layer: Env) -> dict[str, Any]:
+    given = inspect.signature(type(layer).__init__).parameters
+    state = {}
+    for name, value in vars(layer).items():
+        if name in _NO_STATE or name.lstrip("_") in given or _is_no_state(value):
+            continue
+        if isinstance(value, RunningMeanStd):
+            value = vars(value)
+        if name == _CLOCK:
+            state[name] = time.perf_counter() - value
+        elif is_plain(value):
+            state[name] = deepcopy(value)
+        elif type(layer).__module__.startswith(_GYMNASIUM):
+            raise CannotSaveError(
+                f"the wrapper {_name(layer)} may keep state that cannot be saved: its attribute {name} is of type "
+                f"{type(value).__name__}"
+            )
+    return state
+
+
+def _load_attributes(layer: Env, state: dict[str, Any]) -> None:
+    given = inspect.signature(type(layer).__init__).parameters
+    for name, value in state.items():
+        on_class = getattr(type(layer), name, None)
+        if name in _NO_STATE or name.lstrip("_") in given or callable(on_class) or inspect.isdatadescriptor(on_class):
+            raise ValueError(
+                f"expected what {_name(layer)} remembers, got its attribute {name}, which it is made with; no state of "
+                "vecwrap's holds that"
+            )
+        if name == _CLOCK:
+            setattr(layer, name, time.perf_counter() - value)
+        elif isinstance(statistics := getattr(layer, name, None), RunningMeanStd):
+            vars(statistics).update(deepcopy(value))
+        else:
+            setattr(layer, name, deepcopy(value))
+
+
+def _is_no_state(value: Any) -> bool:
+    """Whether a layer works with this value rather than remembering it; callable objects may hold memory."""
+    return isinstance(value, _NO_STATE_TYPES) or (callable(value) and not getattr(value, "__dict__", None))
+
+
+NOOP = 0
+CERTAIN = 1e-12
+"""The accepted probability that none of a number of ticks took the given action."""
+
+MOST_TICKS = 10_000
+"""The most ticks played for each action that is tried, some 50 µs each."""
+
+
+def is_sticky(game: Any) -> bool:
+    """Whether the emulator of an Atari environment ever repeats an action, and ever takes another."""
+    return 0.0 < _probability(game) < 1.0
+
+
+def find_held_action(game: Any) -> int:
+    """Find an action equivalent to the one that the emulator of a sticky game holds.
+
+    The emulator is left as it was, except that it holds the action found, and ``render`` shows what it showed.
+    LookupError if there is none, or if the game is so sticky that it would take minutes to tell.
+    """
+    ale = game.ale
+    if _ticks_until_taken(game) > MOST_TICKS:
+        raise LookupError(
+            f"repeat_action_probability={_probability(game):g} is too near to 1 for the action to be found that the "
+            "emulator holds"
+        )
+    with _same_picture(game):
+        state = ale.cloneState(include_rng=True)
+        try:
+            expected = [_tick(ale) for _ in range(_ticks_until_taken(game))]
+            for action in dict.fromkeys([*ale.getMinimalActionSet(), *ale.getLegalActionSet()]):
+                _hold(game, action)
+                ale.restoreState(state)
+                if all(_tick(ale) == tick for tick in expected):
+                    _hold(game, action)
+                    return int(action.value)
+        finally:
+            ale.restoreState(state)
+    raise LookupError("the emulator does with no action what it does with the one that it holds")
+
+
+def restore(game: Any, state: Any, held_action: int | None) -> None:
+    """Restore the state of an emulator, and the action that it held, if known; ``render`` shows the same."""
+    if held_action is None or not is_sticky(game):
+        game.ale.restoreState(state)
+        return
+    with _same_picture(game):
+        _hold(game, held_action)
+        game.ale.restoreState(state)
+
+
+def _probability(game: Any) -> float:
+    return float(game.ale.getFloat("repeat_action_probability"))
+
+
+def _ticks_until_taken(game: Any) -> int:
+    """How many ticks it takes until one of them has certainly taken the given action."""
+    return math.ceil(math.log(CERTAIN) / math.log(_probability(game)))
+
+
+def _hold(game: Any, action: int) -> None:
+    """Make the emulator hold an action; its state advances by some ticks."""
+    for _ in range(_ticks_until_taken(game)):
+        game.ale.act(action)
+
+
+def _tick(ale: Any) -> tuple[int, bytes, Any]:
+    """Play one tick; return everything observable: the reward, the screen, the state."""
+    reward = ale.act(NOOP)
+    return reward, ale.getScreen().tobytes(), ale.cloneState(include_rng=True).__getstate__()
+
+
+@contextlib.contextmanager
+def _same_picture(game: Any) -> Iterator[None]:
+    """Make ``render`` show the same until the emulator goes on: restoring a state does not change the screen."""
+    if game.render_mode != "rgb_array":
+        yield
+        return
+    picture = game.render()
+    yield
+    left = _place(game.ale)
+
+    def render() -> Any:
+        if _place(game.ale) == left:
+            return picture.copy()
+        vars(game).pop("render", None)
+        return game.render()
+
+    game.render = render
+
+
+def _place(ale: Any) -> tuple[int, int, bytes]:
+    return ale.getFrameNumber(), ale.getEpisodeFrameNumber(), ale.getScreen().tobytes()

@@ -1,0 +1,494 @@
+"""One sub-environment: the only code that steps, autoresets and renders one. Every backend uses it.
+
+The order within a step is fixed: step, frame, terminal observation, autoreset, ``first``. Results are written into
+the sub-environment's row of the slots at once, so an environment that returns the same buffer again and again does no
+harm, and the terminal observation is copied before the reset overwrites it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from vecwrap.errors import ArgumentError, RemoteTraceback, kind_of, text_of, traceback_of
+from vecwrap.interrupts import close_lost, is_interrupt
+from vecwrap.rows.batch import row as row_of
+from vecwrap.rows.infos import own_copy
+from vecwrap.rows.step_result import Autoreset, Frames
+from vecwrap.rows.table import Slots
+from vecwrap.sources.description import Env, chain_of
+from vecwrap.sources.failure import Failure
+from vecwrap.sources.raw_rewards import Tap, float_reward
+from vecwrap.sources.saving import env_state, is_plain, load_env_state
+from vecwrap.sources.schedule import Schedule
+
+__all__ = ["Factory", "SubEnv", "SubEnvFactory", "Takeover", "refuse_one_for_several"]
+
+Factory = Callable[[], Env]
+_NOT_CALLABLE = ("reset", "step", "close")
+
+
+@dataclass(frozen=True)
+class SubEnvFactory:
+    """How to make one sub-environment: the environment itself, then the layers around it, inner first.
+
+    Attributes:
+        make: returns a ``gymnasium.Env``.
+        layers: callables that take an environment and return the wrapped one.
+    """
+
+    make: Factory
+    layers: tuple[Callable[[Env], Env], ...] = ()
+
+    def __call__(self) -> Env:
+        """Make the environment and wrap it; if a layer fails, close what was made."""
+        env = self.make()
+        if not isinstance(env, gymnasium.Env):
+            raise TypeError(f"the factory {self.make!r} gave {type(env).__name__}, expected a gymnasium.Env")
+        if self.layers:
+            env = Tap(env)
+        try:
+            for layer in self.layers:
+                wrapped = layer(env)
+                if not isinstance(wrapped, gymnasium.Env):
+                    raise TypeError(f"the layer {layer!r} gave {type(wrapped).__name__}, expected a gymnasium.Env")
+                env = wrapped
+        except BaseException:
+            with contextlib.suppress(Exception, SystemExit):  # raise the reason, not an error of closing
+                env.close()
+            raise
+        return env
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """What a recreated sub-environment takes over from the one that was lost.
+
+    Attributes:
+        seed: of its first reset, if neither that nor a schedule provides one.
+        attributes: what ``set_attr`` has set, in that order.
+        schedule: what ``SubEnv.follow`` was given.
+        scheduled: how many episodes the schedule has supplied.
+        frames: which frames are wanted.
+        resting: observation, ``terminated`` and ``truncated`` of a row that rests (episodic mode).
+    """
+
+    seed: int | None = None
+    attributes: dict[str, Any] = field(default_factory=dict)
+    schedule: bytes | None = None
+    scheduled: int = 0
+    frames: Frames = Frames.NONE
+    resting: tuple[Any, bool, bool] | None = None
+
+
+class SubEnv:
+    """One sub-environment and its row of the slots."""
+
+    def __init__(self, index: int, factory: Factory, mode: Autoreset, *, debug: bool = False) -> None:
+        self.index = index
+        self._factory = factory
+        self._make_env()
+        self._mode = mode
+        self._debug = debug
+        self._slots: Slots
+        self._row = 0
+        self._over = True  # no running episode
+        self._seed: int | None = None
+        self._options: dict[str, Any] | None = None  # of the reset that the running game began with
+        self._episode = 0
+        self._steps = 0
+        self._steps_before = 0  # of the episode before the running one
+        self._schedule: Schedule | None = None
+        self._seed_of_takeover: int | None = None
+        self._autoresetting = False
+        self._in_stride = False  # whether an ordinary step changes nothing but reward, observation and info
+        self._watched = False
+        self.frames = Frames.NONE
+
+    def attach(self, slots: Slots, row: int) -> None:
+        """Set where the results go."""
+        self._slots, self._row = slots, row
+        self._put, self._put_final = slots.observations.putter(row), slots.final_observations.putter(row)
+        self._rewards, self._raw_rewards = slots.rewards.data, slots.raw_rewards.data
+        self._in_stride = False
+
+    @property
+    def frames(self) -> Frames:
+        """Which frames are wanted."""
+        return self._frames
+
+    @frames.setter
+    def frames(self, frames: Frames) -> None:
+        self._frames = frames
+        self._watched = frames is not Frames.NONE
+        self._in_stride = False
+
+    # -- what a backend asks -------------------------------------------------------------------------------------------
+
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
+        """Begin an episode and write its first row."""
+        self._over, self._autoresetting, self._in_stride = True, False, False
+        self._begin(seed, own_copy(options))
+        slots, row = self._slots, self._row  # from here on: in a copy of the process they are others
+        slots.rewards[row] = 0.0
+        slots.terminations[row] = slots.truncations[row] = slots.acted[row] = False
+        slots.first[row] = True
+        slots.raw_rewards[row], slots.raw_dones[row], slots.raw_first[row] = self._raw_of_reset()
+
+    def step(self, action: Any) -> None:
+        """Take one action and write the row."""
+        if self._over:
+            self._step_after_end()
+            return
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._steps += 1
+        if type(reward) is not float:
+            reward = float_reward(reward)
+        done = bool(terminated or truncated)
+        paid, over, anew = (reward, done, False) if self._tap is None else self._raw_of_step(done)
+        if self._in_stride and not (done or over or anew):
+            self._rewards[self._row], self._raw_rewards[self._row] = reward, paid
+            if info or self._slots.infos:
+                self._slots.put_info(self._row, info)
+            self._put(observation)  # last: a masked reset returns what is there, and an info may be refused
+            return
+        slots, row = self._slots, self._row
+        slots.rewards[row], slots.raw_rewards[row], slots.raw_dones[row] = reward, paid, over
+        slots.terminations[row], slots.truncations[row] = terminated, truncated
+        slots.acted[row], slots.raw_first[row] = True, anew
+        slots.first[row] = self._in_stride = False
+        if done and self._mode is Autoreset.SAME_STEP:
+            self._end_and_begin(observation, info)
+            return
+        self._over = done
+        self._write(observation, info)
+        self._in_stride = not (done or over or anew or self._watched or self._debug)
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a method of the outermost layer that has it, or return the attribute if it is not a method."""
+        if name in _NOT_CALLABLE:
+            raise ValueError(f"call({name!r}): use {name}() of the vector environment, which keeps its books")
+        if name == "render":
+            return self.render()
+        attribute = self.env.get_wrapper_attr(name)
+        return _yours(attribute(*own_copy(args), **own_copy(kwargs)) if callable(attribute) else attribute)
+
+    def get_attr(self, name: str) -> Any:
+        """Return an attribute of the outermost layer that has it; plain data as a copy, as from other processes."""
+        return _yours(self.env.get_wrapper_attr(name))
+
+    def set_attr(self, name: str, value: Any) -> None:
+        """Set an attribute on the outermost layer where it lives; a new one on the environment itself."""
+        if is_plain(value):
+            self._set_here.add(name)
+        for layer in chain_of(self.env):
+            if not isinstance(layer, Tap) and _lives_on(layer, name):
+                setattr(layer, name, own_copy(value))
+                return
+        setattr(self.env.unwrapped, name, own_copy(value))
+
+    def has_attr(self, name: str) -> bool:
+        """Whether a layer, or the environment itself, has an attribute; the attribute is not transferred."""
+        return bool(self.env.has_wrapper_attr(name))
+
+    def is_wrapped(self, module: str, qualname: str) -> bool:
+        """Whether a layer is of a class, or of one derived from it; by name, so that nothing need be imported."""
+        kinds = (kind for layer in chain_of(self.env) for kind in type(layer).__mro__)
+        return any((kind.__module__, kind.__qualname__) == (module, qualname) for kind in kinds)
+
+    def render(self) -> Any:
+        """Return what the environment renders, as an array of the caller's own."""
+        return _yours(self.env.render())
+
+    def state(self) -> dict[str, Any]:
+        """Return all state needed to continue from here; ``env`` is None if the environment has never been reset."""
+        slots, row = self._slots, self._row
+        return {
+            "env": None if self._is_new else env_state(self.env),
+            "over": self._over,
+            "seed": self._seed,
+            "seed_of_takeover": self._seed_of_takeover,
+            "options": self._options if is_plain(self._options) else None,  # a file cannot hold others
+            "episode": self._episode,
+            "steps": self._steps,
+            "observation": row_of(slots.observations.batch(), row),
+            "rewards": float(slots.rewards[row]),
+            "terminated": bool(slots.terminations[row]),
+            "truncated": bool(slots.truncations[row]),
+        }
+
+    def load_state(self, state: dict[str, Any], attributes: dict[str, Any]) -> None:
+        """Load the result of ``state`` of an equal sub-environment."""
+        if state["env"] is None:
+            self._be_new(attributes)
+        else:
+            if self._episode == 0:  # make what an environment makes at its first reset; the state then replaces it
+                self.env.reset(options=own_copy(state.get("options")))
+            self._is_new = False
+            load_env_state(self.env, state["env"])
+        slots, row = self._slots, self._row
+        self._over, self._seed = state["over"], state["seed"]
+        self._seed_of_takeover = state.get("seed_of_takeover")
+        self._options = own_copy(state.get("options"))
+        self._episode, self._steps = state["episode"], state["steps"]
+        slots.observations.put(row, state["observation"])
+        slots.terminations[row], slots.truncations[row] = state["terminated"], state["truncated"]
+        self._autoresetting = self._in_stride = False
+
+    def follow(self, schedule: bytes, episodes: int = 0) -> None:
+        """Let a schedule decide what seedless resets get."""
+        self._schedule = pickle.loads(schedule)
+        self.go_on_in_schedule({"episodes": episodes, "remembered": None})
+
+    def leave_seed(self, seed: int | None) -> None:
+        """Set the seed for the next reset, if neither that nor a schedule provides one."""
+        self._seed_of_takeover = seed
+
+    def scheduled(self) -> dict[str, Any]:
+        """Return how far the schedule is, and what it remembers."""
+        assert self._schedule is not None
+        return self._schedule.state()
+
+    def go_on_in_schedule(self, state: dict[str, Any]) -> None:
+        """Load the result of ``scheduled``."""
+        assert self._schedule is not None
+        self._schedule.load(state)
+        self._slots.scheduled[self._row] = self._schedule.episodes
+
+    def take_over(self, takeover: Takeover) -> None:
+        """Continue in place of a sub-environment that was lost."""
+        for name, value in takeover.attributes.items():
+            self.set_attr(name, value)
+        self.frames = takeover.frames
+        self._seed_of_takeover = takeover.seed
+        if takeover.schedule is not None:
+            self.follow(takeover.schedule, takeover.scheduled)
+        slots, row = self._slots, self._row
+        if takeover.resting is not None and not slots.shared:  # there the parent does this: it may not have read yet
+            observation, slots.terminations[row], slots.truncations[row] = takeover.resting
+            slots.observations.put(row, observation)
+
+    def made_anew(self, takeover: Takeover) -> SubEnv:
+        """Return a replacement for this one, which was closed; the replacement is closed if it cannot take over."""
+        other = SubEnv(self.index, self._factory, self._mode, debug=self._debug)
+        try:
+            other.attach(self._slots, self._row)
+            other.take_over(takeover)
+        except BaseException:
+            with contextlib.suppress(Exception, SystemExit):  # raise the reason, not an error of closing
+                other.close()
+            raise
+        return other
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+    def failure(self, error: BaseException, during: str, action: Any = None) -> Failure:
+        """Report that the sub-environment raised; until its next reset it has no running episode."""
+        autoreset = during == "step" and self._over  # rows at rest raise nothing
+        if during in ("step", "reset"):
+            self._over = True
+        return Failure(
+            index=self.index,
+            seed=self._seed,
+            episode=self._episode,
+            step=self._steps,
+            action=action,
+            during=during,
+            kind=kind_of(error),
+            message=text_of(error),
+            traceback=traceback_of(error),
+            autoreset=autoreset,
+            stepped=during == "step" and self._autoresetting,
+            cause=error,
+        )
+
+    def refused(self, error: Exception, during: str, action: Any, *, of_the_end: bool) -> Failure:
+        """Report that the result of the latest step or reset cannot be passed on; name what it was part of."""
+        begun = bool(self._slots.first[self._row])
+        said = self.failure(error, during, action)
+        if not begun:
+            return replace(said, autoreset=False, step=self._steps - 1)
+        before = replace(said, episode=self._episode - 1, step=self._steps_before, autoreset=during == "step")
+        return replace(before, step=self._steps_before - 1, autoreset=False) if of_the_end else before
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _make_env(self) -> None:
+        """Make the environment; it has not been reset yet."""
+        self.env = self._factory()
+        self._is_new = True
+        self._set_here: set[str] = set()  # attributes that its state includes, if it is new
+        chain = list(chain_of(self.env))
+        self._tap = next((layer for layer in chain if isinstance(layer, Tap)), None)
+        self._goes_on = [layer for layer in chain if hasattr(layer, "game_goes_on")]
+
+    def _be_new(self, attributes: dict[str, Any]) -> None:
+        """Ensure an environment that has never been reset, with these attributes set.
+
+        The environment is recreated if it has run, which a reset would not undo, or has more set than these.
+        """
+        if not self._is_new or not self._set_here <= attributes.keys():
+            close_lost(self.env)
+            self._make_env()
+        for name, value in attributes.items():
+            self.set_attr(name, value)
+
+    def _begin(self, seed: int | None, options: dict[str, Any] | None) -> None:
+        """Reset the environment; write observation, info and frame."""
+        if self._schedule is None:
+            observation, info = self._reset_env(seed, options)
+        else:
+            observation, info = self._reset_on_schedule(self._schedule, seed, options)
+        self._over = False
+        self._episode += 1
+        self._steps, self._steps_before = 0, self._steps
+        self._write(observation, info)
+
+    def _reset_env(self, seed: int | None, options: dict[str, Any] | None) -> Any:
+        if seed is None:
+            seed = self._seed_of_takeover
+        self._seed_of_takeover = None
+        if seed is not None:
+            self._seed = seed
+        self._is_new = False
+        goes_on = seed is None and self._game_goes_on()
+        given = None if options is None else own_copy(options)
+        result = self.env.reset(seed=seed, options=options)
+        if not goes_on or (self._tap is not None and self._tap.first):
+            self._options = given
+        return result
+
+    def _reset_on_schedule(self, schedule: Schedule, seed: int | None, options: dict[str, Any] | None) -> Any:
+        if seed is None and self._game_goes_on():
+            observation, info = self._reset_env(None, own_copy(options))  # an environment may write into them
+            if self._tap is None or not self._tap.first:
+                return observation, _told(info, None)
+            # the game ended within its reset; the new one that follows is the schedule's
+        seed, options = schedule.next(seed, options)
+        self._slots.scheduled[self._row] = schedule.episodes
+        observation, info = self._reset_env(seed, options)
+        return observation, _told(info, seed)
+
+    def _write(self, observation: Any, info: dict[str, Any]) -> None:
+        slots = self._slots
+        if self._debug:
+            self._refuse_foreign(observation)
+        if info or slots.infos:
+            slots.put_info(self._row, info)
+        self._put(observation)  # after the info, which may be refused, and before a frame is rendered
+        if self._watched and (self._frames is Frames.ALL or self._steps == 0 or slots.raw_first[self._row]):
+            slots.frames[self._row] = self._frame()
+        elif slots.frames:
+            slots.frames.pop(self._row, None)
+
+    def _refuse_foreign(self, observation: Any) -> None:
+        """Refuse an observation that the space does not contain."""
+        if not self.env.observation_space.contains(observation):
+            raise ValueError(f"observation: expected an element of {self.env.observation_space}, got {observation!r}")
+
+    def _end_and_begin(self, observation: Any, info: dict[str, Any]) -> None:
+        """Same-step mode: store everything of the ended episode, then reset; a fresh row follows."""
+        slots, row = self._slots, self._row
+        if self._debug:
+            self._refuse_foreign(observation)
+        self._put_final(observation)
+        if info or slots.final_infos:
+            slots.put_final_info(row, info)
+        if self._frames is Frames.ALL:
+            slots.final_frames[row] = self._frame()
+        elif slots.final_frames:
+            slots.final_frames.pop(row, None)
+        slots.first[row] = self._over = self._autoresetting = True
+        self._begin(None, None)
+        self._autoresetting = False
+        slots = self._slots
+        paid, ended, slots.raw_first[row] = self._raw_of_reset()
+        if ended:
+            slots.raw_of_step[row] = float(slots.raw_rewards[row]), bool(slots.raw_dones[row])
+        elif slots.raw_of_step:
+            slots.raw_of_step.pop(row, None)
+        if paid:
+            slots.raw_rewards[row] += paid
+        if ended:
+            slots.raw_dones[row] = True
+
+    def _game_goes_on(self) -> bool:
+        """Whether the episode ended with a lost life and the seedless reset that follows continues the game."""
+        return bool(self._goes_on) and any(layer.game_goes_on for layer in self._goes_on)
+
+    def _frame(self) -> Any:
+        """Render for a recorder, whose problems must not affect training: an exception takes the frame's place."""
+        try:
+            frame = self.render()
+        except BaseException as error:  # not all are Exceptions: those of libraries in Rust, say
+            if is_interrupt(error):
+                raise
+            return RemoteTraceback(traceback_of(error))
+        return RemoteTraceback("render() gave None, expected a frame") if frame is None else frame
+
+    def _step_after_end(self) -> None:
+        if self._mode is Autoreset.NEXT_STEP:
+            self.reset(None, None)
+            return
+        assert self._mode is Autoreset.EPISODIC, "the backend refuses to step an ended row"
+        slots, row = self._slots, self._row  # the row rests: observation and done flags stay as they are
+        slots.rewards[row] = slots.raw_rewards[row] = 0.0
+        slots.acted[row] = slots.first[row] = slots.raw_dones[row] = slots.raw_first[row] = False
+        slots.forget_info(row)
+
+    def _raw_of_step(self, done: bool) -> tuple[float, bool, bool]:
+        """The environment's own reward in a step, whether its episode ended, whether a layer began a new one."""
+        assert self._tap is not None
+        paid, over, anew = self._tap.after_step()
+        return paid, over or (done and not self._game_goes_on()), anew and not done
+
+    def _raw_of_reset(self) -> tuple[float, bool, bool]:
+        """The environment's own reward, whether its episode ended, and whether a new one began in a reset."""
+        if self._tap is None:
+            return 0.0, False, True
+        return self._tap.after_reset()
+
+
+def refuse_one_for_several(sub_envs: Sequence[SubEnv]) -> None:
+    """Refuse a factory that returns an environment that another sub-environment already has."""
+    seen: dict[int, int] = {}
+    for sub_env in sub_envs:
+        other = seen.setdefault(id(sub_env.env.unwrapped), sub_env.index)
+        if other != sub_env.index:
+            raise ArgumentError(
+                f"env: expected a new environment from each call, got the same for sub-environments {other} and "
+                f"{sub_env.index}; make it within the callable"
+            )
+
+
+def _told(info: dict[str, Any], seed: int | None) -> dict[str, Any]:
+    """The info of a reset on a schedule: ``episode_seed`` is the seed that it got, never the environment's."""
+    others = {key: value for key, value in (info or {}).items() if key != "episode_seed"}
+    return others if seed is None else {**others, "episode_seed": seed}
+
+
+def _yours(value: Any) -> Any:
+    """The value to return: arrays, lists and dicts as copies, as from other processes; other objects themselves."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    return own_copy(value) if is_plain(value) else value
+
+
+def _lives_on(layer: Env, name: str) -> bool:
+    """Whether an attribute lives on this layer, and is not only forwarded by Gymnasium's base class."""
+    found = inspect.getattr_static(layer, name, _MISSING)
+    if found is _MISSING:
+        return False
+    return not (isinstance(layer, gymnasium.Wrapper) and found is inspect.getattr_static(gymnasium.Wrapper, name, None))
+
+
+_MISSING = object()

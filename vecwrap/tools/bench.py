@@ -1,0 +1,200 @@
+"""Our side of a comparison: pipelines whose stream is first compared with dummy's, and the ideal."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+import gymnasium
+
+from vecwrap.backends.workers.cores import usable_cores
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.errors import PlanError, VecwrapError
+from vecwrap.pipeline.build import build_plan
+from vecwrap.pipeline.layers import path_parameters
+from vecwrap.pipeline.plan import Plan, plan
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.rows.compare import assert_same, rows_of
+from vecwrap.rows.step_result import Autoreset
+from vecwrap.tools.measure import (
+    SEED,
+    CannotRun,
+    Contender,
+    Throughput,
+    WorkResult,
+    action_batches,
+    measure_rounds,
+    steps,
+)
+
+__all__ = ["ASKED_FOR", "Peer", "compare_pipeline", "driver", "into", "refuse_asked_for_resets"]
+
+OTHER_BACKENDS = ("shmem", "subprocess", "dummy")
+ASKED_FOR = (Autoreset.DISABLED, Autoreset.EPISODIC)
+LOCKSTEP = 32  # vector steps compared with dummy before anything is timed
+CLOCKS = ("episode.t", "final_info.episode.t")  # a monitor's wall clock is not part of the stream
+HOW = (
+    "One set of environments, seeds and actions for all; layers of the sub-environments are the same on both "
+    "sides, unless a peer has its own, which its row says."
+)
+
+
+class StreamError(VecwrapError):
+    """A backend of ours returned another stream than dummy: whatever it costs, it is not the same work."""
+
+
+class Peer(Protocol):
+    """A library that we are compared with: how it does the work of a pipeline, or why it cannot."""
+
+    names: tuple[str, ...]
+
+    def contenders(self, planned: Plan) -> Sequence[Contender]:
+        """Return contenders that do the work of a pipeline; CannotRun if it cannot do the same."""
+
+
+def compare_pipeline(
+    spec: PipelineSpec,
+    peers: Sequence[Peer],
+    rounds: int,
+    seconds: float,
+    *,
+    say: Callable[[str], None] = lambda text: None,
+) -> WorkResult:
+    """Measure a user's pipeline and peers that can do the same work; its files go to a temporary folder meanwhile."""
+    refuse_asked_for_resets(spec)
+    contenders = our_contenders(spec)
+    with tempfile.TemporaryDirectory(prefix="vecwrap-bench-") as folder:
+        elsewhere = plan(into(spec, Path(folder)))
+        contenders.append(ideal(elsewhere))
+        for peer in peers:
+            contenders += peer_contenders(peer, elsewhere)
+        measured = measure_rounds(contenders, rounds, seconds, say=say)
+    return WorkResult("pipeline", str(spec), HOW, measured)
+
+
+def refuse_asked_for_resets(spec: PipelineSpec) -> None:
+    """Refuse the modes in which resets are requested: when they come is up to the user's loop, not the backend."""
+    mode = Autoreset.parse(spec.autoreset)
+    if mode in ASKED_FOR:
+        raise PlanError(
+            f"{spec.where('autoreset')}: expected same_step or next_step, in which stepping alone goes on for ever, "
+            f"got {mode.value}. Write autoreset: same_step to compare it."
+        )
+
+
+def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
+    """Return the same pipeline with its files in another folder: a comparison leaves the user's alone."""
+    planned = plan(spec)
+    layers = []
+    for i, layer in enumerate(planned.layers):
+        paths = {
+            key: str(folder / str(i)) for key in path_parameters(layer.target) if layer.spec.kwargs.get(key) is not None
+        }
+        layers.append(dataclasses.replace(layer.spec, kwargs={**layer.spec.kwargs, **paths}))
+    return spec.override(wrappers=layers, eval=None)  # eval may name a preset whose layers these are
+
+
+# -- contenders -------------------------------------------------------------------------------------------------------
+
+
+def our_contenders(spec: PipelineSpec) -> list[Contender]:
+    """Return our side: the pipeline as written, then under other backends, without options."""
+    chosen = plan(spec).pipeline.backend.name
+    lead = f"vecwrap {chosen}" + (", send/recv" if spec.batch_size is not None else "")
+    others = [built(f"vecwrap {name}", spec.override(backend=name)) for name in OTHER_BACKENDS if name != chosen]
+    return [built(lead, spec), *others]
+
+
+def built(name: str, spec: PipelineSpec) -> Contender:
+    """Return a pipeline of ours, driven by ``send`` and ``recv`` with a ``batch_size``, else by ``step``.
+
+    Before it is timed, it is stepped alongside dummy with equal seeds and actions: the streams must be equal, and each
+    of its n sub-environments must report its own seed.
+    """
+    return Contender(name, "ours", functools.partial(_open, name, spec))
+
+
+def _open(name: str, spec: PipelineSpec) -> Throughput:
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vecwrap-bench-")))
+        env = build_plan(plan(into(spec, folder / "ours")))
+        stack.callback(env.close)
+        reference = spec.override(backend="dummy", copy=True, batch_size=None)
+        with build_plan(plan(into(reference, folder / "dummy"))) as dummy:
+            _compare_streams(name, dummy, env)
+        env.reset(seed=SEED)
+        return Throughput(driver(env, spec.batch_size), stack.pop_all().close)
+
+
+def _compare_streams(name: str, reference: VecEnv, env: VecEnv) -> None:
+    """Step two environments alike, from the same seed; StreamError if they differ."""
+    space, monitors = reference.single_observation_space, [getattr(layer, "stats_key", "") for layer in env.layers]
+    clocks = (*CLOCKS, *(f"{prefix}{key}.t" for key in monitors if key for prefix in ("", "final_info.")))
+    try:
+        assert_same(reference.reset(seed=SEED)[0], env.reset(seed=SEED)[0], "reset")
+        alive = reference.get_attr("np_random_seed")
+        assert_same(alive, env.get_attr("np_random_seed"), "the sub-environments' seeds")
+        for number, actions in enumerate(action_batches(env.single_action_space, env.num_envs)[:LOCKSTEP]):
+            expected, got = (rows_of(space, each.step(actions), clocks) for each in (reference, env))
+            assert_same(expected, got, f"step {number + 1}")
+    except AssertionError as error:
+        raise StreamError(
+            f"{name}: its stream is not dummy's, so it does other work: {error}. If the environment draws from "
+            "anything but its own np_random (the clock, a global generator), no two runs of it can be compared."
+        ) from None
+
+
+def driver(env: VecEnv, batch_size: int | None) -> Callable[[int], int]:
+    """Return what steps an environment after a reset: ``send`` and ``recv`` with a ``batch_size``, else ``step``."""
+    batches = action_batches(env.single_action_space, env.num_envs, as_list=True)
+    if batch_size is None:
+        return steps(env.step, batches, env.num_envs)
+    env.send(batches[0])
+
+    def send_and_receive(actions: Any) -> None:
+        ids = env.recv()[4]["env_id"]  # those that are ready go out again at once
+        env.send([actions[i] for i in ids], env_ids=ids)
+
+    return steps(send_and_receive, batches, batch_size)
+
+
+def peer_contenders(peer: Peer, planned: Plan) -> Sequence[Contender]:
+    """Return a peer's contenders for a pipeline; if it cannot do the same work, contenders that say why."""
+    try:
+        return peer.contenders(planned)
+    except CannotRun as error:
+        return [Contender(name, "peer", functools.partial(_refuse, error)) for name in peer.names]
+
+
+def _refuse(error: CannotRun) -> NoReturn:
+    raise error
+
+
+def ideal(planned: Plan) -> Contender:
+    """Cores × one process that loops over one sub-environment as workers hold it, resets included."""
+    layers = " and ".join(layer.spec.name for layer in planned.layers if layer.runs_in == "worker")
+    note = f"a loop over one environment{' with ' + layers if layers else ''}, times the cores"
+    open_it = functools.partial(_loop, planned.factories[0], usable_cores())
+    return Contender(f"ideal: {usable_cores()} × one process", "reference", open_it, note)
+
+
+def _loop(make: Callable[[], gymnasium.Env[Any, Any]], factor: int) -> Throughput:
+    env = make()
+    env.reset(seed=SEED)
+    actions = itertools.cycle(action_batches(env.action_space, 1, as_list=True))
+
+    def run(count: int) -> int:
+        step, reset = env.step, env.reset
+        for (action,) in itertools.islice(actions, count):
+            _, _, terminated, truncated, _ = step(action)
+            if terminated or truncated:
+                reset()
+        return count
+
+    return Throughput(run, env.close, factor=factor)

@@ -1,0 +1,251 @@
+"""How good a policy is: returns and lengths of a fixed number of episodes per sub-environment."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from vecwrap.env.vec_env import VecEnv, what_came
+from vecwrap.errors import ArgumentError, is_installed
+from vecwrap.rows.batch import Batch
+from vecwrap.rows.step_result import Autoreset, BoolArray, FloatArray, IntArray, StepResult
+from vecwrap.wrappers.monitor import Monitor
+
+__all__ = ["Evaluation", "Quota", "evaluate"]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What a policy achieved in e episodes, by sub-environment, and within each in the order in which they were played.
+
+    Attributes:
+        returns: (e,) float64. Game scores if a monitor in the chain reports raw rewards, else the agent's returns.
+        lengths: (e,) int64, in agent steps.
+        env_ids: (e,) int64. The sub-environment of each episode.
+        lost: the number of episodes left out because their sub-environment was lost.
+
+    >>> reached = Evaluation(np.array([20.0, 30.0]), np.array([20, 30]), np.array([0, 1]))
+    >>> reached.mean, reached.std
+    (25.0, 5.0)
+    >>> print(reached)
+    2 episodes: return 25.00 ± 5.00, from 20 to 30, length 25
+    """
+
+    returns: FloatArray
+    lengths: IntArray
+    env_ids: IntArray
+    lost: int = 0
+
+    @property
+    def mean(self) -> float:
+        """The mean return."""
+        return float(self.returns.mean())
+
+    @property
+    def std(self) -> float:
+        """The standard deviation of the returns (divided by their number)."""
+        return float(self.returns.std())
+
+    def __str__(self) -> str:
+        lost = f"; {self.lost} more were lost" if self.lost else ""
+        return (
+            f"{len(self.returns)} episodes: return {self.mean:.2f} ± {self.std:.2f}, from {self.returns.min():g} to "
+            f"{self.returns.max():g}, length {self.lengths.mean():.0f}{lost}"
+        )
+
+
+def evaluate(
+    env: VecEnv,
+    policy: Any,
+    episodes: int = 20,
+    *,
+    seed: int | Sequence[int | None] | None = None,
+    deterministic: bool = True,
+    progress: bool = True,
+) -> Evaluation:
+    """Play episodes with a policy, and return their returns and lengths.
+
+    Each sub-environment plays a number of episodes fixed in advance: ``episodes // n``, and the last ``episodes % n``
+    one more, as in Stable-Baselines3's ``evaluate_policy``. Taking the first ``episodes`` that end instead would favour
+    short ones, which are bad in one environment and good in another.
+
+    If there is a monitor that reports raw rewards in the chain, an episode is a game, so the returns are game scores
+    however the layers clip rewards or end episodes at lost lives; otherwise it is the agent's episode, with the
+    rewards that the agent receives. Statistics are frozen meanwhile (``env.eval()``); afterwards each layer continues
+    as before. Evaluation begins with a reset and stops anywhere, so reset before stepping again.
+
+    Args:
+        env: in any autoreset mode.
+        policy: a callable from batched observations (n rows) to n actions; or anything with ``predict``, such as a
+            Stable-Baselines3 model (also a recurrent one: it receives its state and which rows begin an episode).
+        episodes: how many, 1 or more.
+        seed: of the first reset, as ``env.reset``; the seed of ``build`` is then kept for the first reset afterwards.
+            None: the environment's own.
+        deterministic: passed on to ``predict``.
+        progress: show a bar, if standard error is a terminal and rich is installed.
+
+    Returns:
+        The results. Episodes that ended because their sub-environment was lost (``on_failure="restart"``) are
+        played again, and counted in ``lost``.
+
+    Raises:
+        TypeError: not a vecwrap environment, or not a policy.
+        ArgumentError: fewer than one episode, or not a whole number of them.
+        VecwrapError: as in ``env.step``.
+
+    >>> from vecwrap.pipeline.build import build
+    >>> env = build("CartPole-v1", n=4, backend="dummy")
+    >>> to_the_falling_side = lambda observations: (observations[:, 2] + observations[:, 3] > 0).astype(int)
+    >>> reached = evaluate(env, to_the_falling_side, episodes=6, seed=1)
+    >>> reached.env_ids, bool((reached.returns == reached.lengths).all())
+    (array([0, 1, 2, 2, 3, 3]), True)
+    >>> env.close()
+    """
+    if not isinstance(env, VecEnv):
+        raise TypeError(f"evaluate: env: expected a vecwrap.VecEnv, got {what_came(env)}")
+    episodes = _whole(episodes)
+    counting = Quota(env, episodes)
+    act = _acting(policy, deterministic)
+    with _unchanged(env, seed), _bar(episodes, progress) as show:
+        observations, _ = counting.reset(seed=seed)
+        while True:
+            observations, _, terminations, truncations, _ = counting.step(act(observations, counting.first))
+            show(counting.number)
+            if counting.met.all():
+                break
+            again = _to_reset(counting, terminations | truncations)
+            if again.any():
+                observations, _ = counting.reset(options={"reset_mask": again})
+    return counting.result()
+
+
+def _whole(episodes: Any) -> int:
+    with contextlib.suppress(TypeError):
+        if (number := operator.index(episodes)) >= 1:
+            return number
+    raise ArgumentError(f"evaluate: episodes: expected an int of 1 or more, got {episodes!r}")
+
+
+class Quota(Monitor):
+    """A monitor that keeps and reports the first ``episodes`` of all sub-environments, as many of each as its quota."""
+
+    def __init__(self, env: VecEnv, episodes: int) -> None:
+        games = any(isinstance(layer, Monitor) and layer.rewards == "raw" for layer in env.layers)
+        super().__init__(env, rewards="raw" if games else "seen", stats_key="vecwrap.evaluate")
+        self._quotas: IntArray = (episodes + np.arange(env.num_envs)) // env.num_envs
+        self._kept: list[list[tuple[float, int]]] = [[] for _ in range(env.num_envs)]
+        self.first = np.ones(env.num_envs, dtype=np.bool_)  # whose last observation opens an episode of the agent
+        self.lost = 0  # episodes, before their sub-environment's quota was met
+
+    def on_step(self, step: StepResult) -> None:
+        """Accumulate, and note whose episodes begin."""
+        super().on_step(step)
+        self.first[step.rows] = step.first
+
+    def _close_episodes(
+        self, step: StepResult, closed: BoolArray, lost: BoolArray, returns: FloatArray, lengths: IntArray
+    ) -> None:
+        kept = np.zeros_like(closed)
+        for row in np.flatnonzero(closed).tolist():
+            env_id = int(step.env_ids[row])
+            if len(self._kept[env_id]) >= self._quotas[env_id] or not self._running[env_id]:
+                continue  # enough of these, or the rest of a game that had begun before
+            if lost[row]:
+                self.lost += 1
+            else:
+                self._kept[env_id].append((float(returns[row]), int(lengths[row])))
+                kept[row] = True
+        super()._close_episodes(step, kept, np.zeros_like(lost), returns, lengths)
+
+    def _remember(self, step: StepResult) -> None:
+        """Let the environment keep what is shown: its own masked resets show it again, however the evaluation ends."""
+        self.env._remember(step)
+
+    def _all_observations(self) -> Batch:
+        return self.env._all_observations()
+
+    @property
+    def number(self) -> int:
+        """How many episodes have been kept."""
+        return sum(map(len, self._kept))
+
+    @property
+    def met(self) -> BoolArray:
+        """(n,) bool: whose quota is met."""
+        return np.array([len(kept) for kept in self._kept]) >= self._quotas
+
+    def result(self) -> Evaluation:
+        """Return everything that was kept."""
+        returns, lengths = zip(*(episode for kept in self._kept for episode in kept), strict=True)
+        env_ids = np.repeat(np.arange(self.num_envs, dtype=np.int64), self._quotas)
+        return Evaluation(np.array(returns, dtype=np.float64), np.array(lengths, dtype=np.int64), env_ids, self.lost)
+
+
+def _to_reset(env: Quota, dones: BoolArray) -> BoolArray:
+    """Return which rows must be reset explicitly: none if they reset by themselves; none that may rest for good."""
+    if env.metadata["autoreset_mode"] != AutoresetMode.DISABLED:
+        return np.zeros_like(dones)
+    return dones & ~env.met if env._root.autoreset is Autoreset.EPISODIC else dones
+
+
+def _acting(policy: Any, deterministic: bool) -> Callable[[Any, BoolArray], Any]:
+    """Return a function of observations and of which rows begin an episode."""
+    if callable(getattr(policy, "predict", None)):
+        state: Any = None
+
+        def predict(observations: Any, first: BoolArray) -> Any:
+            nonlocal state
+            actions, state = policy.predict(
+                observations, state=state, episode_start=first.copy(), deterministic=deterministic
+            )
+            return actions
+
+        return predict
+    if not callable(policy):
+        raise TypeError(
+            "evaluate: policy: expected a callable from batched observations to actions, or a model with predict, got "
+            f"{type(policy).__name__}"
+        )
+    return lambda observations, first: policy(observations)
+
+
+@contextlib.contextmanager
+def _unchanged(env: VecEnv, seed: Any) -> Iterator[None]:
+    """Freeze all statistics in the chain; afterwards each layer continues as before.
+
+    An evaluation with its own seed uses up the seed of ``build``, which is kept for the first reset afterwards.
+    """
+    before = [(layer, layer.training) for layer in env.layers]
+    root, kept = env._root, env._root._build_seed
+    try:
+        env.eval()
+        yield
+    finally:
+        with root._interrupts:
+            root._interrupts.hold()  # so that all of them continue
+            for layer, training in before:
+                layer.training = training
+            if seed is not None:
+                root._build_seed = kept
+
+
+@contextlib.contextmanager
+def _bar(total: int, wanted: bool) -> Iterator[Callable[[int], None]]:
+    """Show how many episodes of ``total`` are done, on a terminal only."""
+    if not (wanted and sys.stderr.isatty() and is_installed("rich")):
+        yield lambda number: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = TextColumn("evaluate"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda number: bar.update(task, completed=number)

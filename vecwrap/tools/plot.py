@@ -1,0 +1,591 @@
+r"""Learning curves from monitor files: read, smoothed, drawn. For ``vecwrap plot`` and scripts.
+
+Reading and smoothing need only NumPy; matplotlib (extra ``plot``) is imported when a picture is drawn.
+
+Example:
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> folder = Path(tempfile.mkdtemp()) / "mine"
+    >>> folder.mkdir()
+    >>> header, rows = '#{"t_start": 1.0, "env_id": "CartPole-v1"}', "1.0,10,0.5\n3.0,30,1.5\n"
+    >>> _ = (folder / "monitor.csv").write_text(f"{header}\nr,l,t\n{rows}")
+    >>> (run,) = read_runs([folder])
+    >>> (seed,) = run.seeds
+    >>> run.name, seed.scores.tolist(), seed.steps.tolist()
+    ('mine', [1.0, 3.0], [10, 40])
+    >>> curve(run, "steps", window=2).mean.tolist()
+    [2.0]
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vecwrap.env.saving import write_whole
+from vecwrap.errors import PlotError, did_you_mean, paths_looked_at
+from vecwrap.pipeline.scalars import printable
+from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "AXES",
+    "WINDOWS",
+    "Curve",
+    "MonitorLog",
+    "Run",
+    "Seed",
+    "check",
+    "check_suffix",
+    "curve",
+    "draw",
+    "read_monitor_file",
+    "read_runs",
+    "save",
+    "step_unit",
+]
+
+
+PATTERN = "*monitor.csv"
+_MOST = 2**53  # steps of an episode: more is no count, and not exact in float64
+_LARGEST = 1e150  # a score whose square, which a spread needs, is still finite
+
+
+# -- one file ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MonitorLog:
+    """One file: m episodes, in the order in which they ended."""
+
+    header: Mapping[str, Any]  # empty if the run was killed before writing it
+    scores: FloatArray  # not finite if the file says so
+    lengths: IntArray
+    ends: FloatArray  # seconds from the header's ``t_start``, never decreasing
+    lost: BoolArray  # ended because the sub-environment was lost, so that there is no score
+    unreadable: int  # complete lines that are not episodes
+
+
+def read_monitor_file(path: Path) -> MonitorLog:
+    """Read a monitor file: CSV below a line of JSON.
+
+    An unterminated last line is left out: the run was killed while writing it. If the times in a file decrease, a later
+    run appended to it and restarted the clock; its episodes continue from the time before.
+    """
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise PlotError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if text and text[0] != "#":
+        raise _no_monitor_file(path, text)
+    first, _, below = text[: text.rfind("\n") + 1].partition("\n")
+    header = _read_header(first, path) if first else {}
+    found = [_read_row(cells) for cells in _read_cells(below, path)]
+    rows = [row for row in found if row is not None]
+    scores, lengths, ends, lost = np.array(rows, dtype=np.float64).reshape(-1, 4).T
+    continued = ends - np.cumsum(np.minimum(np.diff(ends, prepend=ends[:1]), 0))
+    return MonitorLog(header, scores, lengths.astype(np.int64), continued, lost != 0, len(found) - len(rows))
+
+
+def _read_header(line: str, path: Path) -> dict[str, Any]:
+    try:
+        header = json.loads(line.removeprefix("#"))
+        if not math.isfinite(header["t_start"]):
+            raise ValueError
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        raise _no_monitor_file(path, line) from None
+    return dict(header)
+
+
+def _no_monitor_file(path: Path, text: str) -> PlotError:
+    return PlotError(
+        f'{path}: expected a monitor file, whose first line is "#" and JSON with t_start, got {text[:60]!r}; a folder '
+        "of a run is given as the folder"
+    )
+
+
+def _read_cells(text: str, path: Path) -> list[dict[str, Any]]:
+    """The rows below the header; none if the run ended before the column names were written."""
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    try:
+        columns = reader.fieldnames
+        rows = list(reader)
+    except csv.Error as error:
+        raise PlotError(f"{path}: expected rows of CSV, got something else: {error}") from error
+    if columns is not None and (missing := [name for name in ("r", "l", "t") if name not in columns]):
+        raise PlotError(
+            f'{path}: expected the columns r, l and t in its second line, got "{",".join(columns)[:60]}"; '
+            f"missing: {', '.join(missing)}"
+        )
+    return rows
+
+
+def _read_row(cells: Mapping[Any, Any]) -> tuple[float, int, float, int] | None:
+    """Read score, length, end, and whether it was lost; None if it is not an episode, such as a torn line."""
+    try:
+        row = float(cells["r"]), int(float(cells["l"])), float(cells["t"]), int(cells.get("lost", 0))
+    except (KeyError, ValueError, TypeError, OverflowError):
+        return None
+    torn = None in cells or None in cells.values()  # too many cells, or too few
+    return row if not torn and 0 <= row[1] < _MOST and math.isfinite(row[2]) else None
+
+
+# -- the files of a run -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Seed:
+    """The m episodes of one folder, in the order in which they ended, regardless of their file.
+
+    Episodes whose sub-environment was lost, and scores that are not finite, are left out. Their steps are counted
+    nevertheless, because they were taken.
+
+    Attributes:
+        path: the folder, or the one file.
+        env_id: as the files say; None if they do not.
+        step_unit: what is counted as a step: ``"agent steps of 4 frames"``; ``"steps"`` if the files do not say.
+        pipeline: the pipeline's hash, if the files say so.
+        scores: (m,) float64.
+        steps: (m,) int64, steps of all sub-environments in all episodes that had ended by then, including this one.
+        minutes: (m,) float64, from the earliest start of a file to the episode's end.
+        total_steps: of all episodes, including those left out.
+        lost: the number of episodes left out because their sub-environment was lost.
+        not_finite: the number left out because their score is not finite, or beyond 1e150, too large to compute with.
+        unreadable: the number of lines that are not episodes.
+    """
+
+    path: Path
+    env_id: str | None
+    step_unit: str
+    pipeline: str | None
+    scores: FloatArray
+    steps: IntArray
+    minutes: FloatArray
+    total_steps: int
+    lost: int
+    not_finite: int
+    unreadable: int
+
+    def along(self, axis: str) -> FloatArray | IntArray:
+        """Return the (m,) positions of the episodes on an axis: ``"steps"``, ``"episodes"`` from 1, ``"minutes"``."""
+        if axis == "steps":
+            return self.steps
+        return self.minutes if axis == "minutes" else np.arange(1, len(self.scores) + 1)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is drawn as one curve, by the name in the legend: one seed, or several."""
+
+    name: str
+    seeds: tuple[Seed, ...]
+
+
+def step_unit(runs: Iterable[Run]) -> str:
+    """What they count as a step; ``"steps"`` if they differ."""
+    units = {seed.step_unit for run in runs for seed in run.seeds}
+    return units.pop() if len(units) == 1 else "steps"
+
+
+@paths_looked_at(PlotError)
+def read_runs(places: Sequence[str | Path]) -> list[Run]:
+    """Read the monitor files of runs.
+
+    A place is a monitor file, or a folder with monitor files, which are sub-environments of one run (as in
+    Stable-Baselines3 and Baselines), or a folder without any whose subfolders have some: these are seeds of one run, or
+    separate runs if their environments or pipelines differ. ``"NAME=PLACE"`` gives a name; places with the same name
+    are seeds of one run.
+
+    Args:
+        places: files and folders.
+
+    Returns:
+        The runs, in the order given.
+
+    Raises:
+        PlotError: a place does not exist, holds no monitor file, or one that cannot be read; one is given twice under
+            the same name.
+    """
+    runs: dict[str | Path, list[Seed]] = {}
+    for place in places:
+        name, path = _name_and_path(place)
+        for where, seeds in _read_place(path):
+            if name is None:
+                runs[where] = seeds
+            else:
+                known = {seed.path.resolve() for seed in runs.get(name, [])}
+                if twice := [seed.path for seed in seeds if seed.path.resolve() in known]:
+                    raise PlotError(
+                        f"{name}: expected each seed once, got {twice[0]} twice; leave one of the places out"
+                    )
+                runs.setdefault(name, []).extend(seeds)
+    if not runs:
+        raise PlotError("expected folders of runs or monitor files, got none")
+    names = _short_names([key for key in runs if isinstance(key, Path)])
+    return [Run(key if isinstance(key, str) else names[key], tuple(seeds)) for key, seeds in runs.items()]
+
+
+def _name_and_path(place: str | Path) -> tuple[str | None, Path]:
+    if isinstance(place, str) and not Path(place).exists():
+        name, equals, path = place.partition("=")
+        if equals and name:
+            return name, Path(path)
+    return None, Path(place)
+
+
+def _read_place(path: Path) -> list[tuple[Path, list[Seed]]]:
+    """Return the runs of a place, each with its path."""
+    if path.is_file():
+        return [(path, [_read_seed(path, [path])])]
+    if not path.is_dir():
+        raise PlotError(f"{path}: there is no such file or folder. Is the path right, relative to {Path.cwd()}?")
+    if files := sorted(path.glob(PATTERN)):
+        return [(path, [_read_seed(path, files)])]
+    folders = {folder: sorted(folder.glob(PATTERN)) for folder in sorted(path.iterdir()) if folder.is_dir()}
+    seeds = [_read_seed(folder, files) for folder, files in folders.items() if files]
+    if not seeds:
+        raise PlotError(
+            f"{path}: expected monitor files ({PATTERN}) in it or in its folders, got none; the layer monitor writes "
+            "one where it is given a dir"
+        )
+    if len({(seed.env_id, seed.pipeline) for seed in seeds}) > 1:
+        return [(seed.path, [seed]) for seed in seeds]
+    return [(path, seeds)]
+
+
+def _read_seed(path: Path, files: Sequence[Path]) -> Seed:
+    logs = [read_monitor_file(file) for file in files]
+    start = min((float(log.header["t_start"]) for log in logs if log.header), default=0.0)
+    seconds = np.concatenate([log.ends + float(log.header.get("t_start", start)) - start for log in logs])
+    order = np.argsort(seconds, kind="stable")
+    lengths = np.concatenate([log.lengths for log in logs])[order]
+    scores = np.concatenate([log.scores for log in logs])[order]
+    lost = np.concatenate([log.lost for log in logs])[order]
+    finite = np.abs(scores) < _LARGEST
+    kept = ~lost & finite
+    return Seed(
+        path,
+        env_id=_said(logs, "env_id"),
+        step_unit=_step_unit(_said(logs, "step_unit"), _said(logs, "frame_skip")),
+        pipeline=_said(logs, "pipeline"),
+        scores=scores[kept],
+        steps=np.cumsum(lengths)[kept],
+        minutes=seconds[order][kept] / 60,
+        total_steps=int(lengths.sum()),
+        lost=int(lost.sum()),
+        not_finite=int((~lost & ~finite).sum()),
+        unreadable=sum(log.unreadable for log in logs),
+    )
+
+
+def _said(logs: Sequence[MonitorLog], key: str) -> str | None:
+    """Return the value that all headers with this key agree on, as text; None if there is none or they differ."""
+    said = {str(log.header[key]) for log in logs if log.header.get(key) not in (None, "None")}
+    return said.pop() if len(said) == 1 else None
+
+
+def _step_unit(unit: str | None, frames: str | None) -> str:
+    if unit is None:
+        return "steps"
+    return f"{unit}s of {frames} frames" if frames not in (None, "1") else f"{unit}s"
+
+
+def _short_names(paths: Sequence[Path]) -> dict[Path, str]:
+    """Name paths by as few of their last parts as tell them apart; a file ``monitor.csv`` by its folder."""
+    parts = {}
+    for path in paths:
+        whole = path.resolve()
+        if whole.is_file():
+            stem = whole.name.partition("monitor.")[0].rstrip(".")
+            whole = whole.with_name(stem) if stem else whole.parent
+        parts[path] = whole.parts
+    count = 1
+    while len({each[-count:] for each in parts.values()}) < len(set(parts.values())):
+        count += 1
+    return {path: "/".join(each[-count:]) for path, each in parts.items()}
+
+
+AXES = ("steps", "episodes", "minutes")
+WINDOWS = (10, 100)
+# Okabe and Ito's colours, distinguishable with any kind of colour blindness; grey for their yellow, which is hardly
+# visible on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
+DASHES = ("-", "--", ":", "-.")  # of the second eight runs, and so on
+WIDTH, PANEL, FRAME = 8.0, 2.5, 1.2  # inches
+MOST_POINTS = 500  # per line
+MOST_DOTS = 1000  # in an SVG; more are embedded as a bitmap
+MOST_CHARACTERS = 48  # of a name in the legend
+
+# -- smoothing --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A smoothed score along an axis, p points.
+
+    Attributes:
+        x: (p,) int64 steps, float64 minutes or int64 episodes, rising.
+        mean: (p,) float64, the score.
+        spread: (p,) float64, one standard deviation: over the seeds, or of one seed over the episodes of the window.
+    """
+
+    x: FloatArray | IntArray
+    mean: FloatArray
+    spread: FloatArray
+
+
+def check(axes: Sequence[str], windows: Sequence[int]) -> None:
+    """Refuse an unknown axis, no axis at all, and a window below 1."""
+    for axis in axes:
+        if axis not in AXES:
+            raise PlotError(f'expected axes of {", ".join(AXES)}, got "{axis}".{did_you_mean(axis, AXES)}')
+    if not axes:
+        raise PlotError(f"expected at least one axis of {', '.join(AXES)}, got none")
+    for window in windows:
+        if window < 1:
+            raise PlotError(f"expected to smooth over at least 1 episode, got {window}")
+
+
+def curve(run: Run, axis: str, window: int) -> Curve | None:
+    """Smooth the scores of a run over ``window`` episodes.
+
+    One seed: the trailing mean and standard deviation over the episodes of all sub-environments together, in the order
+    in which they ended.
+
+    Several seeds: the mean and spread over the seeds' trailing means, from where all have one to where the first ends.
+    Seeds with fewer than ``window`` episodes are left out. Between episodes, each seed keeps its last value.
+
+    Args:
+        run: the run.
+        axis: ``"steps"``, ``"episodes"`` or ``"minutes"``.
+        window: the number of episodes, at least 1.
+
+    Returns:
+        The curve; None if no seed has ``window`` episodes, or there is no place that all reach.
+
+    Raises:
+        PlotError: an unknown axis, or a window below 1.
+    """
+    check([axis], [window])
+    seeds = [seed for seed in run.seeds if len(seed.scores) >= window]
+    if not seeds:
+        return None
+    places = [seed.along(axis)[window - 1 :] for seed in seeds]
+    means = [trailing_mean(seed.scores, window) for seed in seeds]
+    if len(seeds) == 1:
+        centred = seeds[0].scores - seeds[0].scores.mean()
+        variance = trailing_mean(centred**2, window) - trailing_mean(centred, window) ** 2
+        return Curve(places[0], means[0], np.sqrt(np.maximum(variance, 0.0)))
+    x = np.unique(np.concatenate(places))
+    x = x[(x >= max(each[0] for each in places)) & (x <= min(each[-1] for each in places))]
+    if not len(x):
+        return None
+    values = [mean[np.searchsorted(each, x, side="right") - 1] for each, mean in zip(places, means, strict=True)]
+    return Curve(x, np.mean(values, axis=0), np.std(values, axis=0))
+
+
+def trailing_mean(values: FloatArray, window: int) -> FloatArray:
+    """Return the mean of each value and the ``window - 1`` before it; empty if there are fewer than ``window``.
+
+    >>> trailing_mean(np.array([1.0, 3.0, 5.0, 0.0]), 2).tolist()
+    [2.0, 4.0, 2.5]
+    """
+    if len(values) < window:
+        return np.zeros(0)
+    return np.asarray(np.lib.stride_tricks.sliding_window_view(values, window).mean(axis=1))
+
+
+def thinned(x: FloatArray | IntArray, most: int) -> IntArray:
+    """Return the indices of at most about ``most`` points, evenly along the axis, including the first and the last."""
+    if len(x) <= most:
+        return np.arange(len(x))
+    places = np.searchsorted(x, np.linspace(x[0], x[-1], most), side="right") - 1
+    return np.unique([0, *places, len(x) - 1]).astype(np.int64)
+
+
+# -- drawing ----------------------------------------------------------------------------------------------------------
+
+
+def draw(
+    runs: Sequence[Run],
+    axes: Sequence[str] = AXES,
+    windows: Sequence[int] = WINDOWS,
+    title: str | None = None,
+) -> Figure:
+    """Draw learning curves: a panel for each axis, each with all runs, raw and smoothed.
+
+    Episodes are dots, each window is a line, thicker for the widest, and the spread of the widest is a band.
+
+    Args:
+        runs: as returned by ``read_runs``.
+        axes: any of ``"steps"``, ``"episodes"``, ``"minutes"``.
+        windows: the numbers of episodes to smooth scores over.
+        title: above everything; None: the environment's id, if the runs share one.
+
+    Raises:
+        PlotError: no run has a finished episode, an argument is invalid, or matplotlib is missing.
+    """
+    check(axes, windows)
+    axes, windows = list(dict.fromkeys(axes)), sorted(set(windows))
+    drawn = [run for run in runs if any(len(seed.scores) for seed in run.seeds)]
+    if not drawn:
+        raise PlotError(f"{', '.join(run.name for run in runs)}: expected at least one finished episode, got none")
+    figure = _new_figure(FRAME + PANEL * len(axes))
+    panels = figure.subplots(len(axes), 1, squeeze=False)[:, 0]
+    shown: set[int] = set()
+    for axis, panel in zip(axes, panels, strict=True):
+        _prepare(panel, axis, runs)
+        for number, run in enumerate(drawn):
+            look = _look(number)
+            _draw_episodes(panel, run, axis, look)
+            lines = {window: line for window in windows if (line := curve(run, axis, window)) is not None}
+            for window, line in lines.items():
+                _draw_line(panel, line, look, thick=window == windows[-1])
+            if lines:
+                _draw_band(panel, lines[max(lines)], look)
+            shown.update(lines)
+        panel.set_xlim(left=0)
+    _name(figure, drawn, title)
+    _explain(figure, drawn, sorted(shown))
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a picture as a whole or not at all.
+
+    Args:
+        figure: as returned by ``draw``.
+        path: its suffix gives the format, ``.png`` or ``.svg``; an existing file is replaced, folders are created.
+
+    Raises:
+        PlotError: another suffix, or it cannot be written.
+    """
+    check_suffix(path)
+    kind = path.suffix[1:].lower()
+    metadata = {"Date": None} if kind == "svg" else {"Software": None}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, lambda file: figure.savefig(file, format=kind, dpi=150, metadata=metadata))
+    except OSError as error:
+        raise PlotError(f"{path}: the picture cannot be written: {error.strerror or error}") from error
+
+
+def check_suffix(path: Path) -> None:
+    """Refuse a picture in an unsupported format."""
+    if path.suffix.lower() not in (".png", ".svg"):
+        raise PlotError(f'expected a picture that ends in .png or .svg, got "{path}"')
+
+
+def _new_figure(height: float) -> Figure:
+    """Return an empty figure that belongs to no window system and is unknown to pyplot."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise PlotError(f'pictures need matplotlib ({error}): pip install "vecwrap[plot]"') from error
+    figure = Figure(figsize=(WIDTH, height), dpi=100, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _look(number: int) -> dict[str, Any]:
+    rounds, place = divmod(number, len(COLOURS))
+    return {"color": COLOURS[place], "linestyle": DASHES[rounds % len(DASHES)]}
+
+
+def _prepare(panel: Axes, axis: str, runs: Sequence[Run]) -> None:
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    panel.set_xlabel(printable(step_unit(runs)) if axis == "steps" else axis)
+    panel.set_ylabel("score")
+    panel.grid(color="#E4E4E4", linewidth=0.6)
+    panel.set_axisbelow(True)
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10], integer=axis != "minutes"))
+    if axis != "minutes":
+        panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+    panel.margins(x=0.02)
+
+
+def _draw_episodes(panel: Axes, run: Run, axis: str, look: dict[str, Any]) -> None:
+    x = np.concatenate([seed.along(axis) for seed in run.seeds])
+    scores = np.concatenate([seed.scores for seed in run.seeds])
+    panel.plot(
+        x,
+        scores,
+        color=look["color"],
+        linestyle="none",
+        marker="o",
+        markersize=2,
+        markeredgewidth=0,
+        alpha=0.3,
+        zorder=1,
+        rasterized=len(x) > MOST_DOTS,
+    )
+
+
+def _draw_line(panel: Axes, line: Curve, look: dict[str, Any], *, thick: bool) -> None:
+    points = thinned(line.x, MOST_POINTS)
+    marker = "o" if len(points) == 1 else None  # a single point draws no line
+    width, alpha = (2.1, 1.0) if thick else (0.9, 0.6)
+    panel.plot(line.x[points], line.mean[points], linewidth=width, alpha=alpha, marker=marker, zorder=3 + thick, **look)
+
+
+def _draw_band(panel: Axes, line: Curve, look: dict[str, Any]) -> None:
+    points = thinned(line.x, MOST_POINTS)
+    x, mean, spread = line.x[points], line.mean[points], line.spread[points]
+    panel.fill_between(x, mean - spread, mean + spread, color=look["color"], alpha=0.18, linewidth=0, zorder=2)
+
+
+def _name(figure: Figure, drawn: Sequence[Run], title: str | None) -> None:
+    """Put the title above, and the runs' names below it."""
+    from matplotlib.lines import Line2D
+
+    ids = {seed.env_id for run in drawn for seed in run.seeds}
+    if title is None:
+        title = (ids.pop() if len(ids) == 1 else None) or "learning curves"
+    names = [_in_legend(run) for run in drawn]
+    legend = figure.legend(
+        [Line2D([], [], linewidth=2.1, **_look(number)) for number in range(len(drawn))],
+        names,
+        title="\n".join(map(printable, title.split("\n"))),
+        title_fontsize=12,
+        loc="outside upper center",
+        ncols=max(1, min(len(names), 100 // (max(map(len, names)) + 8))),
+        frameon=False,
+        fontsize=9,
+    )
+    for text in (legend.get_title(), *legend.get_texts()):
+        text.set_parse_math(False)
+
+
+def _in_legend(run: Run) -> str:
+    """A run's name, shortened in its middle; a leading underscore would hide it from matplotlib's legends."""
+    name = printable(run.name)
+    if len(name) > MOST_CHARACTERS:
+        half = MOST_CHARACTERS // 2
+        name = f"{name[: half - 1]}…{name[-half:]}"
+    name += f" ({len(run.seeds)} seeds)" if len(run.seeds) > 1 else ""
+    return f" {name}" if name.startswith("_") else name
+
+
+def _explain(figure: Figure, drawn: Sequence[Run], windows: Sequence[int]) -> None:
+    """Explain below the panels what dots, lines and bands are."""
+    text = "dots: episodes"
+    if windows:
+        over = {"over seeds" if len(run.seeds) > 1 else f"of the last {windows[-1]} scores" for run in drawn}
+        text += f"; lines: means of the last {', '.join(map(str, windows))}"
+        text += f"; bands: ± 1 standard deviation {' or '.join(sorted(over))}"
+    figure.supxlabel(textwrap.fill(text, 120), fontsize=8, color="#555555")

@@ -1,0 +1,269 @@
+"""Stepping under a policy, with counts and a way to stop; independent of terminals."""
+
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeAlias
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import concatenate, create_empty_array
+
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
+from vecwrap.errors import SpecError, VecwrapError, did_you_mean
+from vecwrap.rows.step_result import StepResult
+from vecwrap.sources.import_paths import import_target
+
+__all__ = [
+    "Interrupt",
+    "Policy",
+    "StepCounter",
+    "Tally",
+    "find_policy",
+    "interruptible",
+    "rollout",
+    "sigterm_as_ctrl_c",
+]
+
+Policy: TypeAlias = Callable[[Any], Any]
+
+
+def rollout(
+    env: VecEnv, policy: Policy, tally: "Tally", *, steps: int | None, episodes: int | None, interrupt: "Interrupt"
+) -> Iterator[None]:
+    """Reset, then step until enough steps or episodes are done or the user asks to stop; yields after each step.
+
+    Args:
+        env: with a monitor among its layers, whose reports under ``tally.stats_key`` count as episodes.
+        policy: from observations to actions.
+        tally: receives the counts.
+        steps: agent steps over all sub-environments, rounded up to a whole vector step; None for no limit.
+        episodes: None for no limit.
+        interrupt: checked between steps.
+    """
+    mode = env.metadata["autoreset_mode"]
+    observations, _ = env.reset()
+    start = time.perf_counter()
+    resetting = np.zeros(env.num_envs, bool)
+    while not (
+        interrupt.asked
+        or (steps is not None and tally.steps >= steps)
+        or (episodes is not None and tally.episodes >= episodes)
+    ):
+        observations, _, terminations, truncations, infos = env.step(policy(observations))
+        tally.add(int((~resetting).sum()), infos, time.perf_counter() - start)
+        dones = terminations | truncations
+        if mode == AutoresetMode.NEXT_STEP:
+            resetting = dones
+        elif mode == AutoresetMode.DISABLED and dones.any():
+            observations, _ = env.reset(options={"reset_mask": dones})
+        yield
+
+
+# -- counting ---------------------------------------------------------------------------------------------------------
+
+
+class StepCounter(VecEnvWrapper):
+    """Counts the agent steps of all sub-environments: not resets, and not rows that were lost."""
+
+    def __init__(self, env: VecEnv) -> None:
+        super().__init__(env)
+        self.steps = 0
+
+    def on_step(self, step: StepResult) -> None:
+        """Count the rows in which an action was taken."""
+        self.steps += int(np.count_nonzero(step.acted))
+
+
+@dataclass
+class Tally:
+    """The counts so far.
+
+    Attributes:
+        stats_key: the monitor's key in infos.
+        window: how many episodes ``recent_score`` covers.
+        steps: agent steps over all sub-environments.
+        scores, lengths: of every reported episode: sum of rewards, agent steps.
+        seconds: since the first reset was done.
+        restarts: how many sub-environments were lost and recreated.
+    """
+
+    stats_key: str = "episode"
+    window: int = 100
+    steps: int = 0
+    scores: list[float] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+    restarts: int = 0
+    _recent: deque[tuple[float, int]] = field(default_factory=lambda: deque([(0.0, 0)], maxlen=64), repr=False)
+
+    @property
+    def episodes(self) -> int:
+        """How many episodes ended."""
+        return len(self.scores)
+
+    @property
+    def rate(self) -> float:
+        """Agent steps per second, from the start."""
+        return self.steps / self.seconds if self.seconds else 0.0
+
+    @property
+    def recent_rate(self) -> float:
+        """Agent steps per second over the last vector steps, for a live display."""
+        then, steps = self._recent[0]
+        return (self.steps - steps) / (self.seconds - then) if self.seconds > then else 0.0
+
+    @property
+    def recent_score(self) -> tuple[float, float] | None:
+        """Mean and standard deviation over the last ``window`` episodes; None if none has ended."""
+        recent = self.scores[-self.window :]
+        return (float(np.mean(recent)), float(np.std(recent))) if recent else None
+
+    def add(self, acted: int, infos: dict[str, Any], seconds: float) -> None:
+        """Count one vector step."""
+        self.steps += acted
+        self.seconds = seconds
+        self._recent.append((seconds, self.steps))
+        if self.stats_key in infos:
+            ended, mask = infos[self.stats_key], infos[f"_{self.stats_key}"]
+            self.scores.extend(ended["r"][mask].tolist())
+            self.lengths.extend(ended["l"][mask].tolist())
+
+
+# -- Ctrl-C and SIGTERM -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Interrupt:
+    """Whether the user or the system has requested a stop, and by which signal.
+
+    Attributes:
+        asked: whether it has.
+        number: the last signal.
+        ending: whether what runs takes a moment and must be completed, so that another signal changes nothing.
+    """
+
+    asked: bool = False
+    number: int = signal.SIGINT
+    ending: bool = False
+
+    @contextmanager
+    def may_stop(self) -> Iterator[None]:
+        """Run what may take long or hang: a second signal stops it by a KeyboardInterrupt.
+
+        From its end on, until the next such block, further signals are only noted.
+        """
+        self.ending = False
+        try:
+            yield
+        finally:
+            self.ending = True
+
+
+@contextmanager
+def interruptible() -> Iterator[Interrupt]:
+    """Let the first Ctrl-C or SIGTERM stop after the current step; the second stops at once, unless all is ending."""
+    interrupt = Interrupt()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        at_once = interrupt.asked and not interrupt.ending
+        interrupt.asked, interrupt.number = True, number
+        if at_once:
+            raise KeyboardInterrupt
+
+    with _handled((signal.SIGINT, signal.SIGTERM), ask):
+        yield interrupt
+
+
+@contextmanager
+def sigterm_as_ctrl_c() -> Iterator[list[int]]:
+    """Let SIGTERM end a command like Ctrl-C, closing everything; yields a list that receives the signal."""
+    came: list[int] = [signal.SIGINT]
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        came[0] = number
+        raise KeyboardInterrupt
+
+    with _handled((signal.SIGTERM,), interrupt):
+        yield came
+
+
+@contextmanager
+def _handled(numbers: Sequence[int], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle signals meanwhile, in the main thread, which alone may.
+
+    One that is ignored from the start stays ignored: a run that a script put into the background must survive Ctrl-C.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.getsignal(number) for number in numbers if main}
+    before = {number: old for number, old in handlers.items() if old is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+# -- policies ---------------------------------------------------------------------------------------------------------
+
+
+def find_policy(name: str, env: VecEnv) -> Policy:
+    """Return a policy: ``random``, ``zeros`` (the action nearest to zero), or ``module:callable``.
+
+    Raises:
+        SpecError: the name cannot be resolved.
+    """
+    if name == "random":
+        return lambda observations: env.action_space.sample()
+    if name == "zeros":
+        zeros = _zeros(env)
+        return lambda observations: zeros
+    if ":" not in name:
+        near = did_you_mean(name, ("random", "zeros"))
+        raise SpecError(f"--policy: expected random, zeros or module:callable, got {name!r}.{near}")
+    module, _, attribute = name.partition(":")
+    where = f"--policy {name}"
+    if module.endswith(".py") and Path(module).is_file():
+        path = ".".join(Path(module).with_suffix("").parts)
+        raise SpecError(f"{where}: expected module:callable, got a file name; leave out .py: {path}:{attribute}.")
+    policy = import_target(name, where)
+
+    def act(observations: Any) -> Any:
+        try:
+            return policy(observations)
+        except (Exception, SystemExit) as error:
+            raise VecwrapError(f"{where} raised {type(error).__name__}: {error}") from error
+
+    return act
+
+
+def _zeros(env: VecEnv) -> Any:
+    space = env.single_action_space
+    out: Any = create_empty_array(space, env.num_envs)
+    return concatenate(space, [_nearest_to_zero(space)] * env.num_envs, out)
+
+
+def _nearest_to_zero(space: spaces.Space[Any]) -> Any:
+    if isinstance(space, spaces.Box):
+        return np.clip(np.zeros(space.shape, space.dtype), space.low, space.high)
+    if isinstance(space, spaces.Discrete):
+        return np.clip(np.int64(0), space.start, space.start + space.n - 1)
+    if isinstance(space, spaces.MultiDiscrete):
+        return np.clip(np.zeros(space.shape, space.dtype), space.start, space.start + space.nvec - 1)
+    if isinstance(space, spaces.MultiBinary):
+        return np.zeros(space.shape, space.dtype)
+    if isinstance(space, spaces.Dict):
+        return {key: _nearest_to_zero(member) for key, member in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_nearest_to_zero(member) for member in space.spaces)
+    raise SpecError(f"--policy zeros: the action space {space} contains no zero. Use --policy random.")

@@ -1,0 +1,197 @@
+"""Where the time of a vector environment goes: every layer, the backend's wait, the copy, and what is done around it.
+
+An environment without a stopwatch runs the unmodified methods of its classes; there is nothing to switch off.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import gymnasium
+
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.native import NativeBackend
+from vecwrap.backends.workers.process import ProcessBackend
+from vecwrap.env.backend import Backend
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.pipeline import registry
+from vecwrap.sources.raw_rewards import Tap
+from vecwrap.sources.sub_env import SubEnv
+
+__all__ = ["Kind", "Part", "Stopwatch"]
+
+Kind: TypeAlias = Literal["environment", "layer", "backend", "window", "face", "policy", "other"]
+
+FACE = ("step", "step_async", "step_wait", "reset", "reset_async", "reset_wait", "send", "recv")
+ROWS = ("_send", "_send_reset", "_receive")
+
+
+@dataclass
+class Part:
+    """One part and the time during which it, and nothing within it, was running."""
+
+    name: str  # a layer's name in pipelines, or what the part is called
+    kind: Kind
+    what: str = ""  # what is counted here, in a few words
+    nanoseconds: int = 0
+    calls: int = 0  # how often it was entered
+
+
+class Stopwatch:
+    """Times the parts of an environment while it is entered.
+
+    Entering installs timed versions of the private row methods on this chain's instances, and leaving removes them.
+    Every moment in between belongs to exactly one part, the innermost that is running, so the parts add up to the total
+    to the nanosecond. The parts include the cost of the clock itself, about a microsecond per part.
+
+    What runs in workers is part of the backend's wait. If the sub-environments are in this process, on ``dummy``, their
+    layers are distinguished; a layer that bypasses the emulator's ``step``, as ``atari`` does, includes its time.
+
+    Args:
+        env: the environment; only the thread that enters may step it meanwhile.
+        clock: in nanoseconds.
+
+    Attributes:
+        parts: inner first: the environment, its layers, the backend, the vector's layers, the window if there is
+            one, the face; then what ``timed`` named; ``other`` is what runs outside all of these: the loop that drives
+            the environment.
+
+    >>> import vecwrap
+    >>> env = vecwrap.build("CartPole-v1", n=2, wrappers=["framestack:4"], backend="dummy")
+    >>> observations, infos = env.reset(seed=1)
+    >>> with Stopwatch(env) as watch:
+    ...     for _ in range(10):
+    ...         result = env.step([0, 1])
+    >>> watch.steps, sum(part.nanoseconds for part in watch.parts) == watch.nanoseconds
+    (10, True)
+    >>> [part.name for part in watch.parts if part.kind == "layer"]
+    ['framestack']
+    >>> env.close()
+    """
+
+    def __init__(self, env: VecEnv, *, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._env = env
+        self._clock = clock
+        self._running: list[Part] = []
+        self._since = 0
+        self._put_on: list[tuple[Any, str, Any]] = []
+        self._other = Part("other", "other", "the loop that drives the environment")
+        self._sent = Part("send", "backend", "sends the actions off")
+        self._places = list(self._all_places())
+        self.parts = [*{id(part): part for _, _, part in self._places}.values(), self._other]
+
+    @property
+    def steps(self) -> int:
+        """How many vector steps were timed: batches of actions that were sent to the backend."""
+        return self._sent.calls
+
+    @property
+    def nanoseconds(self) -> int:
+        """The total time."""
+        return sum(part.nanoseconds for part in self.parts)
+
+    def timed(self, name: str, kind: Kind, what: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that does the same, timed as a separate part: the policy, for example."""
+        part = Part(name, kind, what)
+        self.parts.insert(-1, part)
+        return self._timed(part, function)
+
+    def __enter__(self) -> Stopwatch:
+        for thing, name, part in self._places:
+            before = getattr(thing, name)
+            setattr(thing, name, self._timed(part, before))
+            self._put_on.append((thing, name, before))
+        self._running.append(self._other)
+        self._since = self._clock()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._pass_time()
+        self._running.clear()
+        while self._put_on:
+            thing, name, before = self._put_on.pop()
+            delattr(thing, name)
+            if getattr(thing, name, None) != before:  # it was the instance's own, not its class's
+                setattr(thing, name, before)
+
+    def _timed(self, part: Part, function: Callable[..., Any]) -> Callable[..., Any]:
+        running = self._running
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if not running:  # a policy's function may outlive the timing
+                return function(*args, **kwargs)
+            self._pass_time()
+            running.append(part)
+            part.calls += 1
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._pass_time()
+                running.pop()
+
+        return run
+
+    def _pass_time(self) -> None:
+        """Add the time since the last call to the part that was running."""
+        now = self._clock()
+        self._running[-1].nanoseconds += now - self._since
+        self._since = now
+
+    # -- where to look ------------------------------------------------------------------------------------------------
+
+    def _all_places(self) -> Iterator[tuple[Any, str, Part]]:
+        """Objects, names of their methods, and the parts that these belong to; inner parts first."""
+        *layers, root = self._env.layers
+        yield from self._backend_places(root)
+        for layer in reversed(layers):
+            part = Part(_name(layer), "layer", "in this process, around the vector")
+            yield from ((layer, name, part) for name in ROWS)
+        if self._env is not self._env.layers[0]:  # a window around the chain is not one of its layers
+            window = Part("window", "window", "shows the frames, and waits until the next are due")
+            yield from ((self._env, name, window) for name in ROWS)
+        face = Part("face", "face", "checks the actions, makes the five-tuple")
+        yield from ((self._env, name, face) for name in FACE)
+
+    def _backend_places(self, root: Any) -> Iterator[tuple[Any, str, Part]]:
+        wait = Part("wait", "backend", "until the workers have answered, and their layers")
+        if isinstance(root, NativeBackend):
+            wait.what = "until the engine has stepped"
+            yield from ((root.vector_env, name, wait) for name in ("step", "reset"))
+        elif isinstance(root, Backend):
+            if isinstance(root, DummyBackend):
+                wait.what = "the loop over the sub-environments"
+                yield from _sub_env_places(root.local.sub_envs, root.env_id)
+            elif isinstance(root, ProcessBackend) and root.own is not None:
+                yield root.own, "run", Part("parent_share", "backend", "steps the sub-environments of this process")
+            yield root, "_poll", wait
+            yield root.slots, "collect", Part("copy", "backend", "makes fresh arrays and infos of all rows")
+        yield root, "_send", self._sent
+        yield root, "_send_reset", Part("resets", "backend", "sends resets off that were asked for")
+        yield root, "_receive", Part("books", "backend", "keeps the books of which rows are home")
+
+
+def _sub_env_places(sub_envs: list[SubEnv], env_name: str) -> Iterator[tuple[Any, str, Part]]:
+    """The environment itself, then each layer around it; one part for all sub-environments."""
+    parts: dict[tuple[int, type], Part] = {}
+    for sub_env in sub_envs:
+        around = []
+        env: Any = sub_env.env
+        while isinstance(env, gymnasium.Wrapper) and not isinstance(env, Tap):
+            around.append(env)
+            env = env.env
+        if isinstance(env, Tap):
+            env = env.env
+        else:  # no layers: its wrappers are its own
+            env, around = sub_env.env, []
+        whole = Part(env_name, "environment", "the environment itself")
+        for depth, thing in enumerate([env, *reversed(around)]):
+            part = Part(_name(thing), "layer", "in each sub-environment") if depth else whole
+            part = parts.setdefault((depth, type(thing)), part)
+            yield from ((thing, name, part) for name in ("step", "reset"))
+
+
+def _name(layer: Any) -> str:
+    return registry.wrappers.name_of(type(layer)) or type(layer).__name__

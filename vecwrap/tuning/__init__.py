@@ -1,1 +1,0 @@
-"""Which backend suits a pipeline on this machine, and the processes that measure it."""

@@ -1,0 +1,1 @@
+"""What the Atari wrappers share: the two lineages, ticks and images, the openings of games."""

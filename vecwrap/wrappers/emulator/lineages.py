@@ -1,0 +1,147 @@
+"""The settings of the two Atari lineages, and the check that an environment supports them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+
+from vecwrap.errors import PlanError, one_of
+from vecwrap.sources.description import Env, wrappers_of
+from vecwrap.wrappers.emulator.openings import NOOP, knows_fire, meanings_of, opening_of
+
+__all__ = ["NO_GAME", "Pooling", "Settings", "check_environment", "check_skip", "settle"]
+
+Pooling = Literal["grey of the maximum", "maximum of the greys"]
+
+NO_GAME = (
+    "atari: expected a game of the Arcade Learning Environment (ale-py), got {}: "
+    'take an id such as "PongNoFrameskip-v4", or leave the layer out'
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The layer's arguments, and what the lineage alone decides."""
+
+    lineage: str
+    words: str
+    pooling: Pooling
+    terminal_on_life_loss: bool
+    fire_reset: bool
+    clip_reward: bool
+    repeat_action_probability: float
+    noop_max: int = 30
+    frame_skip: int = 4
+    screen_size: int = 84
+    direct: bool | None = None
+
+    def in_words(self) -> str:
+        """Describe in one sentence which lineage this is, and what it does."""
+        skip, size, sticky = self.frame_skip, self.screen_size, self.repeat_action_probability
+        parts = [
+            f"1 to {self.noop_max} no-ops open a game" if self.noop_max else "no no-ops",
+            f"{skip} frames a step" if skip > 1 else "every frame",
+            (f"{self.pooling} of the last two, " if skip > 1 else "grey, ") + f"{size}x{size}",
+            "an episode is one life" if self.terminal_on_life_loss else "an episode is a whole game",
+            "FIRE at each reset where the game knows it" if self.fire_reset else "no FIRE at resets",
+            "rewards clipped to their sign" if self.clip_reward else "rewards as the game pays them",
+            f"sticky actions {sticky:g}" if sticky else "no sticky actions",
+        ]
+        return f"{self.words}: {'; '.join(parts)}."
+
+
+LINEAGES = {
+    "deepmind": Settings(
+        lineage="deepmind",
+        words="DeepMind lineage (Mnih et al. 2015, as Baselines and SB3 build it)",
+        pooling="grey of the maximum",
+        terminal_on_life_loss=True,
+        fire_reset=True,
+        clip_reward=True,
+        repeat_action_probability=0.0,
+    ),
+    "machado": Settings(
+        lineage="machado",
+        words="lineage of Machado et al. (2018, as Gymnasium builds it)",
+        pooling="maximum of the greys",
+        terminal_on_life_loss=False,
+        fire_reset=False,
+        clip_reward=False,
+        repeat_action_probability=0.25,
+    ),
+}
+
+
+def settle(lineage: str = "deepmind", **given: Any) -> Settings:
+    """Check the layer's arguments, and fill in the lineage's defaults for those left out or None."""
+    one_of("atari: lineage", lineage, tuple(LINEAGES))
+    settings = replace(LINEAGES[lineage], **{name: value for name, value in given.items() if value is not None})
+    for name, least in (("noop_max", 0), ("frame_skip", 1), ("screen_size", 1)):
+        if getattr(settings, name) < least:
+            raise PlanError(f"atari: {name}: expected {least} or more, got {getattr(settings, name)}")
+    if not 0.0 <= settings.repeat_action_probability < 1.0:
+        raise PlanError(
+            "atari: repeat_action_probability: expected 0 or more and less than 1, got "
+            f"{settings.repeat_action_probability}"
+        )
+    return settings
+
+
+def check_environment(env: Env, settings: Settings) -> None:
+    """Raise PlanError unless an environment can be played as the settings say."""
+    game = env.unwrapped
+    if not hasattr(game, "ale") or not hasattr(game, "get_action_meanings"):
+        raise PlanError(NO_GAME.format(type(game).__name__))
+    check_skip(env, "atari")
+    sticky, default = game.ale.getFloat("repeat_action_probability"), LINEAGES[settings.lineage]
+    if not math.isclose(sticky, settings.repeat_action_probability, abs_tol=1e-6):
+        raise PlanError(
+            f"atari: expected an environment with repeat_action_probability={settings.repeat_action_probability:g} "
+            f"(sticky actions; the default of this lineage is {default.repeat_action_probability:g}), got one "
+            f"with {sticky:g}: make it with the former, or give atari repeat_action_probability={sticky:g}"
+        )
+    _check_actions(env, settings)
+    space = env.observation_space
+    colour = isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 3 and space.shape[2] == 3
+    grey = isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 2
+    if not (colour or (grey and settings.lineage == "machado")) or space.dtype != np.uint8:
+        raise PlanError(
+            f"atari: expected colour images, a Box of shape (height, width, 3) and dtype uint8, got {space}: make the "
+            'environment with obs_type="rgb" and sound_obs=False, and put layers that change images outside of atari'
+        )
+
+
+def check_skip(env: Env, layer: str) -> None:
+    """Raise PlanError if an environment, or a wrapper of it, skips frames by itself; ``layer`` is for the error."""
+    frameskip = getattr(env.unwrapped, "_frameskip", 1)
+    if frameskip != 1:
+        raise PlanError(
+            f"{layer}: expected an environment that skips no frames, got one with frameskip={frameskip}, which would "
+            "skip twice: make it with frameskip=1, or take a NoFrameskip id"
+        )
+    for inner in wrappers_of(env):
+        # Gymnasium's AtariPreprocessing and MaxAndSkipObservation, SB3's MaxAndSkipEnv
+        skip = vars(inner).get("frame_skip", vars(inner).get("_skip", 1))
+        if isinstance(skip, int) and skip > 1:
+            raise PlanError(
+                f"{layer}: expected an environment that skips no frames, but {type(inner).__name__} inside it skips "
+                f"{skip}: leave one of the two out"
+            )
+
+
+def _check_actions(env: Env, settings: Settings) -> None:
+    if not isinstance(env.action_space, gymnasium.spaces.Discrete):
+        raise PlanError(
+            f"atari: expected discrete actions, got {env.action_space}: make the environment with continuous=False"
+        )
+    meanings = meanings_of(env, "atari")
+    fires = bool(settings.fire_reset and opening_of(meanings))
+    if meanings[NOOP] != "NOOP" or (fires and not knows_fire(meanings)):
+        raise PlanError(
+            f"atari: expected the actions to begin with NOOP{', FIRE and one more' if fires else ''}, got "
+            f"{', '.join(meanings)}: make the environment with full_action_space=True"
+        )

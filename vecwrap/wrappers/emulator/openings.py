@@ -1,0 +1,117 @@
+"""How a game of the Arcade Learning Environment begins and goes on: no-ops, FIRE, lives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
+from itertools import repeat
+from typing import Any
+
+import gymnasium
+
+from vecwrap.errors import PlanError
+from vecwrap.sources.description import Env, wrappers_of
+
+__all__ = ["NOOP", "Lives", "game_goes_on", "knows_fire", "meanings_of", "noops", "opening_of", "play_opening"]
+
+NOOP, FIRE, AFTER_FIRE = 0, 1, 2
+Begun = tuple[Any, dict[str, Any]]
+Stepped = tuple[Any, Any, bool, bool, dict[str, Any]]
+
+
+class Lives(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Ends an episode at every lost life; an unseeded reset directly after it continues the game with a no-op."""
+
+    game_goes_on: bool = False
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self.game_goes_on = False
+        self._lives = 0
+        self._ale: Any = env.unwrapped.ale  # type: ignore[attr-defined]
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Begun:
+        """Start the next life if the game continues and no seed is given, else a new game."""
+        begun = self._next_life() if self.game_goes_on and seed is None else None
+        if begun is None:
+            begun = self._new_game(seed, options)
+        self._lives = self._ale.lives()
+        self.game_goes_on = False
+        return begun
+
+    def step(self, action: Any) -> Stepped:
+        """Step, and end the episode if a life was lost."""
+        observation, reward, terminated, truncated, info = self._act(action)
+        lost = self._life_lost()
+        self.game_goes_on = lost and not (terminated or truncated)
+        return observation, reward, bool(terminated) or lost, bool(truncated), info
+
+    def _new_game(self, seed: int | None, options: dict[str, Any] | None) -> Begun:
+        return self.env.reset(seed=seed, options=options)
+
+    def _act(self, action: Any) -> Stepped:
+        return self.env.step(action)
+
+    def _next_life(self) -> Begun | None:
+        """Take one no-op; None if that ends the game."""
+        observation, _, terminated, truncated, info = self._act(NOOP)
+        return None if terminated or truncated else (observation, info)
+
+    def _life_lost(self) -> bool:
+        # 0 lives are left to the game to report: Q*bert, for example, shows 0 for some frames while still running
+        before, self._lives = self._lives, self._ale.lives()
+        return 0 < self._lives < before
+
+
+def play_opening(
+    begin: Callable[..., Begun],
+    act: Callable[[Any], Stepped],
+    actions: Iterable[int],
+    seed: int | None,
+    options: dict[str, Any] | None,
+    goes_on: Callable[[], bool] = bool,
+) -> Begun:
+    """Begin an episode and take the actions that open it; merge the infos, the latest value of each key.
+
+    If an action ends the episode, it is begun again, and the remaining actions are taken; if only a life was lost
+    (``goes_on``), without a seed, so that the game continues. The actions may be drawn after the first beginning.
+    """
+    observation, info = begin(seed=seed, options=deepcopy(options))  # an environment may write into its options
+    for action in actions:
+        observation, _, terminated, truncated, step_info = act(action)
+        if terminated or truncated:
+            observation, info = begin(seed=None if goes_on() else seed, options=deepcopy(options))
+        else:
+            info = {**info, **step_info}
+    return observation, info
+
+
+def noops(env: Env, most: int) -> Iterator[int]:
+    """Yield 1 to ``most`` no-ops; how many is drawn from the environment's generator when the first is asked for."""
+    yield from repeat(NOOP, int(env.unwrapped.np_random.integers(1, most + 1)))
+
+
+def game_goes_on(env: Env) -> bool:
+    """Whether the episode that ended was a life, in a game that is not over."""
+    return any(getattr(layer, "game_goes_on", False) for layer in wrappers_of(env))
+
+
+def opening_of(meanings: Sequence[str]) -> tuple[int, ...]:
+    """Return the actions that start a game that waits for FIRE; none for a game without FIRE."""
+    return (FIRE, AFTER_FIRE) if "FIRE" in meanings else ()
+
+
+def knows_fire(meanings: Sequence[str]) -> bool:
+    """Whether the actions of ``opening_of`` are as expected: FIRE is the second, and there is a third."""
+    return len(meanings) > AFTER_FIRE and meanings[FIRE] == "FIRE"
+
+
+def meanings_of(env: Env, layer: str) -> list[str]:
+    """Return the meanings of a game's actions, which ``layer`` needs; PlanError if it does not provide them."""
+    game: Any = env.unwrapped
+    if not hasattr(game, "get_action_meanings"):
+        raise PlanError(
+            f"{layer}: expected a game with action meanings (get_action_meanings, as those of ale-py have), "
+            f"got {type(game).__name__}; leave the layer out"
+        )
+    return list(game.get_action_meanings())

@@ -1,0 +1,1 @@
+"""What wrappers that write files share: videos, recorders, files of a run."""

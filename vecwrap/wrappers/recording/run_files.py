@@ -1,0 +1,159 @@
+"""Files that a run writes: writable folders, names that overwrite nothing, whole files or none."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import errno
+import io
+import itertools
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from vecwrap.env.saving import write_whole, written
+from vecwrap.errors import PlanError
+
+__all__ = [
+    "GrowingFile",
+    "as_bytes",
+    "csv_line",
+    "make_folder",
+    "seen_from_here",
+    "take_unused",
+    "try_folder",
+    "write_new",
+    "write_whole",
+]
+
+_Taken = TypeVar("_Taken")
+
+
+class GrowingFile:
+    """A file that text is appended to, each piece immediately and as a whole or not at all.
+
+    Killing this process loses no appended piece, and a full disk leaves none half written.
+    """
+
+    def __init__(self, path: Path, *, new: bool = False) -> None:
+        self.path = path
+        self._raw = path.open("x+b" if new else "a+b", buffering=0)  # unbuffered: each piece is written at once
+        self._size = self._raw.seek(0, os.SEEK_END)
+
+    def append(self, text: str) -> None:
+        """Append a piece; if it cannot be written, no part of it is in the file."""
+        data = as_bytes(text)
+        try:
+            if self._raw.write(data) != len(data):
+                raise OSError(errno.ENOSPC, "No space left on device")
+        except OSError:
+            self.cut(self._size)
+            raise
+        self._size += len(data)
+
+    def read(self) -> bytes:
+        """Return its contents."""
+        self._raw.seek(0)
+        return self._raw.read()
+
+    def cut(self, size: int) -> None:
+        """Truncate it to this many bytes."""
+        self._raw.truncate(size)
+        self._raw.seek(size)
+        self._size = size
+
+    def close(self) -> None:
+        """Close the file."""
+        self._raw.close()
+
+
+def as_bytes(text: str) -> bytes:
+    r"""Encode text for a file: UTF-8, with escapes for what UTF-8 cannot encode.
+
+    >>> as_bytes("lvl \udc80")
+    b'lvl \\udc80'
+    """
+    return text.encode(errors="backslashreplace")
+
+
+def csv_line(cells: Sequence[Any]) -> str:
+    r"""Format a row of a CSV file.
+
+    >>> csv_line([1.5, "a,b", None])
+    '1.5,"a,b",\n'
+    """
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue()
+
+
+def make_folder(folder: Path, layer: str) -> None:
+    """Create a layer's folder if it is missing, and refuse one that files cannot be written to."""
+    try:
+        try_folder(folder)
+    except OSError as error:
+        raise PlanError(
+            f'{layer}: dir: expected a folder that files can be written to, got "{seen_from_here(folder)}": '
+            f"{error}; give another"
+        ) from error
+
+
+def try_folder(folder: Path) -> None:
+    """Create a folder if it is missing; raises an OSError if files cannot be written to it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(folder)) from error  # not the temporary file's name
+
+
+def seen_from_here(path: Path) -> Path:
+    """Return a path as seen from the working directory: relative if it lies inside.
+
+    >>> print(seen_from_here(Path("runs").absolute()))
+    runs
+    """
+    try:
+        return path.relative_to(Path.cwd())
+    except (ValueError, OSError):  # elsewhere, or the working directory was deleted
+        return path
+
+
+def take_unused(path: Path, take: Callable[[Path], _Taken]) -> _Taken:
+    """Take the path, or if it exists, the first of ``name-1``, ``name-2``, ... that does not.
+
+    Others may write to the same folder, so checking whether a file exists is not enough: ``take`` creates it, and
+    raises FileExistsError if somebody else has created it.
+    """
+    names = itertools.chain([path], (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(1)))
+    while True:
+        name = next(names)
+        if not name.exists():
+            with contextlib.suppress(FileExistsError):
+                return take(name)
+
+
+def write_new(path: Path, write: Callable[[Any], None]) -> Path:
+    """Write a file as a whole or not at all, under the first name that ``take_unused`` finds; return its path."""
+    with written(path, write) as growing:
+        return take_unused(path, partial(_put, growing))
+
+
+def _put(growing: Path, path: Path) -> Path:
+    """Move a file to a path; raises a FileExistsError if that exists."""
+    try:
+        os.link(growing, path)  # unlike a rename, this replaces nothing
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links; an empty file may be visible for a moment
+        path.open("xb").close()
+        try:
+            growing.replace(path)
+        except BaseException:
+            path.unlink()
+            raise
+    return path

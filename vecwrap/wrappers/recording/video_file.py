@@ -1,0 +1,135 @@
+"""One video, written to disk frame by frame as it arrives, and playable up to wherever it was cut off."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import weakref
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vecwrap.env.picture import fit
+from vecwrap.errors import PlanError
+from vecwrap.wrappers.recording.run_files import seen_from_here
+
+__all__ = ["VideoFile", "check_ffmpeg"]
+
+# One self-contained fragment per second: however the writing ends, all but the last of them can be played.
+_FRAGMENTS = ["-movflags", "frag_keyframe+empty_moov+default_base_moof", "-flush_packets", "1"]
+_ENCODER = ["-preset", "veryfast", "-crf", "18", "-threads", "1", "-bf", "0"]
+_open: weakref.WeakSet[VideoFile] = weakref.WeakSet()
+
+
+def check_ffmpeg() -> None:
+    """Refuse if imageio's ffmpeg plug-in is missing, or finds no ffmpeg."""
+    try:
+        import imageio_ffmpeg
+
+        imageio_ffmpeg.get_ffmpeg_exe()
+    except (ImportError, RuntimeError) as error:
+        raise PlanError(
+            f'video: imageio\'s ffmpeg plug-in cannot be used: {error}; pip install "imageio[ffmpeg]", or point '
+            "IMAGEIO_FFMPEG_EXE to an ffmpeg"
+        ) from error
+
+
+class VideoFile:
+    """An ``.mp4`` (H.264) being written. Nothing is kept in memory: every frame goes to ffmpeg at once.
+
+    The first frame determines the size. Odd sides are padded with a line of black, as H.264 requires even ones; smaller
+    later frames are padded too, and larger ones are scaled down. No frame is ever stretched.
+
+    ``size`` is width and height, ``frames`` how many were given to ffmpeg. What cannot be written is an OSError.
+    """
+
+    def __init__(self, path: Path, fps: float, first: NDArray[np.uint8]) -> None:
+        import imageio_ffmpeg
+
+        self.path = path
+        self.frames = 0
+        self.closed = False
+        height, width = first.shape[:2]
+        self.size = width + width % 2, height + height % 2
+        path.open("xb").close()  # fails at once, with a clear error, if that is impossible
+        rate = str(Fraction(fps).limit_denominator())
+        frames = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", "{}x{}".format(*self.size), "-r", rate, "-i", "-"]
+        video = ["-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", *_ENCODER, "-g", str(max(1, round(fps))), *_FRAGMENTS]
+        self._ffmpeg = subprocess.Popen(
+            [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-v", "error", *frames, *video, str(path.absolute())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            bufsize=0,  # so that a forked copy has no buffered data to write
+            process_group=0,  # Ctrl-C does not reach it
+        )
+        assert self._ffmpeg.stdin is not None
+        self._pipe = self._ffmpeg.stdin
+        _open.add(self)
+        self.append(first)
+
+    def append(self, frame: NDArray[np.uint8]) -> None:
+        """Write a frame, (height, width, 3) uint8."""
+        if self._pipe.closed:
+            raise self._refusal("it was interrupted")
+        rest = np.ascontiguousarray(self._padded(frame)).data.cast("B")
+        try:
+            while rest:
+                rest = rest[self._pipe.write(rest) :]
+        except OSError as error:
+            raise self._refusal(str(error)) from None
+        except BaseException:  # an interrupt: half a frame was sent, and nothing can follow it
+            self._ffmpeg.kill()
+            self._pipe.close()
+            raise
+        self.frames += 1
+
+    def _refusal(self, reason: str) -> OSError:
+        return OSError(f"{seen_from_here(self.path)}: ffmpeg cannot write it ({reason}). Is the disk full?")
+
+    def close(self) -> None:
+        """Finish the file; raises if ffmpeg could not write all of it."""
+        if self.closed:
+            return
+        self.closed = True
+        self._end()
+        if self._ffmpeg.returncode:
+            raise self._refusal(f"exit status {self._ffmpeg.returncode}")
+
+    def _end(self) -> None:
+        """Let ffmpeg write what it has; it exits when its input ends."""
+        try:
+            self._pipe.close()
+            self._ffmpeg.wait()
+        except BaseException:
+            self._ffmpeg.kill()
+            self._ffmpeg.wait()
+            raise
+
+    def _leave(self) -> None:
+        """Leave the file to the parent of this fork: ffmpeg waits until nobody holds its input open."""
+        self.closed = True
+        self._pipe.close()
+        self._ffmpeg.returncode = 0  # it is not a child of this process
+
+    def __del__(self) -> None:
+        if hasattr(self, "_pipe") and not self.closed:
+            self._end()
+
+    def _padded(self, frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        width, height = self.size
+        if frame.shape == (height, width, 3):
+            return frame
+        frame = fit(frame, self.size)
+        canvas = np.zeros((height, width, 3), np.uint8)
+        canvas[: frame.shape[0], : frame.shape[1]] = frame
+        return canvas
+
+
+def _leave_all() -> None:
+    for file in list(_open):
+        file._leave()
+
+
+os.register_at_fork(after_in_child=_leave_all)

@@ -1,0 +1,1 @@
+"""The window of render_mode="human", in a process of its own."""

@@ -1,0 +1,162 @@
+"""``render_mode="human"``: one window for all sub-environments, around a finished chain."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vecwrap.env.picture import Labels, load_cv2, no_frames
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
+from vecwrap.errors import ArgumentError, PlanError, text_of
+from vecwrap.rows.step_result import StepResult
+from vecwrap.wrappers.window.window import Window, refuse_without_display
+
+__all__ = ["Viewer"]
+
+WIDTH = 480  # pixels; a narrower picture is enlarged
+
+
+class Viewer(VecEnvWrapper):
+    """Show all sub-environments in one window while they are stepped.
+
+    ``build(..., render_mode="human")`` puts it around the chain. It is no layer: ``env.layers``, saved states and the
+    pipeline's hash are the same without it. It opens at the first reset and shows every result, rendered where the
+    sub-environments live: frames with the labels of ``tile``, and the last frame of an episode that ended. A step of
+    all sub-environments takes at least ``1 / fps`` seconds. Esc or the window's button closes it, and the run continues
+    at full speed. ``render()`` returns None, as Gymnasium specifies for ``human``.
+
+    Args:
+        env: its sub-environments render ``rgb_array``.
+        size: the maximum width and height of the picture, in pixels.
+        fps: steps of all sub-environments per second, may be set at any time; None means the environment's
+            ``metadata["render_fps"]``, else 30.
+
+    Raises:
+        PlanError: no frames to show, or no display to show them on; says what to use instead.
+    """
+
+    _window: Window | None = None
+
+    def __init__(self, env: VecEnv, *, size: tuple[int, int] = (1280, 800), fps: float | None = None) -> None:
+        super().__init__(env)
+        modes = env.metadata.get("render_modes")
+        if env.render_mode != "rgb_array" or (modes is not None and "rgb_array" not in modes):
+            raise PlanError(
+                'render_mode="human": '
+                + no_frames(str(self._root.env_id), f"{env.render_mode!r}, and render_modes {modes} in its metadata")
+            )
+        load_cv2('render_mode="human"')
+        refuse_without_display()
+        self.render_mode = "human"
+        self.fps = float(env.metadata.get("render_fps") or 30) if fps is None else float(fps)
+        self._size = size
+        self._labels = Labels(env.num_envs)
+        self._frames: list[NDArray[np.uint8] | None] = [None] * env.num_envs
+        self._due = 0.0  # when the next picture may be shown, by time.monotonic
+        self._watched = True
+        self.request_frames(range(env.num_envs))  # refused here if an engine cannot do it
+
+    @property
+    def fps(self) -> float:
+        """Steps of all sub-environments per second."""
+        return self._fps
+
+    @fps.setter
+    def fps(self, fps: float) -> None:
+        if not fps > 0:
+            raise ArgumentError(f"fps: expected steps a second above 0, got {fps}")
+        self._fps = float(fps)
+
+    @property
+    def layers(self) -> tuple[VecEnv, ...]:
+        """The layers of the chain, without the window."""
+        return self.env.layers
+
+    @property
+    def pipeline(self) -> Any:
+        """The chain's."""
+        return self.env.pipeline
+
+    @property
+    def training(self) -> bool:  # type: ignore[override]
+        """The chain's."""
+        return self.env.training
+
+    @property
+    def viewer_open(self) -> bool:
+        """Whether the window is open: from the first reset until the user or ``close`` closes it."""
+        if self._window is not None and not self._window.open:
+            self._unwatch()
+        return self._window is not None
+
+    def on_step(self, step: StepResult) -> None:
+        """Show the rows that arrived, when it is time."""
+        if not self._watched or (self._window is not None and not self.viewer_open):
+            return
+        self._labels.take(step)
+        try:
+            self._take_frames(step)
+            picture = self._labelled(self._frames)
+        except Exception as error:  # what cannot be rendered or laid out is no reason to end the run
+            self._unwatch()
+            message = f'render_mode="human": the window is closed, the run goes on without it. {text_of(error)}'
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+            return
+        if self._window is None:
+            self._window = Window(f"{self._root.env_id} n={self.num_envs} - vecwrap", picture)
+        else:
+            self._pace(len(step.env_ids))
+            self._window.show(picture)
+
+    def on_close(self) -> None:
+        """Close the window."""
+        self._unwatch(tell=False)
+
+    def __del__(self) -> None:
+        self._close_layer()
+
+    def render(self) -> Any:
+        """Return None: every result is shown as it arrives."""
+        return None
+
+    def picture(self) -> NDArray[np.uint8]:
+        """Return what the sub-environments look like now, with the window's labels while those are kept."""
+        return self._labelled(self.get_images()) if self._watched else self.env.picture()
+
+    def get_images(self, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
+        """Return a (height, width, 3) uint8 image of each sub-environment."""
+        return self.env.get_images(indices)
+
+    def _take_frames(self, step: StepResult) -> None:
+        """Keep the frame of each row; if an episode ended, its last one, which is what the label describes."""
+        ended = step.first & step.dones
+        for k, i in enumerate(step.env_ids.tolist()):
+            frames = step.final_frames if ended[k] and step.final_frames is not None else step.frames
+            frame = None if frames is None else frames[k]
+            if isinstance(frame, Exception):
+                raise frame
+            if frame is not None:
+                self._frames[i] = np.asarray(frame)
+
+    def _labelled(self, frames: Sequence[NDArray[np.uint8] | None]) -> NDArray[np.uint8]:
+        return self._labels.picture(frames, self._size, WIDTH)
+
+    def _pace(self, rows: int) -> None:
+        """Wait until this many more rows may be shown."""
+        now = time.monotonic()
+        time.sleep(max(0.0, self._due - now))
+        self._due = max(now, self._due) + rows / self.num_envs / self.fps
+
+    def _unwatch(self, *, tell: bool = True) -> None:
+        """Close the window for good, and stop rendering for it."""
+        window, self._window, self._watched = self._window, None, False
+        if window is not None:
+            window.close()
+        if tell:
+            self.request_frames(())
