@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.backends.workers.asking import launch, process
+from vecwrap.backends.workers import launch, process
 from vecwrap.testing import toy
 
 # A suite that a script starts in the background inherits an ignored Ctrl-C, and so would the programs that it tests.

@@ -13,7 +13,7 @@ import pytest
 from tests.faults.faulty import factories
 from tests.waiting import gone, until
 from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.workers.asking import shared
+from vecwrap.backends.workers import shared
 from vecwrap.backends.workers.shared import MOST, ORDERED, Bell, Lane, LaneOfWorker, Spinner, lanes
 from vecwrap.errors import BackendError
 

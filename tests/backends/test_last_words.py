@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from vecwrap.backends.workers.asking import launch
+from vecwrap.backends.workers import launch
 from vecwrap.backends.workers.launch import LastWords
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.backends.workers.asking import shared
+from vecwrap.backends.workers import shared
 from vecwrap.backends.workers.shared import SharedBlock
 from vecwrap.errors import BackendError
 

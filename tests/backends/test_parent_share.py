@@ -13,7 +13,8 @@ import vecwrap
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.backends.workers.asking import process, share_out, shared
+from vecwrap.backends.workers import process, shared
+from vecwrap.backends.workers.asking import share_out
 from vecwrap.errors import PlanError, SubEnvError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec

@@ -15,7 +15,8 @@ from tests.toys import counter
 from tests.waiting import until
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.backends.workers.asking import launch, process, share_out
+from vecwrap.backends.workers import launch, process
+from vecwrap.backends.workers.asking import share_out
 from vecwrap.backends.workers.launch import ONE_THREAD, check_start_method, worker_environment, worker_variables
 from vecwrap.backends.workers.link import Link
 from vecwrap.backends.workers.shared import _CORE, _DONE, Bell

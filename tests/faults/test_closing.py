@@ -18,7 +18,7 @@ from tests.waiting import LONG, gone, until
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.backends.workers.asking import link
+from vecwrap.backends.workers import link
 from vecwrap.backends.workers.launch import start_worker
 from vecwrap.backends.workers.messages import Channel
 from vecwrap.backends.workers.shared import Bell

@@ -1,0 +1,73 @@
+"""The house: docs/design.md, the contract of import-linter and the code show the same floors."""
+
+import re
+import tomllib
+from pathlib import Path
+
+from tests import house
+
+ROOT = Path(__file__).resolve().parents[1]
+FOUND = house.files()
+GRAPH = house.modules_graph(FOUND)
+# Ends when a backend has its bookkeeping and a runner; nothing may join it.
+CIRCLE = [f"vecwrap.env.{name}" for name in ("backend", "row_tracking", "saving", "vec_env", "wrapper")]
+
+
+def floors_of_the_page():
+    """The names of docs/design.md, by floor."""
+    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| (`.*?`) \|", page.partition("## What passes")[0], re.MULTILINE)
+    return {int(number): sorted(re.findall(r"`(\w+)`", names)) for number, names in rows}
+
+
+def floors_of_the_contract():
+    """The names of the contract in pyproject.toml, by floor."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    layers = settings["contracts"][0]["layers"]
+    assert layers[0] == "__main__"
+    return {number: sorted(re.findall(r"\w+", names)) for number, names in enumerate(reversed(layers[1:]), 1)}
+
+
+def test_the_page_and_the_contract_show_the_same_floors():
+    assert floors_of_the_page() == floors_of_the_contract()
+    assert len(floors_of_the_page()) == 8
+
+
+def test_the_code_has_those_names_and_no_other():
+    names = {name for floor in floors_of_the_page().values() for name in floor}
+    assert names == {house.top(name) for name in GRAPH}
+    assert len([path for path in house.PACKAGE.iterdir() if path.name != "__pycache__"]) <= 15
+
+
+def test_every_import_goes_down_type_only_ones_too():
+    floor = {name: number for number, names in floors_of_the_page().items() for name in names}
+    up = [
+        f"{module} imports {other}"
+        for module, others in GRAPH.items()
+        for other in others
+        if house.top(other) != house.top(module) and floor[house.top(other)] >= floor[house.top(module)]
+    ]
+    assert not up
+
+
+def test_there_is_no_circle_but_the_one_that_is_named():
+    assert house.circles(house.tops_graph(GRAPH)) == []
+    assert house.circles(GRAPH) == [CIRCLE]
+
+
+def test_circles_and_floors_of_a_small_graph():
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}
+    assert house.circles(graph) == [["b", "c"]]
+    assert house.floors({"a": {"b"}, "b": set(), "d": {"a", "b"}, "e": set()}) == [["b", "e"], ["a"], ["d"]]
+
+
+def test_code_is_counted_without_comments_docstrings_and_blanks(tmp_path):
+    file = tmp_path / "one.py"
+    body = 'def f():\n    """One."""\n    # why\n    return (\n        os\n    )\n'
+    file.write_text(f'"""Two\nlines."""\n\nimport os  # said\n\n\n{body}')
+    counted = house.read(file, {"os": file})
+    assert (counted.lines, counted.code, counted.imports) == (12, 5, {"os"})
+
+
+def test_no_file_is_longer_than_a_head_holds():
+    assert [name for name, file in FOUND.items() if file.lines > house.LONGEST] == ["vecwrap.env.vec_env"]
