@@ -578,6 +578,19 @@ def test_a_disk_that_fills_ends_the_recording_and_not_the_run(tmp_path):
     assert frames_of(first)
 
 
+def test_an_end_that_cannot_be_written_is_noticed_though_ffmpeg_exits_with_0(tmp_path, monkeypatch):
+    real = imageio_ffmpeg.get_ffmpeg_exe()  # ffmpeg 4 does so
+    script = tmp_path / "ffmpeg"
+    script.write_text(f'#!/bin/sh\n"{real}" "$@"\necho "Error writing trailer: No space left on device" >&2\n')
+    script.chmod(0o755)
+    monkeypatch.setattr(imageio_ffmpeg, "get_ffmpeg_exe", lambda: str(script))
+    with Video(DummyBackend(make()), tmp_path / "videos", at=(0,)) as env:
+        env.reset()
+        with pytest.warns(RuntimeWarning, match=r"Error writing trailer: No space left on device\). Is the disk full"):
+            play(env, 6)
+    assert beside(env.paths[0])["ended"] == "failed"
+
+
 def test_a_folder_that_disappears_ends_the_recording_and_not_the_run(tmp_path):
     folder = tmp_path / "videos"
     with Video(DummyBackend(make()), folder, every=1) as env:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 import weakref
 from fractions import Fraction
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,10 +59,12 @@ class VideoFile:
         rate = str(Fraction(fps).limit_denominator())
         frames = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", "{}x{}".format(*self.size), "-r", rate, "-i", "-"]
         video = ["-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", *_ENCODER, "-g", str(max(1, round(fps))), *_FRAGMENTS]
+        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- what ffmpeg complains of
         self._ffmpeg = subprocess.Popen(
             [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-v", "error", *frames, *video, str(path.absolute())],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
+            stderr=self._said,
             bufsize=0,  # so that a forked copy has no buffered data to write
             process_group=0,  # Ctrl-C does not reach it
         )
@@ -94,8 +98,12 @@ class VideoFile:
             return
         self.closed = True
         self._end()
-        if self._ffmpeg.returncode:
-            raise self._refusal(f"exit status {self._ffmpeg.returncode}")
+        with self._said:
+            self._said.seek(0)
+            said = self._said.read().decode(errors="replace")
+        status = self._ffmpeg.returncode
+        if status or "Error writing" in said:  # ffmpeg 4 exits with 0 if only the end cannot be written
+            raise self._refusal(said.partition("\n")[0] or f"exit status {status}")
 
     def _end(self) -> None:
         """Let ffmpeg write what it has; it exits when its input ends."""
@@ -111,11 +119,13 @@ class VideoFile:
         """Leave the file to the parent of this fork: ffmpeg waits until nobody holds its input open."""
         self.closed = True
         self._pipe.close()
+        self._said.close()
         self._ffmpeg.returncode = 0  # it is not a child of this process
 
     def __del__(self) -> None:
         if hasattr(self, "_pipe") and not self.closed:
             self._end()
+            self._said.close()
 
     def _padded(self, frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
         width, height = self.size
