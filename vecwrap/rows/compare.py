@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-__all__ = ["assert_same", "info_row", "rows_of", "take_row"]
-
 
 def assert_same(expected: Any, got: Any, path: str = "result") -> None:
     """Raise AssertionError with the location of the first difference: in type, keys, shape, dtype or any bit.

@@ -13,16 +13,6 @@ from vecwrap.rows.batch import Batch, object_array, row, tree_map
 from vecwrap.rows.columns import ARRAY_SPACES
 from vecwrap.rows.infos import own_copy
 
-__all__ = [
-    "conform_actions",
-    "element",
-    "from_gymnasium",
-    "has_objects",
-    "has_scalar_boxes",
-    "refuse_outside",
-    "to_gymnasium",
-]
-
 
 def has_objects(space: spaces.Space[Any]) -> bool:
     """Whether values of a leaf of the space have no array form."""
