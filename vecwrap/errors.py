@@ -26,16 +26,6 @@ __all__ = [
     "SpecError",
     "SubEnvError",
     "VecwrapError",
-    "check_info_key",
-    "chosen_envs",
-    "did_you_mean",
-    "is_installed",
-    "kind_of",
-    "one_of",
-    "paths_looked_at",
-    "refuse_one_text",
-    "text_of",
-    "traceback_of",
 ]
 
 

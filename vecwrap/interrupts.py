@@ -18,9 +18,6 @@ from threading import get_ident, main_thread
 from types import FrameType
 from typing import Any, ClassVar, Protocol
 
-__all__ = ["Interrupts", "at_exit", "close_lost", "held_back", "is_interrupt"]
-
-
 SIGINT = int(signal.SIGINT)
 MAIN = main_thread().ident
 _MARK = "_raised_by_the_handler_of_SIGINT"

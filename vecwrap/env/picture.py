@@ -14,20 +14,6 @@ from numpy.typing import NDArray
 from vecwrap.errors import ArgumentError, PlanError, VecwrapError
 from vecwrap.rows.step_result import StepResult
 
-__all__ = [
-    "SIZE",
-    "Labels",
-    "caption",
-    "display_image",
-    "enlarge",
-    "fit",
-    "grid",
-    "load_cv2",
-    "no_frames",
-    "refuse_without_frames",
-    "tile",
-]
-
 SIZE = (1920, 1080)  # the default maximum width and height of a picture, in pixels
 READABLE = 110  # pixels of width that a label needs
 WHITE, ORANGE, SHADE = (255, 255, 255), (255, 165, 0), 0.35

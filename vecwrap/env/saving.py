@@ -27,18 +27,6 @@ if TYPE_CHECKING:
     from vecwrap.env.vec_env import VecEnv
     from vecwrap.env.wrapper import VecEnvWrapper
 
-__all__ = [
-    "load_state_dict",
-    "read_state",
-    "refuse_unread",
-    "share_statistics",
-    "state_dict",
-    "statistics_dict",
-    "write_state",
-    "write_whole",
-    "written",
-]
-
 
 def write_whole(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) -> None:
     """Write a file completely or not at all, whatever happens meanwhile."""

@@ -21,17 +21,6 @@ from gymnasium.wrappers.utils import RunningMeanStd
 from vecwrap.rows.infos import own_copy
 from vecwrap.sources.description import Env, chain_of
 
-__all__ = [
-    "CannotSaveError",
-    "derives_from_plain",
-    "env_state",
-    "find_held_action",
-    "is_plain",
-    "is_sticky",
-    "load_env_state",
-    "restore",
-]
-
 
 def is_plain(value: Any) -> bool:
     """Whether a value is a number, text, bytes, None, an array of such, or a list, tuple, dict or deque of plain ones.

@@ -29,8 +29,6 @@ from vecwrap.sources.raw_rewards import Tap, float_reward
 from vecwrap.sources.saving import env_state, is_plain, load_env_state
 from vecwrap.sources.schedule import Schedule
 
-__all__ = ["Factory", "SubEnv", "SubEnvFactory", "Takeover", "refuse_one_for_several"]
-
 Factory = Callable[[], Env]
 _NOT_CALLABLE = ("reset", "step", "close")
 
