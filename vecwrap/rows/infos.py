@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -172,11 +172,8 @@ _CELL_DTYPES: dict[type, np.dtype[Any]] = {
 }
 
 
-class Layout(NamedTuple):
-    """The keys of an info, in order, and the type of each value."""
-
-    keys: tuple[str, ...]
-    types: tuple[type, ...]
+Layout: TypeAlias = tuple[tuple[str, ...], tuple[type, ...]]
+"""The keys of an info, in order, and the type of each value."""
 
 
 def _format(kind: type) -> str:
@@ -214,7 +211,7 @@ class InfoCells:
         layout = tuple(info), tuple(map(type, info.values()))
         packer = self._packers.get(layout)
         if packer is None:
-            self._learn(Layout(*layout))
+            self._learn(*layout)
         else:
             try:
                 packer[1](self._integers, row * WIDTH * 8, *info.values())
@@ -226,12 +223,12 @@ class InfoCells:
         self.layouts[row] = self._written[row] = 0
         return False
 
-    def _learn(self, layout: Layout) -> None:
-        fits = len(layout.keys) <= WIDTH and all(kind in _CELL_DTYPES for kind in layout.types)
-        if fits and all(type(key) is str for key in layout.keys) and len(self._packers) < MOST_LAYOUTS:
+    def _learn(self, keys: tuple[str, ...], types: tuple[type, ...]) -> None:
+        fits = len(keys) <= WIDTH and all(kind in _CELL_DTYPES for kind in types)
+        if fits and all(type(key) is str for key in keys) and len(self._packers) < MOST_LAYOUTS:
             number = self._base + len(self._packers) + 1
-            self.known[number] = layout
-            self._packers[layout] = number, struct.Struct("".join(map(_format, layout.types))).pack_into
+            self.known[number] = keys, types
+            self._packers[keys, types] = number, struct.Struct("".join(map(_format, types))).pack_into
 
     @property
     def num_learnt(self) -> int:
@@ -254,7 +251,7 @@ class InfoCells:
         if layout is None:
             return None
         out: dict[str, Any] = {}
-        for cell, (key, kind) in enumerate(zip(layout.keys, layout.types, strict=True)):
+        for cell, (key, kind) in enumerate(zip(*layout, strict=True)):
             cells = self._floats if kind in _FLOATS else self._integers
             out[key] = kind(cells[row, cell])
         return out
@@ -270,7 +267,7 @@ class InfoCells:
         if len(layouts) != 1 or (layout := layouts.pop()) is None:
             return None
         out: dict[str, Any] = {}
-        for cell, (key, kind) in enumerate(zip(layout.keys, layout.types, strict=True)):
+        for cell, (key, kind) in enumerate(zip(*layout, strict=True)):
             cells = self._floats if kind in _FLOATS else self._integers
             out[key] = column = cells[rows, cell].astype(_CELL_DTYPES[kind])
             out[f"_{key}"] = np.ones(len(column), dtype=np.bool_)
