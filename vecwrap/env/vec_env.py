@@ -184,7 +184,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Args:
             timeout: seconds; None waits forever.
-
         """
         step, (observations, *_, infos) = self._wait("reset", "reset_wait", timeout)
         if len(step.env_ids) == self.num_envs:
@@ -227,7 +226,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Args:
             timeout: seconds; None waits forever.
-
         """
         return self._wait("step", "step_wait", timeout)[1]
 
@@ -345,7 +343,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ended = step.first & step.dones
             final_obs = np.empty(len(step.env_ids), dtype=object)  # of None
             for i in ended.nonzero()[0].tolist():
-                final_obs[i] = self._element(batches.row(step.final_obs, i))
+                row = batches.row(step.final_obs, i)
+                final_obs[i] = gymnasium_form.element(self.single_observation_space, row) if self._scalar_boxes else row
             infos = {
                 **infos,
                 "final_obs": final_obs,
@@ -354,10 +353,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 "_final_info": ended.copy(),
             }
         return self._gymnasium_form(step.observations), step.rewards, step.terminations, step.truncations, infos
-
-    def _element(self, row: Any) -> Any:
-        """One row as an element of the space, as a sub-environment returns it."""
-        return gymnasium_form.element(self.single_observation_space, row) if self._scalar_boxes else row
 
     @staticmethod
     def _with_env_ids(result: FiveTuple, step: StepResult) -> FiveTuple:
@@ -380,10 +375,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def _all_observations(self) -> Batch:
         """All n rows as they were last shown, as fresh arrays."""
         return batches.copy(self._root.slots.observations.batch() if self._shown is None else self._shown)
-
-    def _show_again(self, observations: Batch) -> None:
-        """Set what was last shown, after a load."""
-        self._shown = batches.copy(observations)
 
     def _gymnasium_form(self, observations: Batch) -> Any:
         return gymnasium_form.to_gymnasium(observations) if self._object_leaves else observations
