@@ -278,7 +278,7 @@ def test_a_reset_mask_of_the_wrong_form(backend: str) -> None:
         env.reset(seed=1)
         for mask, got in (
             (np.array([True] * 3), "shape (3,)"),
-            (np.array([1, 0]), "dtype int64; convert it with mask.astype(bool)"),
+            (np.array([1, 0]), "dtype int64; convert it with np.array(mask, dtype=bool)"),
             ([True, False], "list; convert it with np.array(mask, dtype=bool)"),
         ):
             with pytest.raises(VecwrapError) as error:

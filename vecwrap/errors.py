@@ -26,16 +26,6 @@ __all__ = [
     "SpecError",
     "SubEnvError",
     "VecwrapError",
-    "check_info_key",
-    "chosen_envs",
-    "did_you_mean",
-    "is_installed",
-    "kind_of",
-    "one_of",
-    "paths_looked_at",
-    "refuse_one_text",
-    "text_of",
-    "traceback_of",
 ]
 
 
@@ -134,12 +124,8 @@ class BackendError(VecwrapError, RuntimeError):
 class RemoteTraceback(Exception):
     """The traceback of another process, as text: the cause of an error in this one."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
-
     def __str__(self) -> str:
-        return f"\n{self.text}"
+        return f"\n{self.args[0]}"
 
 
 class SubEnvError(VecwrapError, RuntimeError):
@@ -232,13 +218,7 @@ class CastWarning(UserWarning):
 
 @contextlib.contextmanager
 def paths_looked_at(kind: type[VecwrapError]) -> Iterator[None]:
-    """Turn an OSError about a path that the user gave, such as missing permission, into a vecwrap error.
-
-    >>> with paths_looked_at(PlotError):  # doctest: +ELLIPSIS
-    ...     Path("x" * 300).is_file()
-    Traceback (most recent call last):
-    vecwrap.errors.PlotError: xxx...: cannot be read (File name too long). Is the path right, relative to ...?
-    """
+    """Turn an OSError about a path that the user gave, such as missing permission, into a vecwrap error."""
     try:
         yield
     except OSError as error:
@@ -288,11 +268,7 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package can be imported; a mere folder of its name on Python's path does not count.
-
-    >>> is_installed("numpy"), is_installed("no_such_package")
-    (True, False)
-    """
+    """Whether a package can be imported; a mere folder of its name on Python's path does not count."""
     try:
         found = find_spec(package)
     except (ImportError, ValueError):  # as for sys.modules[package] = None
@@ -304,12 +280,7 @@ _OF_THE_FACE = ("final_obs", "final_info", "env_id")  # infos keys that the oute
 
 
 def one_of(argument: str, value: Any, values: tuple[str, ...]) -> Any:
-    """Return the value, if it is one of these; PlanError otherwise.
-
-    >>> one_of("framestack: axis", "nwe", ("new", "channel"))
-    Traceback (most recent call last):
-    vecwrap.errors.PlanError: framestack: axis: expected new or channel, got "nwe". Did you mean "new"?
-    """
+    """Return the value, if it is one of these; PlanError otherwise."""
     if value not in values:
         near = did_you_mean(str(value), values)
         raise PlanError(f'{argument}: expected {" or ".join(values)}, got "{value}".{near}')

@@ -16,10 +16,7 @@ from _signal import getsignal  # type: ignore[import-not-found]  # underlies sig
 from collections.abc import Callable, Iterator
 from threading import get_ident, main_thread
 from types import FrameType
-from typing import Any, ClassVar, Protocol
-
-__all__ = ["Interrupts", "at_exit", "close_lost", "held_back", "is_interrupt"]
-
+from typing import Any, ClassVar
 
 SIGINT = int(signal.SIGINT)
 MAIN = main_thread().ident
@@ -37,18 +34,6 @@ class Interrupts:
     at once and ends the holding, because what holds it back may hang. Blocks may be nested: an inner one does not let
     through what an outer one holds back. Nothing is held back outside of a block, in any thread but the main one (the
     only one ever interrupted), or if the handler is not a Python callable.
-
-    >>> interrupts = Interrupts()
-    >>> try:
-    ...     with interrupts:
-    ...         interrupts.hold()
-    ...         signal.raise_signal(signal.SIGINT)
-    ...         print("done")
-    ... except KeyboardInterrupt:
-    ...     print("interrupted")
-    done
-    interrupted
-    >>> interrupts.close()
     """
 
     def __init__(self) -> None:
@@ -100,14 +85,9 @@ class Interrupts:
 
 
 class _Gate:
-    """The handler of SIGINT while environments are open.
+    """The handler of SIGINT while environments are open; ``handler`` is the program's own."""
 
-    Attributes:
-        handler: the program's own.
-        shut: the gate that an interrupt reached while it was held back; a class attribute.
-    """
-
-    shut: ClassVar[_Gate | None] = None
+    shut: ClassVar[_Gate | None] = None  # the one that an interrupt reached while it was held back
 
     def __init__(self, handler: Callable[[int, FrameType | None], Any]) -> None:
         self.handler = handler
@@ -184,15 +164,11 @@ def _begin_anew() -> None:
 os.register_at_fork(after_in_child=_begin_anew)
 
 
-class _Open(Protocol):
-    def _close_at_exit(self) -> None: ...
+_opened: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()  # in the order in which they were opened
 
 
-_opened: weakref.WeakKeyDictionary[_Open, None] = weakref.WeakKeyDictionary()  # in the order in which they were opened
-
-
-def at_exit(opened: _Open) -> None:
-    """Have something closed when the program ends, unless it is gone by then; not in a forked copy.
+def at_exit(opened: Any) -> None:
+    """Have ``_close_at_exit`` called when the program ends, unless it is gone by then; not in a forked copy.
 
     This precedes all exit handlers registered so far, such as that of a package that an environment has imported.
     """

@@ -14,20 +14,6 @@ from numpy.typing import NDArray
 from vecwrap.errors import ArgumentError, PlanError, VecwrapError
 from vecwrap.rows.step_result import StepResult
 
-__all__ = [
-    "SIZE",
-    "Labels",
-    "caption",
-    "display_image",
-    "enlarge",
-    "fit",
-    "grid",
-    "load_cv2",
-    "no_frames",
-    "refuse_without_frames",
-    "tile",
-]
-
 SIZE = (1920, 1080)  # the default maximum width and height of a picture, in pixels
 READABLE = 110  # pixels of width that a label needs
 WHITE, ORANGE, SHADE = (255, 255, 255), (255, 165, 0), 0.35
@@ -116,7 +102,11 @@ def caption(
     canvas = canvas.copy()
     rows, columns = grid(len(texts))
     height, width = canvas.shape[0] / rows, canvas.shape[1] / columns
-    lines, scale = _lines_that_fit(cv2, texts, width, height)
+    for lines in zip(*texts, strict=True):
+        longest = max(cv2.getTextSize(line, cv2.FONT_HERSHEY_SIMPLEX, 1.0, 1)[0][0] for line in lines)
+        scale = max(min(LARGEST, (width - 6) / max(longest, 1), height / 60), 0.1)
+        if scale >= SMALLEST:
+            break
     strip = int(30 * scale)
     for i, line in enumerate(lines):
         marked = marks is not None and bool(marks[i])
@@ -133,18 +123,6 @@ def caption(
         elif i % columns:
             canvas[top:bottom, left : left + min(border, 2)] = 0
     return canvas
-
-
-def _lines_that_fit(
-    cv2: Any, texts: Sequence[Sequence[str]], width: float, height: float
-) -> tuple[Sequence[str], float]:
-    """Return the longest readable texts, and the font scale."""
-    for lines in zip(*texts, strict=True):
-        longest = max(cv2.getTextSize(line, cv2.FONT_HERSHEY_SIMPLEX, 1.0, 1)[0][0] for line in lines)
-        scale = min(LARGEST, (width - 6) / max(longest, 1), height / 60)
-        if scale >= SMALLEST:
-            break
-    return lines, max(scale, 0.1)
 
 
 def _colour(frame: NDArray[np.uint8], i: int) -> NDArray[np.uint8]:

@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all, whatever happens meanwhile."""
+"""The state of a chain, its running statistics, and files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -21,23 +21,12 @@ import numpy as np
 from gymnasium.spaces import GraphInstance
 
 from vecwrap.errors import CheckpointError, VecwrapError, paths_looked_at
+from vecwrap.rows.batch import copy
 from vecwrap.rows.statistics import RunningStatistics
 
 if TYPE_CHECKING:
     from vecwrap.env.vec_env import VecEnv
     from vecwrap.env.wrapper import VecEnvWrapper
-
-__all__ = [
-    "load_state_dict",
-    "read_state",
-    "refuse_unread",
-    "share_statistics",
-    "state_dict",
-    "statistics_dict",
-    "write_state",
-    "write_whole",
-    "written",
-]
 
 
 def write_whole(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) -> None:
@@ -60,18 +49,15 @@ def written(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) 
                 os.fsync(file.fileno())
         yield growing
     except OSError as error:
-        if _is_of(error, growing):
+        if error.errno is not None and str(error.filename) in (
+            "None",
+            str(growing),
+        ):  # whose name tells nobody anything
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     finally:
         with contextlib.suppress(OSError):  # it is gone if it was renamed
             growing.unlink()
-
-
-def _is_of(error: OSError, growing: Path) -> bool:
-    """Whether an error is about the temporary file, whose name means nothing to the user."""
-    named = error.filename
-    return error.errno is not None and (named is None or str(named) == str(growing))
 
 
 FORMAT = 1
@@ -140,7 +126,7 @@ def load_state_dict(env: VecEnv, state: dict[str, Any]) -> None:
         root._load_sub_env_states(state["sub_envs"])
         if state["sub_envs"] is not None:  # an environment to be reset after the load needs its own seed
             root._build_seed = state.get("build_seed")
-            env._show_again(state["shown"])
+            env._shown = copy(state["shown"])
         elif state.get("build_seed") is None:  # it was used, and schedules have started
             root._leave_seed_to_schedules()
     except BaseException:
@@ -191,7 +177,8 @@ def share_statistics(env: VecEnv, source: VecEnv | str | os.PathLike[str]) -> No
     if isinstance(source, (str, os.PathLike)):
         where, offered = os.fspath(source), _saved_statistics(source)
     else:
-        where, offered = repr(source), _live_statistics(source)
+        where, chain = repr(source), ((layer, layer.layer_statistics()) for layer in _wrappers(source))
+        offered = [(type(layer).__name__, theirs) for layer, theirs in chain if theirs]
     matched = []
     for layer in _wrappers(env):
         own = layer.layer_statistics()
@@ -222,10 +209,6 @@ def share_statistics(env: VecEnv, source: VecEnv | str | os.PathLike[str]) -> No
             continue
         for key, statistics in own.items():  # load in place, so that environments sharing these objects see it
             statistics.load(theirs[key].state(), where)
-
-
-def _live_statistics(source: VecEnv) -> list[tuple[str, dict[str, RunningStatistics]]]:
-    return [(type(layer).__name__, layer.layer_statistics()) for layer in _wrappers(source) if layer.layer_statistics()]
 
 
 def _saved_statistics(path: str | os.PathLike[str]) -> list[tuple[str, dict[str, RunningStatistics]]]:

@@ -65,19 +65,18 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     >>> env = vecwrap.build(ToyEnv, n=3, wrappers=layers, backend="dummy", env_kwargs={"render_mode": "rgb_array"})
     >>> observations, infos = env.reset(seed=1)
     >>> observations, rewards, terminations, truncations, infos = env.step([0, 1, 2])
-    >>> observations.shape, observations.dtype, rewards.shape, rewards.dtype
-    ((3, 3), dtype('float32'), (3,), dtype('float64'))
 
-    Asynchronously, in two halves; and for some of the rows, where ``infos["env_id"]`` identifies those received:
+    In two halves; and for some of the rows, where ``infos["env_id"]`` identifies those received. What sends raises
+    AlreadyPendingCallError while rows are pending, a wait NoAsyncCallError if none is; one that raises TimeoutError can
+    be repeated, for its call stays pending and nothing is lost:
 
     >>> env.step_async([0, 1, 2])
     >>> observations, rewards, terminations, truncations, infos = env.step_wait(timeout=60)
     >>> env.reset_async(options={"reset_mask": np.array([True, False, False])})
     >>> observations, infos = env.reset_wait()
     >>> env.send([2, 0], env_ids=[2, 0])
-    >>> observations, rewards, terminations, truncations, infos = env.recv()
-    >>> observations.shape, infos["env_id"]
-    ((2, 3), array([0, 2]))
+    >>> env.recv()[4]["env_id"]
+    array([0, 2])
 
     The sub-environments themselves:
 
@@ -89,32 +88,26 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     >>> env.set_attr("bonus", [1.0, 2.0, 3.0])
     >>> env.get_attr("bonus", indices=[0, 2])
     (1.0, 3.0)
-
-    Images, (height, width, 3) uint8; ``request_frames`` is for layers that record:
-
     >>> len(env.render()), env.get_images(indices=0)[0].shape, env.picture().shape, env.viewer_open
     (3, (4, 6, 3), (8, 12, 3), False)
-    >>> env.request_frames(env_ids=[0])
+    >>> env.request_frames(env_ids=[0])  # for layers that record
+    >>> env.show()  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    vecwrap.errors.ArgumentError: show: expected a Jupyter notebook
 
     The chain:
 
-    >>> [type(layer).__name__ for layer in env.layers], env.backend, env.num_workers
-    (['Monitor', 'NormalizeObs', 'NormalizeReward', 'DummyBackend'], 'dummy', 0)
-    >>> env.autoreset_mode
-    <AutoresetMode.SAME_STEP: 'SameStep'>
-    >>> from vecwrap.wrappers.normalize_obs import NormalizeObs
-    >>> statistics = env.find(NormalizeObs).layer_statistics()
-    >>> env.get_original_obs().shape, env.get_original_reward().shape
-    ((3, 3), (3,))
-    >>> print(env.health())
-    0 restarts, 0 lost episodes
+    >>> [type(layer).__name__ for layer in env.layers], env.backend, env.num_workers, env.autoreset_mode.name
+    (['Monitor', 'NormalizeObs', 'NormalizeReward', 'DummyBackend'], 'dummy', 0, 'SAME_STEP')
+    >>> statistics = env.find(vecwrap.VecEnvWrapper).layer_statistics()  # of the outermost one
+    >>> env.get_original_obs().shape, env.get_original_reward().shape, str(env.health())
+    ((3, 3), (3,), '0 restarts, 0 lost episodes')
 
     Saving, and evaluating with the learnt statistics:
 
+    >>> env.load_state_dict(env.state_dict())
     >>> from tempfile import mkdtemp
     >>> file = Path(mkdtemp()) / "state.npz"
-    >>> state = env.state_dict()
-    >>> env.load_state_dict(state)
     >>> env.save(file)
     True
     >>> env.load(file)
@@ -167,7 +160,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Raises:
             ArgumentError: a mask or seeds of the wrong form.
-            AlreadyPendingCallError: rows are still pending.
             SubEnvError: a sub-environment raised.
         """
         self.reset_async(seed=seed, options=options)
@@ -181,10 +173,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             seed: as ``reset``.
             options: as ``reset``.
-
-        Raises:
-            ArgumentError: a mask or seeds of the wrong form.
-            AlreadyPendingCallError: rows are still pending.
         """
         root = self._root
         root._refuse_pending("reset_async")
@@ -196,13 +184,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Args:
             timeout: seconds; None waits forever.
-
-        Returns:
-            As ``reset``.
-
-        Raises:
-            NoAsyncCallError: no ``reset_async`` is pending.
-            TimeoutError: not ready yet; the call stays pending, so wait again.
         """
         step, (observations, *_, infos) = self._wait("reset", "reset_wait", timeout)
         if len(step.env_ids) == self.num_envs:
@@ -235,10 +216,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Args:
             actions: as ``step``.
-
-        Raises:
-            ArgumentError: actions of the wrong number, shape or kind.
-            AlreadyPendingCallError: rows are still pending.
         """
         root = self._root
         root._refuse_pending("step_async")
@@ -249,13 +226,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Args:
             timeout: seconds; None waits forever.
-
-        Returns:
-            As ``step``.
-
-        Raises:
-            NoAsyncCallError: no ``step_async`` is pending.
-            TimeoutError: not ready yet; the call stays pending and nothing is lost, so wait again.
         """
         return self._wait("step", "step_wait", timeout)[1]
 
@@ -283,10 +253,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Returns:
             The five-tuple of ``step`` with m rows; ``infos["env_id"]``, (m,) int64, ascending, identifies them.
-
-        Raises:
-            NoAsyncCallError: no row is pending.
-            TimeoutError: too few are ready; nothing is lost, so call it again.
         """
         step, result = self._wait("send", "recv", timeout)
         return self._with_env_ids(result, step)
@@ -377,7 +343,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ended = step.first & step.dones
             final_obs = np.empty(len(step.env_ids), dtype=object)  # of None
             for i in ended.nonzero()[0].tolist():
-                final_obs[i] = self._element(batches.row(step.final_obs, i))
+                row = batches.row(step.final_obs, i)
+                final_obs[i] = gymnasium_form.element(self.single_observation_space, row) if self._scalar_boxes else row
             infos = {
                 **infos,
                 "final_obs": final_obs,
@@ -385,17 +352,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 "final_info": step.final_infos or {},
                 "_final_info": ended.copy(),
             }
-        return (
-            self._gymnasium_form(step.observations),
-            step.rewards,
-            step.terminations,
-            step.truncations,
-            infos,
-        )
-
-    def _element(self, row: Any) -> Any:
-        """One row as an element of the space, as a sub-environment returns it."""
-        return gymnasium_form.element(self.single_observation_space, row) if self._scalar_boxes else row
+        return self._gymnasium_form(step.observations), step.rewards, step.terminations, step.truncations, infos
 
     @staticmethod
     def _with_env_ids(result: FiveTuple, step: StepResult) -> FiveTuple:
@@ -418,10 +375,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def _all_observations(self) -> Batch:
         """All n rows as they were last shown, as fresh arrays."""
         return batches.copy(self._root.slots.observations.batch() if self._shown is None else self._shown)
-
-    def _show_again(self, observations: Batch) -> None:
-        """Set what was last shown, after a load."""
-        self._shown = batches.copy(observations)
 
     def _gymnasium_form(self, observations: Batch) -> Any:
         return gymnasium_form.to_gymnasium(observations) if self._object_leaves else observations
@@ -459,9 +412,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             *args: its arguments.
             indices: which sub-environments, in that order; None means all.
             **kwargs: its keyword arguments.
-
-        Raises:
-            ValueError: as ``call``.
         """
         self._root._call_async(name, args, kwargs, indices)
 
@@ -470,14 +420,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Args:
             timeout: seconds; None waits forever.
-
-        Returns:
-            One value per sub-environment.
-
-        Raises:
-            NoAsyncCallError: no ``call_async`` is pending.
-            TimeoutError: not ready yet; the call stays pending, so wait again.
-            SubEnvError: a sub-environment raised.
         """
         return self._root._call_wait(timeout)
 
@@ -485,14 +427,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Return an attribute of each sub-environment, from its outermost layer that has it.
 
         Args:
-            name: the attribute.
+            name: the attribute; SubEnvError if a sub-environment lacks it.
             indices: which sub-environments, in that order; None means all.
-
-        Returns:
-            One value per sub-environment.
-
-        Raises:
-            SubEnvError: a sub-environment has no such attribute.
         """
         return self._root._get_attr(name, indices)
 
@@ -503,9 +439,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             name: the attribute.
             values: a list or tuple gives one value per sub-environment; anything else is set on all.
             indices: which sub-environments; None means all.
-
-        Raises:
-            ArgumentError: a list of the wrong length.
         """
         self._root._set_attr(name, values, indices)
 
@@ -537,30 +470,11 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return self.call("render", indices=indices)
 
     def picture(self) -> NDArray[np.uint8]:
-        """Return one (height, width, 3) uint8 image of all sub-environments, with ``tile``'s labels if it is present.
-
-        Raises:
-            ArgumentError: it was built without a render mode that returns frames.
-        """
+        """Return one (height, width, 3) uint8 image of all sub-environments, with ``tile``'s labels if present."""
         return tiles.fit(tiles.tile(self.get_images()), tiles.SIZE)
 
     def show(self) -> None:
-        """Show ``picture()`` below a notebook cell.
-
-        Raises:
-            ArgumentError: this is not a notebook; the message suggests an alternative. Or as ``picture``.
-
-        >>> import vecwrap
-        >>> from vecwrap.testing import ToyEnv
-        >>> env = vecwrap.build(ToyEnv, n=2, backend="dummy", env_kwargs={"render_mode": "rgb_array"})
-        >>> _ = env.reset(seed=1)
-        >>> try:
-        ...     env.show()
-        ... except ArgumentError as error:
-        ...     print(str(error).partition(",")[0])
-        show: expected a Jupyter notebook
-        >>> env.close()
-        """
+        """Show ``picture()`` below a notebook cell; ArgumentError elsewhere, which suggests an alternative."""
         display_image(self.picture())
 
     @property
@@ -636,9 +550,6 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Returns:
             Arrays, numbers, text, lists and dicts.
-
-        Raises:
-            AlreadyPendingCallError: rows are pending.
         """
         return checkpoint.state_dict(self)
 
@@ -714,21 +625,15 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Load a file written by ``save`` and continue from there; nothing in the file is executed.
 
         Args:
-            path: the file.
-
-        Raises:
-            CheckpointError: no such file, not one that ``save`` wrote, or one of a different chain.
+            path: the file; CheckpointError if ``save`` did not write it, or for a different chain.
         """
         self.load_state_dict(checkpoint.read_state(path))
 
     def get_original_obs(self) -> Any:
-        """Return the observations last shown, as they were before any layer normalised them.
-
-        Returns:
-            n rows, fresh arrays, as they reached the innermost normalising layer.
+        """Return the observations last shown, n rows, as they reached the innermost layer that normalises them.
 
         Raises:
-            LookupError: no layer normalises observations.
+            LookupError: no layer does.
             ResetNeededError: nothing has been shown yet.
         """
         for layer in reversed(self.layers):
@@ -737,10 +642,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         raise LookupError(f"{self!r} has no layer that normalises observations: normalize or normalize_obs")
 
     def get_original_reward(self) -> FloatArray:
-        """Return the rewards last shown, as they were before any layer normalised them.
-
-        Returns:
-            (n,) float64, fresh; 0 for a row that was reset.
+        """Return the rewards last shown, (n,) float64, as they were before any layer normalised them; 0 after a reset.
 
         Raises:
             LookupError: no layer normalises rewards.
@@ -849,12 +751,11 @@ def _split_mask(options: dict[str, Any] | None, root: Backend) -> tuple[IntArray
     mask = options["reset_mask"]
     num_envs = root.num_envs
     expected = f'options["reset_mask"]: expected a NumPy array of shape ({num_envs},) and dtype bool'
-    if not isinstance(mask, np.ndarray):
-        raise ArgumentError(f"{expected}, got {type(mask).__name__}; convert it with np.array(mask, dtype=bool)")
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
+        got = f"dtype {mask.dtype}" if isinstance(mask, np.ndarray) else type(mask).__name__
+        raise ArgumentError(f"{expected}, got {got}; convert it with np.array(mask, dtype=bool)")
     if mask.shape != (num_envs,):
         raise ArgumentError(f"{expected}, got shape {mask.shape}")
-    if mask.dtype != np.bool_:
-        raise ArgumentError(f"{expected}, got dtype {mask.dtype}; convert it with mask.astype(bool)")
     if not mask.any():
         raise ArgumentError(f"{expected} with at least one True, got none; skip the call instead")
     never = root._never_reset & ~mask

@@ -207,8 +207,7 @@ class VecEnvWrapper(VecEnv):
                 interrupts.hold()  # nothing else would close what an interrupt leaves open here
                 self.on_close()
 
-    def _close_at_exit(self) -> None:
-        self._close_layer()
+    _close_at_exit = _close_layer
 
     def render(self) -> Any:
         """The rendering of the layer below."""
@@ -222,9 +221,6 @@ class VecEnvWrapper(VecEnv):
     def viewer_open(self) -> bool:
         """Whether the window of ``render_mode="human"`` is open."""
         return self.env.viewer_open
-
-    def _repr_html_(self) -> str | None:
-        return self.env._repr_html_()
 
     @property
     def closed(self) -> bool:  # type: ignore[override]

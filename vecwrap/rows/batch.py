@@ -11,8 +11,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["Allocate", "Batch", "copy", "leaves", "put_rows", "recycle", "row", "scatter", "take", "tree_map", "where"]
-
 _FEW = 4  # rows up to which one after the other is quicker than all by their indices
 _LARGEST_RECYCLED = 31 << 20  # bytes; glibc never recycles a block of 32 MB or more
 

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -47,46 +47,46 @@ class Arena:
         return np.ndarray(shape, dtype, buffer=self.buffer, offset=start)
 
 
-class Column(Protocol):
-    """Rows of one leaf, or of a dict or tuple of leaves.
+class Column:
+    """Rows of one leaf, or of a dict or tuple of leaves."""
 
-    Attributes:
-        rides_the_pipe: whether its values have to be sent, because they are not arrays.
-    """
-
-    @property
-    def rides_the_pipe(self) -> bool:
-        """Whether values have to be sent."""
+    rides_the_pipe = False  # whether its values have to be sent, because they are not arrays
 
     def put(self, i: int, value: Any) -> None:
         """Copy one value into row i, cast within its kind; refuse another shape or kind, leaving the row unchanged."""
+        raise NotImplementedError
 
     def putter(self, i: int) -> Callable[[Any], None]:
         """Return ``put`` for row i, as fast as possible."""
+        return partial(self.put, i)
 
     def conform(self, value: Any) -> Any:
         """Return one value in a form that ``put`` takes, or refuse it as ``put`` does."""
+        return value
 
     def fill(self, rows: Any, batch: Batch) -> None:
         """Copy a batch of values, already in this column's form, into rows."""
+        raise NotImplementedError
 
     def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
         """Return the value of each of these rows; the caller may write into them."""
+        raise NotImplementedError
 
     def batch(self) -> Batch:
         """Return all rows as a batch; for arrays, these are the rows themselves, not copies."""
+        raise NotImplementedError
 
     def export(self, rows: Any) -> Any:
         """Return the parts of these rows that must go through the pipe, or None."""
+        raise NotImplementedError
 
     def load(self, rows: Any, payload: Any) -> None:
         """Load the result of ``export``."""
+        raise NotImplementedError
 
 
-class ArrayColumn:
+class ArrayColumn(Column):
     """A leaf with an array form: Box, Discrete, MultiBinary, MultiDiscrete."""
-
-    rides_the_pipe = False
 
     def __init__(self, space: spaces.Space[Any], num_rows: int, allocate: Allocate, shared: bool, path: str) -> None:
         assert space.shape is not None and space.dtype is not None
@@ -102,9 +102,9 @@ class ArrayColumn:
 
     def putter(self, i: int) -> Callable[[Any], None]:
         if len(self._shape) != 1 or not self._dtype.isnative or self._dtype.kind not in "iuf":
-            return partial(self.put, i)
+            return super().putter(i)
         if self._dtype == np.uint8:  # a memoryview takes bytes for such an array
-            return partial(self.put, i)
+            return super().putter(i)
         row, conform = self._array[i], self.conform
         cells = row.data
 
@@ -163,10 +163,8 @@ def _the_one(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return own if own == dtype else dtype
 
 
-class TextColumn:
+class TextColumn(Column):
     """A Text leaf in an array: code points and a length, so that it can be shared."""
-
-    rides_the_pipe = False
 
     def __init__(self, space: spaces.Text, num_rows: int, allocate: Allocate, shared: bool, path: str) -> None:
         self._max_length = space.max_length
@@ -179,9 +177,6 @@ class TextColumn:
         value = self.conform(value)
         self._points[i, : len(value)] = [ord(character) for character in value]
         self._lengths[i] = len(value)
-
-    def putter(self, i: int) -> Callable[[Any], None]:
-        return partial(self.put, i)
 
     def conform(self, value: Any) -> Any:
         if not isinstance(value, str):
@@ -211,7 +206,7 @@ class TextColumn:
             self._points[rows], self._lengths[rows] = payload
 
 
-class ObjectColumn:
+class ObjectColumn(Column):
     """A leaf without an array form: Graph, Sequence, OneOf, a custom space."""
 
     rides_the_pipe = True
@@ -221,12 +216,6 @@ class ObjectColumn:
 
     def put(self, i: int, value: Any) -> None:
         self._objects[i] = deepcopy(value)
-
-    def putter(self, i: int) -> Callable[[Any], None]:
-        return partial(self.put, i)
-
-    def conform(self, value: Any) -> Any:
-        return value
 
     def fill(self, rows: Any, batch: Batch) -> None:
         scatter(self._objects, rows, batch)
@@ -244,13 +233,17 @@ class ObjectColumn:
         self._objects[rows] = payload
 
 
-class DictColumn:
-    """A Dict space: one column per key."""
+class MembersColumn(Column):
+    """A Dict or Tuple space: one column per key or place."""
 
-    def __init__(self, members: dict[str, Column], path: str) -> None:
+    def __init__(self, members: dict[Any, Column], is_dict: bool, path: str) -> None:
         self._members = members
+        self._is_dict = is_dict
         self.rides_the_pipe = any(column.rides_the_pipe for column in members.values())
         self._path = path
+
+    def _joined(self, parts: dict[Any, Any]) -> Any:
+        return parts if self._is_dict else tuple(parts.values())
 
     def put(self, i: int, value: Any) -> None:
         self.putter(i)(value)
@@ -260,16 +253,25 @@ class DictColumn:
         putters = {key: column.putter(i) for key, column in self._members.items()}
 
         def put(value: Any) -> None:
-            for key, part in conform(value).items():  # check all of it before writing any of it
-                putters[key](part)
+            parts = conform(value)  # check all of it before writing any of it
+            for key, put_member in putters.items():
+                put_member(parts[key])
 
         return put
 
     def conform(self, value: Any) -> Any:
+        (self._refuse_no_dict if self._is_dict else self._refuse_no_tuple)(value)
+        return self._joined({key: column.conform(value[key]) for key, column in self._members.items()})
+
+    def _refuse_no_dict(self, value: Any) -> None:
         if not isinstance(value, Mapping) or not value.keys() >= self._members.keys():
             got = list(value) if isinstance(value, Mapping) else type(value).__name__
             raise ValueError(f"{self._path}: expected a dict with keys {list(self._members)}, got {got}")
-        return {key: column.conform(value[key]) for key, column in self._members.items()}
+
+    def _refuse_no_tuple(self, value: Any) -> None:
+        if not isinstance(value, (tuple, list)) or len(value) != len(self._members):
+            got = f"{len(value)} members" if isinstance(value, (tuple, list)) else type(value).__name__
+            raise ValueError(f"{self._path}: expected a tuple of {len(self._members)} members, got {got}")
 
     def fill(self, rows: Any, batch: Batch) -> None:
         for key, column in self._members.items():
@@ -277,10 +279,10 @@ class DictColumn:
 
     def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
         parts = {key: column.get_all(rows) for key, column in self._members.items()}
-        return [{key: part[k] for key, part in parts.items()} for k in range(len(rows))]
+        return [self._joined({key: part[k] for key, part in parts.items()}) for k in range(len(rows))]
 
     def batch(self) -> Batch:
-        return {key: column.batch() for key, column in self._members.items()}
+        return self._joined({key: column.batch() for key, column in self._members.items()})
 
     def export(self, rows: Any) -> Any:
         payload = {key: part for key, column in self._members.items() if (part := column.export(rows)) is not None}
@@ -291,53 +293,6 @@ class DictColumn:
             self._members[key].load(rows, part)
 
 
-class TupleColumn:
-    """A Tuple space: one column per member."""
-
-    def __init__(self, members: tuple[Column, ...], path: str) -> None:
-        self._members = members
-        self.rides_the_pipe = any(column.rides_the_pipe for column in members)
-        self._path = path
-
-    def put(self, i: int, value: Any) -> None:
-        self.putter(i)(value)
-
-    def putter(self, i: int) -> Callable[[Any], None]:
-        conform = self.conform
-        putters = [column.putter(i) for column in self._members]
-
-        def put(value: Any) -> None:
-            for put_member, part in zip(putters, conform(value), strict=True):  # likewise
-                put_member(part)
-
-        return put
-
-    def conform(self, value: Any) -> Any:
-        if not isinstance(value, (tuple, list)) or len(value) != len(self._members):
-            got = f"{len(value)} members" if isinstance(value, (tuple, list)) else type(value).__name__
-            raise ValueError(f"{self._path}: expected a tuple of {len(self._members)} members, got {got}")
-        return tuple([column.conform(part) for column, part in zip(self._members, value, strict=True)])
-
-    def fill(self, rows: Any, batch: Batch) -> None:
-        for column, part in zip(self._members, batch, strict=True):
-            column.fill(rows, part)
-
-    def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
-        parts = [column.get_all(rows) for column in self._members]
-        return [tuple(part[k] for part in parts) for k in range(len(rows))]
-
-    def batch(self) -> Batch:
-        return tuple(column.batch() for column in self._members)
-
-    def export(self, rows: Any) -> Any:
-        payload = [column.export(rows) for column in self._members]
-        return payload if any(part is not None for part in payload) else None
-
-    def load(self, rows: Any, payload: Any) -> None:
-        for column, part in zip(self._members, payload or (), strict=False):
-            column.load(rows, part)
-
-
 def make_column(
     space: spaces.Space[Any], num_rows: int, allocate: Allocate, *, shared: bool = False, path: str = "observation"
 ) -> Column:
@@ -345,22 +300,14 @@ def make_column(
 
     A custom space that derives from one of Gymnasium's is stored like that one, because it is batched like it, too.
     """
-    if isinstance(space, spaces.Dict):
-        return DictColumn(
-            {
-                key: make_column(member, num_rows, allocate, shared=shared, path=f"{path}[{key!r}]")
-                for key, member in space.spaces.items()
-            },
-            path,
-        )
-    if isinstance(space, spaces.Tuple):
-        return TupleColumn(
-            tuple(
-                make_column(member, num_rows, allocate, shared=shared, path=f"{path}[{i}]")
-                for i, member in enumerate(space.spaces)
-            ),
-            path,
-        )
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        is_dict = isinstance(space, spaces.Dict)
+        members: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        columns = {
+            key: make_column(member, num_rows, allocate, shared=shared, path=f"{path}[{key!r}]")
+            for key, member in members
+        }
+        return MembersColumn(columns, is_dict, path)
     if isinstance(space, ARRAY_SPACES):
         return ArrayColumn(space, num_rows, allocate, shared, path)
     if isinstance(space, spaces.Text):

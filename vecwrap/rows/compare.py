@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-__all__ = ["assert_same", "info_row", "rows_of", "take_row"]
-
 
 def assert_same(expected: Any, got: Any, path: str = "result") -> None:
     """Raise AssertionError with the location of the first difference: in type, keys, shape, dtype or any bit.
@@ -60,13 +58,7 @@ def _differ(path: str, expected: Any, got: Any, more: str = "") -> None:
 
 
 def take_row(space: spaces.Space[Any], observations: Any, i: int) -> Any:
-    """Return row i of a batch, as one sub-environment would return it.
-
-    Args:
-        space: of one row.
-        observations: the batch, as returned by ``reset`` and ``step``.
-        i: the row.
-    """
+    """Return row i of a batch, as one sub-environment would return it."""
     if isinstance(space, spaces.Dict):
         return {key: take_row(member, observations[key], i) for key, member in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -115,12 +107,6 @@ def rows_of(
 
 def info_row(infos: dict[str, Any], i: int, ignore: Collection[str] = (), prefix: str = "") -> dict[str, Any]:
     """Rebuild one row's info from columns and masks; numbers as floats, since a column's dtype depends on its rows.
-
-    Args:
-        infos: columns, each with its ``_key`` mask.
-        i: the row.
-        ignore: dotted names to leave out, such as ``"episode.t"``.
-        prefix: the dotted name of the column that these columns are in.
 
     >>> info_row({"lives": np.array([3, 0]), "_lives": np.array([True, False])}, 0)
     {'lives': 3.0}

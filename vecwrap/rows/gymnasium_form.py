@@ -13,16 +13,6 @@ from vecwrap.rows.batch import Batch, object_array, row, tree_map
 from vecwrap.rows.columns import ARRAY_SPACES
 from vecwrap.rows.infos import own_copy
 
-__all__ = [
-    "conform_actions",
-    "element",
-    "from_gymnasium",
-    "has_objects",
-    "has_scalar_boxes",
-    "refuse_outside",
-    "to_gymnasium",
-]
-
 
 def has_objects(space: spaces.Space[Any]) -> bool:
     """Whether values of a leaf of the space have no array form."""
@@ -73,11 +63,7 @@ def _is_scalar_box(space: spaces.Space[Any]) -> bool:
 
 
 def conform_actions(space: spaces.Space[Any], actions: Any, num_rows: int, path: str = "actions") -> Batch:
-    """Convert a batch of actions to the space's form: arrays of its dtype with a leading axis of ``num_rows``.
-
-    >>> conform_actions(spaces.Discrete(2), [0, 1, 1], 3)
-    array([0, 1, 1])
-    """
+    """Convert a batch of actions to the space's form: arrays of its dtype with a leading axis of ``num_rows``."""
     if isinstance(space, ARRAY_SPACES):
         return _conform_array(space, actions, num_rows, path)
     if isinstance(space, spaces.Dict):

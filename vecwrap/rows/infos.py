@@ -5,15 +5,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from vecwrap.rows.batch import Allocate, object_array, row
 from vecwrap.rows.step_result import IntArray
-
-__all__ = ["MOST_LAYOUTS", "InfoCells", "Layout", "columns", "own_copy", "row_of", "scatter_columns", "snapshot"]
-
 
 _ATOMS = frozenset(
     {int, float, bool, str, bytes, complex, type(None), np.float64, np.float32, np.int64, np.int32, np.bool_}
@@ -175,18 +172,8 @@ _CELL_DTYPES: dict[type, np.dtype[Any]] = {
 }
 
 
-class Layout(NamedTuple):
-    """The keys of an info, in order, and the type of each value."""
-
-    keys: tuple[str, ...]
-    types: tuple[type, ...]
-
-
-class _Packer(NamedTuple):
-    """How infos of a layout are written: its number, and what writes all of their values into cells at once."""
-
-    number: int
-    pack_into: Callable[..., None]
+Layout: TypeAlias = tuple[tuple[str, ...], tuple[type, ...]]
+"""The keys of an info, in order, and the type of each value."""
 
 
 def _format(kind: type) -> str:
@@ -208,14 +195,10 @@ class InfoCells:
         self._integers = allocate((num_rows, WIDTH), np.int64)  # a row's cells are contiguous, for one writer
         self._floats = self._integers.view(np.float64)
         self._base = base
-        self._numbers: dict[Layout, int] = {}
-        self._packers: dict[tuple[Any, ...], _Packer] = {}
-        self._known: dict[int, Layout] = {}
+        # The number of a layout, and what writes all values of such an info into cells at once.
+        self._packers: dict[tuple[Any, ...], tuple[int, Callable[..., None]]] = {}
+        self.known: dict[int, Layout] = {}
         self._written: dict[int, int] = {}  # rows that have a layout, as far as this writer knows
-
-    def __bool__(self) -> bool:
-        """Whether any layout is known."""
-        return bool(self._known)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -228,48 +211,47 @@ class InfoCells:
         layout = tuple(info), tuple(map(type, info.values()))
         packer = self._packers.get(layout)
         if packer is None:
-            self._learn(Layout(*layout))
+            self._learn(*layout)
         else:
             try:
-                packer.pack_into(self._integers, row * WIDTH * 8, *info.values())
+                packer[1](self._integers, row * WIDTH * 8, *info.values())
             except struct.error:  # an integer of more than 64 bits
                 pass
             else:
-                self.layouts[row] = self._written[row] = packer.number
+                self.layouts[row] = self._written[row] = packer[0]
                 return True
         self.layouts[row] = self._written[row] = 0
         return False
 
-    def _learn(self, layout: Layout) -> None:
-        fits = len(layout.keys) <= WIDTH and all(kind in _CELL_DTYPES for kind in layout.types)
-        if fits and all(type(key) is str for key in layout.keys) and len(self._numbers) < MOST_LAYOUTS:
-            self._numbers[layout] = number = self._base + len(self._numbers) + 1
-            self._known[number] = layout
-            packed = struct.Struct("".join(map(_format, layout.types)))
-            self._packers[layout] = _Packer(number, packed.pack_into)
+    def _learn(self, keys: tuple[str, ...], types: tuple[type, ...]) -> None:
+        fits = len(keys) <= WIDTH and all(kind in _CELL_DTYPES for kind in types)
+        if fits and all(type(key) is str for key in keys) and len(self._packers) < MOST_LAYOUTS:
+            number = self._base + len(self._packers) + 1
+            self.known[number] = keys, types
+            self._packers[keys, types] = number, struct.Struct("".join(map(_format, types))).pack_into
 
     @property
     def num_learnt(self) -> int:
         """How many layouts this writer has learnt."""
-        return len(self._numbers)
+        return len(self._packers)
 
     def learnt(self, told: int) -> dict[int, Layout]:
         """Return the layouts that were learnt after the first ``told``."""
-        return {number: layout for number, layout in self._known.items() if number > self._base + told}
+        return {number: layout for number, layout in self.known.items() if number > self._base + told}
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def know(self, layouts: dict[int, Layout]) -> None:
         """Record what another process has learnt."""
-        self._known.update(layouts)
+        self.known.update(layouts)
 
     def get(self, row: int) -> dict[str, Any] | None:
         """Return the info of a row, or None if it is not here."""
-        layout = self._known.get(int(self.layouts[row]))
+        layout = self.known.get(int(self.layouts[row]))
         if layout is None:
             return None
         out: dict[str, Any] = {}
-        for cell, (key, kind) in enumerate(zip(layout.keys, layout.types, strict=True)):
+        for cell, (key, kind) in enumerate(zip(*layout, strict=True)):
             cells = self._floats if kind in _FLOATS else self._integers
             out[key] = kind(cells[row, cell])
         return out
@@ -281,11 +263,11 @@ class InfoCells:
     def columns(self, rows: slice | Sequence[int] | IntArray) -> dict[str, Any] | None:
         """Return the infos of rows as columns if all of them have the same keys and types; else None."""
         numbers = set(self.layouts[rows].tolist())
-        layouts = {self._known.get(number) for number in numbers}
+        layouts = {self.known.get(number) for number in numbers}
         if len(layouts) != 1 or (layout := layouts.pop()) is None:
             return None
         out: dict[str, Any] = {}
-        for cell, (key, kind) in enumerate(zip(layout.keys, layout.types, strict=True)):
+        for cell, (key, kind) in enumerate(zip(*layout, strict=True)):
             cells = self._floats if kind in _FLOATS else self._integers
             out[key] = column = cells[rows, cell].astype(_CELL_DTYPES[kind])
             out[f"_{key}"] = np.ones(len(column), dtype=np.bool_)

@@ -7,7 +7,8 @@ OneOf and custom spaces) are one-dimensional object arrays. Only the outermost e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import dataclasses
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -56,25 +57,15 @@ class Autoreset(Enum):
         name = mode.name.lower() if isinstance(mode, AutoresetMode) else mode
         if isinstance(name, str):
             for candidate in cls:
-                if name in (candidate.value, candidate.gymnasium.value) and name != "Disabled":
+                if name in (candidate.value, candidate.gymnasium.value):  # "Disabled" precedes episodic
                     return candidate
-            if name == "Disabled":
-                return cls.DISABLED
         names = [candidate.value for candidate in cls]
         raise PlanError(f"autoreset: expected one of {', '.join(names)}, got {mode!r}.{did_you_mean(str(mode), names)}")
 
     @property
     def gymnasium(self) -> AutoresetMode:
         """The value of ``metadata["autoreset_mode"]``; Gymnasium lacks episodic, which counts as DISABLED."""
-        return _GYMNASIUM_MODES[self]
-
-
-_GYMNASIUM_MODES = {
-    Autoreset.SAME_STEP: AutoresetMode.SAME_STEP,
-    Autoreset.NEXT_STEP: AutoresetMode.NEXT_STEP,
-    Autoreset.DISABLED: AutoresetMode.DISABLED,
-    Autoreset.EPISODIC: AutoresetMode.DISABLED,
-}
+        return AutoresetMode.DISABLED if self is Autoreset.EPISODIC else AutoresetMode[self.name]
 
 
 class Frames(Enum):
@@ -199,5 +190,4 @@ class StepResult:
         Args:
             **changes: fields and their values in the copy.
         """
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return StepResult(**{**values, **changes})
+        return dataclasses.replace(self, **changes)

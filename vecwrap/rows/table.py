@@ -18,8 +18,6 @@ from vecwrap.rows.columns import make_column
 from vecwrap.rows.infos import MOST_LAYOUTS, InfoCells, columns, snapshot
 from vecwrap.rows.step_result import IntArray, StepResult
 
-__all__ = ["Slots"]
-
 
 class Slots:
     """All columns of ``num_rows`` sub-environments.
@@ -68,8 +66,9 @@ class Slots:
         # What rows may have that is not in shared memory.
         self._beside = self.infos, self.final_infos, self.frames, self.final_frames, self.raw_of_step
         base = MOST_LAYOUTS * first_row
-        self._cells = InfoCells(num_rows, allocate, base) if shared else None
-        self._final_cells = InfoCells(num_rows, allocate, base) if shared else None
+        # For numbers in shared memory; there are none if it is not shared.
+        self._cells = InfoCells(num_rows, allocate, base)
+        self._final_cells = InfoCells(num_rows, allocate, base)
         self._told = 0, 0
         self.rides_the_pipe = self.observations.rides_the_pipe
 
@@ -98,40 +97,31 @@ class Slots:
     def add_info(self, row: int, key: str, value: Any) -> None:
         """Add to the info of a row."""
         self.infos[row] = {**self._info(row, self.infos, self._cells), key: value}
-        if self._cells is not None:
-            self._cells.forget(row)
+        self._cells.forget(row)
 
     def forget_info(self, row: int) -> None:
         """Drop a row's info and frame."""
-        self._forget(row, self.infos, self.frames, self._cells)
+        self.infos.pop(row, None)
+        self.frames.pop(row, None)
+        self._cells.forget(row)
 
     def forget_final_info(self, row: int) -> None:
         """Drop those of the episode that ended in it."""
-        self._forget(row, self.final_infos, self.final_frames, self._final_cells)
+        self.final_infos.pop(row, None)
+        self.final_frames.pop(row, None)
         self.raw_of_step.pop(row, None)
+        self._final_cells.forget(row)
 
     def leave_cells(self, row: int) -> None:
         """Copy a row's infos out of shared memory, because a new writer numbers the keys differently."""
         for infos, cells in ((self.infos, self._cells), (self.final_infos, self._final_cells)):
-            if cells is not None:
-                info = cells.get(row)
-                cells.forget(row)
-                if info is not None:
-                    infos[row] = info
-
-    @staticmethod
-    def _forget(row: int, infos: dict[int, Any], frames: dict[int, Any], cells: InfoCells | None) -> None:
-        infos.pop(row, None)
-        frames.pop(row, None)
-        if cells is not None:
+            if (info := cells.get(row)) is not None:
+                infos[row] = info
             cells.forget(row)
 
     @staticmethod
-    def _info(row: int, infos: dict[int, dict[str, Any]], cells: InfoCells | None) -> dict[str, Any]:
-        info = infos.get(row)
-        if info is None and cells:
-            info = cells.get(row)
-        return info or {}
+    def _info(row: int, infos: dict[int, dict[str, Any]], cells: InfoCells) -> dict[str, Any]:
+        return infos.get(row) or (cells.get(row) if cells.known else None) or {}
 
     # -- from one process to another -----------------------------------------------------------------------------------
 
@@ -142,7 +132,7 @@ class Slots:
         """
         if self.rides_the_pipe or not self.shared:
             return ()
-        if not (any(self._beside) or self._cells or self._final_cells):
+        if not (any(self._beside) or self._cells.known or self._final_cells.known):
             return rows
         shared = []
         for row in rows:
@@ -153,8 +143,6 @@ class Slots:
         return shared
 
     def _put_into_cells(self, row: int, ended: bool) -> bool:
-        assert self._cells is not None
-        assert self._final_cells is not None
         fits = self._cells.put(row, self.infos.get(row))
         if ended:
             fits = self._final_cells.put(row, self.final_infos.get(row)) and fits
@@ -165,7 +153,7 @@ class Slots:
         index = list(rows)
         ended = [row for row in index if self.first[row] and (self.terminations[row] or self.truncations[row])]
         learnt = None
-        if self._cells is not None and self._final_cells is not None:
+        if self.shared:
             for row in index:
                 self._put_into_cells(row, row in ended)
             learnt = self._cells.learnt(self._told[0]), self._final_cells.learnt(self._told[1])
@@ -188,8 +176,7 @@ class Slots:
 
     def exported(self) -> None:
         """Mark the last result of ``export`` as sent."""
-        if self._cells is not None and self._final_cells is not None:
-            self._told = self._cells.num_learnt, self._final_cells.num_learnt
+        self._told = self._cells.num_learnt, self._final_cells.num_learnt
 
     def load(self, rows: Sequence[int], payload: Any, offset: int = 0) -> None:
         """Load the result of ``export`` in another process, whose row r is our row ``offset + r``."""
@@ -207,7 +194,7 @@ class Slots:
             _spread(self.raw_of_step, ended, offset, raw_of_step, None)
         _spread(self.infos, rows, offset, infos, self._cells)
         _spread(self.frames, rows, offset, frames, None)
-        if learnt is not None and self._cells is not None and self._final_cells is not None:
+        if learnt is not None:
             self._cells.know(learnt[0])
             self._final_cells.know(learnt[1])
 
@@ -247,7 +234,7 @@ class Slots:
             raw_rewards=numbers[1],
             raw_dones=no,
             raw_first=no,
-            infos=self._infos(slice(None), range(num_rows)) if self.infos or self._cells else {},
+            infos=self._infos(slice(None), range(num_rows)) if self.infos or self._cells.known else {},
         )
 
     def _collect(self, env_ids: IntArray, copy: bool) -> StepResult:
@@ -291,7 +278,7 @@ class Slots:
             raw_rewards=numbers[1],
             raw_dones=raw_dones,
             raw_first=raw_first,
-            infos=self._infos(rows, indices) if self.infos or self._cells else {},
+            infos=self._infos(rows, indices) if self.infos or self._cells.known else {},
             final_obs=final_obs,
             final_infos=final_infos,
             frames=frames,
@@ -301,7 +288,7 @@ class Slots:
 
     def _infos(self, rows: Any, indices: Sequence[int]) -> dict[str, Any]:
         """The infos of rows, as columns."""
-        if self._cells:
+        if self._cells.known:
             found = self._cells.columns(rows)
             if found is not None and not any(i in self.infos for i in indices):
                 return found
@@ -309,7 +296,7 @@ class Slots:
 
     def _final_infos(self, indices: Sequence[int], ended: frozenset[int]) -> dict[str, Any]:
         """The last infos of the episodes that ended in these rows, as columns."""
-        if not (self.final_infos or self._final_cells):
+        if not (self.final_infos or self._final_cells.known):
             return {}
         return columns([self._info(i, self.final_infos, self._final_cells) if i in ended else {} for i in indices])
 

@@ -13,20 +13,6 @@ from gymnasium import spaces
 from vecwrap.errors import BackendError
 from vecwrap.rows.columns import ARRAY_SPACES
 
-__all__ = [
-    "Description",
-    "Env",
-    "bytes_of",
-    "bytes_text",
-    "chain_of",
-    "refuse_unequal",
-    "short_text",
-    "space_data",
-    "space_text",
-    "wrappers_of",
-]
-
-
 Env = gymnasium.Env[Any, Any]
 
 

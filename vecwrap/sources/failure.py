@@ -9,8 +9,6 @@ import numpy as np
 
 from vecwrap.errors import RemoteTraceback, SubEnvError, kind_of, text_of, traceback_of
 
-__all__ = ["Failure", "make_failure"]
-
 
 @dataclass(frozen=True)
 class Failure:

@@ -11,8 +11,6 @@ from typing import Any
 
 from vecwrap.errors import SpecError, did_you_mean
 
-__all__ = ["import_target", "imported", "is_import_path"]
-
 _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 

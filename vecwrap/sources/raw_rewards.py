@@ -7,8 +7,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-__all__ = ["Tap", "float_reward"]
-
 
 class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Sits between the environment and the layers, and records the environment's own rewards and ends.

@@ -21,17 +21,6 @@ from gymnasium.wrappers.utils import RunningMeanStd
 from vecwrap.rows.infos import own_copy
 from vecwrap.sources.description import Env, chain_of
 
-__all__ = [
-    "CannotSaveError",
-    "derives_from_plain",
-    "env_state",
-    "find_held_action",
-    "is_plain",
-    "is_sticky",
-    "load_env_state",
-    "restore",
-]
-
 
 def is_plain(value: Any) -> bool:
     """Whether a value is a number, text, bytes, None, an array of such, or a list, tuple, dict or deque of plain ones.
@@ -54,12 +43,7 @@ def is_plain(value: Any) -> bool:
 
 
 def derives_from_plain(value: Any) -> bool:
-    """Whether a value is of a type that derives from a plain one: a Counter, an IntEnum, a named tuple.
-
-    >>> from collections import Counter
-    >>> derives_from_plain(Counter()), derives_from_plain({}), derives_from_plain(object())
-    (True, False, False)
-    """
+    """Whether a value is of a type that derives from a plain one: a Counter, an IntEnum, a named tuple."""
     kinds = (dict, list, tuple, deque, int, float, str, bytes, np.ndarray)
     known = (*kinds, bool, GraphInstance)
     return isinstance(value, kinds) and type(value) not in known and not isinstance(value, np.generic)
@@ -104,9 +88,9 @@ def _name(layer: Env) -> str:
 
 def _state_of(layer: Env) -> dict[str, Any]:
     state: dict[str, Any] = {}
-    if _offers_state(layer):
+    if hasattr(type(layer), "state_dict") and hasattr(type(layer), "load_state_dict"):
         state["own"] = own_copy(layer.state_dict())  # type: ignore[attr-defined]
-    elif _is_ale(layer):
+    elif type(layer).__module__.startswith("ale_py.") and hasattr(layer, "ale"):
         state.update(_ale_state(layer.unwrapped))
     elif isinstance(layer, gymnasium.Wrapper) and type(layer).__module__.startswith((_GYMNASIUM, _OURS)):
         state["attributes"] = _attributes(layer)
@@ -154,14 +138,6 @@ def _load_ale(game: Any, state: dict[str, Any]) -> None:
     template = game.ale.cloneState(include_rng=True).__getstate__()
     saved.__setstate__(data if isinstance(template, bytes) else (data,))
     restore(game, saved, state.get("ale_held_action"))  # older files lack it
-
-
-def _offers_state(layer: Env) -> bool:
-    return hasattr(type(layer), "state_dict") and hasattr(type(layer), "load_state_dict")
-
-
-def _is_ale(layer: Env) -> bool:
-    return type(layer).__module__.startswith("ale_py.") and hasattr(layer, "ale")
 
 
 def _attributes(layer: Env) -> dict[str, Any]:

@@ -16,8 +16,6 @@ from vecwrap.errors import ArgumentError
 from vecwrap.rows.infos import own_copy
 from vecwrap.sources.saving import derives_from_plain, is_plain
 
-__all__ = ["Dealt", "Reset", "Rule", "Schedule", "Told", "as_reset"]
-
 Reset: TypeAlias = tuple[int | None, dict[str, Any] | None]
 """Seed and options of one reset; None if there is none."""
 Rule: TypeAlias = Callable[[int], Reset]

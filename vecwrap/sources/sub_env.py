@@ -29,20 +29,13 @@ from vecwrap.sources.raw_rewards import Tap, float_reward
 from vecwrap.sources.saving import env_state, is_plain, load_env_state
 from vecwrap.sources.schedule import Schedule
 
-__all__ = ["Factory", "SubEnv", "SubEnvFactory", "Takeover", "refuse_one_for_several"]
-
 Factory = Callable[[], Env]
 _NOT_CALLABLE = ("reset", "step", "close")
 
 
 @dataclass(frozen=True)
 class SubEnvFactory:
-    """How to make one sub-environment: the environment itself, then the layers around it, inner first.
-
-    Attributes:
-        make: returns a ``gymnasium.Env``.
-        layers: callables that take an environment and return the wrapped one.
-    """
+    """How to make one sub-environment: the environment itself, then the layers around it, inner first."""
 
     make: Factory
     layers: tuple[Callable[[Env], Env], ...] = ()
@@ -69,23 +62,14 @@ class SubEnvFactory:
 
 @dataclass(frozen=True)
 class Takeover:
-    """What a recreated sub-environment takes over from the one that was lost.
+    """What a recreated sub-environment takes over from the one that was lost."""
 
-    Attributes:
-        seed: of its first reset, if neither that nor a schedule provides one.
-        attributes: what ``set_attr`` has set, in that order.
-        schedule: what ``SubEnv.follow`` was given.
-        scheduled: how many episodes the schedule has supplied.
-        frames: which frames are wanted.
-        resting: observation, ``terminated`` and ``truncated`` of a row that rests (episodic mode).
-    """
-
-    seed: int | None = None
-    attributes: dict[str, Any] = field(default_factory=dict)
-    schedule: bytes | None = None
-    scheduled: int = 0
+    seed: int | None = None  # of its first reset, if neither that nor a schedule provides one
+    attributes: dict[str, Any] = field(default_factory=dict)  # what `set_attr` has set, in that order
+    schedule: bytes | None = None  # what `SubEnv.follow` was given
+    scheduled: int = 0  # how many episodes the schedule has supplied
     frames: Frames = Frames.NONE
-    resting: tuple[Any, bool, bool] | None = None
+    resting: tuple[Any, bool, bool] | None = None  # observation, terminated, truncated of a row at rest (episodic mode)
 
 
 class SubEnv:
@@ -109,7 +93,6 @@ class SubEnv:
         self._seed_of_takeover: int | None = None
         self._autoresetting = False
         self._in_stride = False  # whether an ordinary step changes nothing but reward, observation and info
-        self._watched = False
         self.frames = Frames.NONE
 
     def attach(self, slots: Slots, row: int) -> None:
@@ -127,7 +110,6 @@ class SubEnv:
     @frames.setter
     def frames(self, frames: Frames) -> None:
         self._frames = frames
-        self._watched = frames is not Frames.NONE
         self._in_stride = False
 
     # -- what a backend asks -------------------------------------------------------------------------------------------
@@ -169,7 +151,7 @@ class SubEnv:
             return
         self._over = done
         self._write(observation, info)
-        self._in_stride = not (done or over or anew or self._watched or self._debug)
+        self._in_stride = not (done or over or anew or self._debug) and self._frames is Frames.NONE
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a method of the outermost layer that has it, or return the attribute if it is not a method."""
@@ -385,7 +367,8 @@ class SubEnv:
         if info or slots.infos:
             slots.put_info(self._row, info)
         self._put(observation)  # after the info, which may be refused, and before a frame is rendered
-        if self._watched and (self._frames is Frames.ALL or self._steps == 0 or slots.raw_first[self._row]):
+        opening = self._steps == 0 or slots.raw_first[self._row]
+        if self._frames is Frames.ALL or (self._frames is Frames.OPENING and opening):
             slots.frames[self._row] = self._frame()
         elif slots.frames:
             slots.frames.pop(self._row, None)
