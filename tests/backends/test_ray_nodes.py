@@ -1,5 +1,6 @@
 """Two nodes on one machine, with addresses of their own; clusters that are joined, missing or silent."""
 
+import math
 import os
 import socket
 import subprocess
@@ -15,7 +16,6 @@ from tests.backends.ray_cluster import STORE, small
 from tests.faults.faulty import Faulty, factories
 from tests.waiting import until
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.ray import has_answered
 from vecwrap.backends.ray_cluster import Node, Request, share_out_over
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.rows.compare import assert_same
@@ -132,7 +132,7 @@ def test_what_has_come_meanwhile_is_no_hang_though_it_lies_on_another_node(clust
         for _ in range(5):
             env.step_async([0] * 4)
             (actor,) = env._workers
-            assert until(lambda actor=actor: has_answered(ray, actor))
+            assert until(lambda actor=actor: not env._is_late(actor, math.inf))
             actor.since -= 1000.0
             assert (env.step_wait()[0] == 255).all()
 

@@ -22,7 +22,6 @@ from vecwrap.backends.workers.asking import LOOK, AnyWorker, Expected, WorkerBac
 from vecwrap.backends.workers.launch import ONE_THREAD
 from vecwrap.backends.workers.messages import encode_for_worker
 from vecwrap.env.backend import Factory
-from vecwrap.env.restarts import WorkerHealth
 from vecwrap.errors import BackendError, PlanError, VecwrapError
 from vecwrap.rows.step_result import Autoreset, Frames, IntArray
 from vecwrap.rows.table import Slots
@@ -33,38 +32,30 @@ from vecwrap.sources.sub_env import Takeover
 __all__ = ["ActorLink", "RayBackend"]
 
 _PATIENCE = 10.0  # seconds that an actor may wait for resources before a warning names them
-_TIME_FOR_A_WORD = 30.0  # seconds for an idle actor, or one that Ray is restarting, to respond
+_TIME_FOR_A_WORD = 30.0  # seconds for an idle actor to respond
 _TIME_TO_END = 2.0  # seconds for an actor to end when Ray tells it to
-_NAP = 0.05  # seconds before an actor that Ray is restarting is called again
 _NO_MESSAGES = encode_for_worker(())
-_STARTED_BY_RAY = "was started anew by Ray"
 _MISSING_PACKAGE = ("ModuleNotFoundError", "DependencyNotInstalled")
 _log = logging.getLogger("vecwrap")
 
 
 class ActorLink(AnyWorker):
-    """The link to one actor; it outlives the process that the actor runs in."""
+    """The link to one actor, and to the one that takes its place when it is lost."""
 
     def __init__(self, number: int, env_ids: range) -> None:
         super().__init__(number, env_ids)
         self.handle: Any = None  # Ray's
-        self.life = 0  # how often it was started; every step and answer belongs to one life
-        self.init = b""  # the first message of its current life, until it has been sent
-        self.warned = False  # that it is waiting
         self.calls: dict[Any, Expected] = {}  # the answers it owes, in order, by Ray's reference
-        self.later: list[tuple[Expected, bytes]] = []  # calls that wait until it is awake, and their messages
         self.news: deque[tuple[Any, ...]] = deque()  # messages that go with the next call
-        self.pid: int | None = None  # of its current life, once known, as node and address
-        self.node = ""
-        self.address = "?"
 
-    def begin(self, init: bytes) -> None:
-        """Start another life, with this first message."""
-        self.life += 1
-        self._up, self.made, self.torn, self.warned = True, False, False, False
-        self.pid, self.node, self.address = None, "", "?"  # the previous process's must not be killed
-        self.news.clear()
-        self.init = init
+    def begin(self, handle: Any) -> None:
+        """Start over with another actor."""
+        self.handle = handle
+        self.restarts += 1
+        self._up, self.made, self.torn = True, False, False
+        self.warned = False  # that it is waiting
+        self.pid = None  # until known, as node and address
+        self.node, self.address = "", "?"
 
     def call(self, reference: Any, call: Expected) -> None:
         """Record a call."""
@@ -80,9 +71,8 @@ class ActorLink(AnyWorker):
 
     def forget(self) -> None:
         """Expect nothing more from it."""
-        self._up = False
+        self._up, self.handle = False, None
         self.calls.clear()
-        self.later.clear()
         self.news.clear()
 
     @property
@@ -95,16 +85,11 @@ class ActorLink(AnyWorker):
     def waits_since(self) -> float:
         """Since when it has waited for resources or made its environments; infinity if it does neither."""
         first = next(iter(self.calls.values()), None)
-        return self.since if first is not None and first.kind in ("start", "wake") else math.inf
+        return self.since if first is not None and first.kind == "made" else math.inf
 
     def owes(self) -> list[str]:
         """The kinds of answers that it owes, in order."""
-        return [call.kind for call in (*self.calls.values(), *(call for call, _ in self.later))]
-
-    def health(self) -> WorkerHealth:
-        """Return its current state."""
-        pid = self.pid if self._up and self.made else None
-        return WorkerHealth(self.number, pid, tuple(self.env_ids), self.life - 1)
+        return [call.kind for call in self.calls.values()]
 
     def __str__(self) -> str:
         return self.in_words("actor", f"{self.pid} on node {self.address}")
@@ -121,12 +106,6 @@ def wait(ray: Any, actors: Sequence[ActorLink], *, for_all: bool, seconds: float
         return []
     arrived, _ = ray.wait(list(owed), num_returns=len(owed) if for_all else 1, timeout=seconds)
     return [(owed[reference], reference) for reference in arrived]
-
-
-def has_answered(ray: Any, actor: ActorLink) -> bool:
-    """Whether the first answer that an actor owes is ready, even if on another node."""
-    first = next(iter(actor.calls), None)
-    return first is not None and bool(ray.wait([first], timeout=0, fetch_local=False)[0])
 
 
 def fetch(ray: Any, references: Sequence[Any]) -> list[Any]:
@@ -222,7 +201,6 @@ class RayBackend(WorkerBackend[ActorLink]):
         self._request = Request.of({**given, "runtime_env": runtime_env})
         self._asked_for = workers, envs_per_worker
         self._place = address, connect_timeout, init or {}
-        self._restarts_itself = on_failure == "restart"
         self._cluster: Cluster | None = None
         super().__init__(
             factories,
@@ -262,7 +240,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         self._owner_of = [number for number, share in enumerate(self._shares) for _ in share]
         self._workers = [ActorLink(number, share) for number, share in enumerate(self._shares)]
         for actor in self._workers:
-            self._launch(actor, None)
+            self._start_anew(actor, None)
         self._await_made()
         first = self._descriptions[0]
         refuse_unequal(sorted(self._descriptions.items()))
@@ -270,35 +248,17 @@ class RayBackend(WorkerBackend[ActorLink]):
         self._attaching = True
         return first
 
-    def _launch(self, actor: ActorLink, takeovers: dict[int, Takeover] | None) -> None:
-        """Let an actor make its sub-environments; if its process has died, Ray starts another itself."""
-        actor.begin(self._init_of(actor, takeovers))
-        if actor.handle is None:
-            actor.handle = self._new_handle(actor)
-            self._initiate(actor)
-        else:
-            self._wake(actor)
-
-    def _wake(self, actor: ActorLink) -> None:
-        """Request any answer; until one arrives, Ray has not noticed a death, or is restarting the actor."""
-        actor.call(actor.handle.answer.remote(0, b""), self._expected("wake", "start_timeout"))
-
-    def _initiate(self, actor: ActorLink) -> None:
-        directory = "" if "working_dir" in {**self._request.runtime_env, **self._request.folders} else str(Path.cwd())
-        where = list(sys.path), directory, ONE_THREAD
-        reference = actor.handle.start.remote(actor.life, *where, actor.init)
-        actor.call(reference, self._expected("start", "start_timeout"))
-        actor.init = b""
-        for call, data in actor.later:
-            actor.call(actor.handle.answer.remote(actor.life, data), call)
-        actor.later.clear()
-
-    def _new_handle(self, actor: ActorLink) -> Any:
-        options = self._request.options(actor.number, self._nodes, restarts=self._restarts_itself)
+    def _start_anew(self, actor: ActorLink, takeovers: dict[int, Takeover] | None) -> None:
+        init = self._init_of(actor, takeovers)
+        options = self._request.options(actor.number, self._nodes)
         try:
-            return self._host.options(**options).remote()
+            handle = self._host.options(**options).remote()
         except (TypeError, ValueError) as error:
             raise PlanError(f"Ray does not accept the resources that actors request ({options}): {error}") from error
+        actor.begin(handle)
+        directory = "" if "working_dir" in {**self._request.runtime_env, **self._request.folders} else str(Path.cwd())
+        reference = handle.start.remote(list(sys.path), directory, ONE_THREAD, init)
+        actor.call(reference, self._expected("made", "start_timeout"))
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -306,9 +266,6 @@ class RayBackend(WorkerBackend[ActorLink]):
         for actor in self._workers:
             if actor.is_up():  # a new one takes them over
                 actor.news.append(("frames", [wanted[i] for i in actor.env_ids]))
-
-    def _start_anew(self, actor: ActorLink, takeovers: dict[int, Takeover]) -> None:
-        self._launch(actor, takeovers)
 
     def _poll(self, deadline: float | None) -> None:
         self._refuse_broken()
@@ -323,7 +280,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         idle = [actor for actor, _ in self._by_worker(env_ids) if actor.is_up() and not actor.owes()]
         if not idle:
             return
-        asked = {actor.handle.answer.remote(actor.life, _NO_MESSAGES): actor for actor in idle}
+        asked = {actor.handle.answer.remote(_NO_MESSAGES): actor for actor in idle}
         self._interrupts.let_through()
         arrived, _ = self._ray.wait(list(asked), num_returns=len(asked), timeout=_TIME_FOR_A_WORD)
         self._interrupts.hold()
@@ -331,8 +288,6 @@ class RayBackend(WorkerBackend[ActorLink]):
         for reference, word in zip(arrived, fetch(self._ray, arrived), strict=True):
             if isinstance(word, self._ray.exceptions.RayError):
                 self._lose_worker(asked[reference], word)
-            elif word is None:
-                self._lose_worker(asked[reference], told=_STARTED_BY_RAY)
 
     # -- talking to the actors -----------------------------------------------------------------------------------------
 
@@ -344,51 +299,40 @@ class RayBackend(WorkerBackend[ActorLink]):
             return  # it was lost a moment ago, in this very call, and its rows are settled
         (call,) = owed
         actor.news.clear()
-        if actor.init:  # it has not been sent its factories yet
-            actor.later.append((call, data))
-        else:
-            actor.call(actor.handle.answer.remote(actor.life, data), call)
+        actor.call(actor.handle.answer.remote(data), call)
 
     def _pump(self, deadline: float | None) -> None:
-        while not self._pump_once(deadline):
-            pass
-
-    def _pump_once(self, deadline: float | None) -> bool:
-        """Whether something has arrived, or is due."""
-        self._refuse_broken()
-        now = time.monotonic()
-        until = [now + LOOK, *self._due.values(), *(actor.deadline for actor in self._workers)]
-        if deadline is not None:
-            until.append(deadline)
-        seconds = max(0.0, min(until) - now)
-        arrived = wait(self._ray, self._workers, for_all=self.batch_size is None, seconds=seconds)
-        self._excuse(time.monotonic() - now - seconds)
-        self._refuse_closed_meanwhile()
-        replies = fetch(self._ray, [reference for _, reference in arrived])
-        for (actor, reference), reply in zip(arrived, replies, strict=True):
-            if reference in actor.calls:  # it has not been lost a moment ago
-                self._take_in(actor, reference, reply)
-        now = time.monotonic()
-        overdue = [actor for actor in self._workers if actor.is_up() and self._is_late(actor, now)]
-        for actor in overdue:
-            self._lose_worker(actor)
-        self._warn_of_waiting(now)
-        return bool(arrived or overdue) or self._is_due(deadline)
+        while True:
+            self._refuse_broken()
+            now = time.monotonic()
+            until = [now + LOOK, *self._due.values(), *(actor.deadline for actor in self._workers)]
+            if deadline is not None:
+                until.append(deadline)
+            seconds = max(0.0, min(until) - now)
+            arrived = wait(self._ray, self._workers, for_all=self.batch_size is None, seconds=seconds)
+            self._excuse(time.monotonic() - now - seconds)
+            self._refuse_closed_meanwhile()
+            replies = fetch(self._ray, [reference for _, reference in arrived])
+            for (actor, reference), reply in zip(arrived, replies, strict=True):
+                if reference in actor.calls:  # it has not been lost a moment ago
+                    self._take_in(actor, reference, reply)
+            now = time.monotonic()
+            overdue = [actor for actor in self._workers if actor.is_up() and self._is_late(actor, now)]
+            for actor in overdue:
+                self._lose_worker(actor)
+            self._warn_of_waiting(now)
+            if arrived or overdue or self._is_due(deadline):
+                return
 
     def _is_late(self, actor: ActorLink, now: float) -> bool:
         """Whether an actor has taken too long; the transfer of a finished answer from its node does not count."""
-        return now > actor.deadline and not has_answered(self._ray, actor)
+        if now <= actor.deadline:
+            return False
+        return not self._ray.wait([next(iter(actor.calls))], timeout=0, fetch_local=False)[0]
 
     def _take_in(self, actor: ActorLink, reference: Any, reply: Any) -> None:
         self._interrupts.hold()  # until the next wait
         exceptions = self._ray.exceptions
-        if isinstance(reply, exceptions.ActorUnavailableError) and actor.calls[reference].kind == "wake":
-            time.sleep(_NAP)
-            since = actor.since
-            del actor.calls[reference]
-            self._wake(actor)
-            actor.since = since
-            return
         if isinstance(reply, exceptions.RuntimeEnvSetupError):  # it would fail again the next time
             self._broken = BackendError(
                 f"{actor}: its runtime_env could not be set up, and the environment cannot continue\nRay says: {reply}",
@@ -407,20 +351,12 @@ class RayBackend(WorkerBackend[ActorLink]):
             raise
 
     def _handle(self, actor: ActorLink, call: Expected, reply: Any) -> None:
-        if call.kind == "wake":
-            self._initiate(actor)
-            return
-        if reply is None:  # Ray has restarted it, and the new process has not been initialised
-            self._lose_worker(actor, told=_STARTED_BY_RAY)
-            return
-        if call.kind == "start":
+        if call.kind == "made":
             reply = self._note_place(actor, *reply)
         try:
             answer = unpack(reply)
         except Exception as error:
-            self._end_worker(actor)
-            told = f"sent what cannot be read here ({type(error).__name__}: {error}), and was killed"
-            self._lose_worker(actor, told=told)
+            self._lose_worker(actor, told=f"sent what cannot be read here ({type(error).__name__}: {error})")
             return
         self._take_in_answer(actor, answer, call.ask)
 
@@ -477,33 +413,25 @@ class RayBackend(WorkerBackend[ActorLink]):
         """End an actor that died or hangs; recreate its sub-environments, or raise BackendError."""
         who, owed, calls = str(actor), actor.owes(), list(actor.calls.values())
         said = ""
+        if isinstance(error, self._ray.exceptions.RayActorError):
+            told = "died"
+        else:
+            self._end_worker(actor)
+            if error is not None:
+                told = f"was lost ({type(error).__name__})"
+            elif actor.torn:
+                told = "was interrupted in the middle of an answer"
+            told = told or f"did not answer within {calls[0].limit}={calls[0].seconds:g} s"
+            told += ", and was killed"
         if error is not None:
-            exceptions = self._ray.exceptions
-            died = isinstance(error, exceptions.RayActorError)
-            told = "died" if died else f"was lost ({type(error).__name__})"
-            said = f"\nRay says: {' '.join(str(error).split())}{_note_of_store(error)}"
-            if isinstance(error, exceptions.ActorDiedError):
-                actor.handle = None  # for good: not even Ray starts it again
-            elif not died:
-                self._end_worker(actor)
-        elif actor.torn:
-            told = "was interrupted in the middle of an answer, and was killed"
-            self._end_worker(actor)
-        elif not told:
-            told = f"did not answer within {calls[0].limit}={calls[0].seconds:g} s, and was killed"
-            self._end_worker(actor)
+            said = f"\nRay says: {' '.join(str(error).split())}"
         self._forget(actor)
         self._book_loss(actor, f"{who} {told}", said, owed)
         actor.torn = False
 
     def _end_worker(self, actor: ActorLink) -> None:
-        """End an actor's process; under ``on_failure="restart"`` Ray starts another itself."""
-        if actor.handle is None:
-            return
         if self._is_here(actor):
             _signal(actor, signal.SIGKILL)  # Ray asks first, which takes seconds if the actor does not answer
-        else:
-            self._ray.kill(actor.handle, no_restart=not self._restarts_itself)
 
     def _is_here(self, actor: ActorLink) -> bool:
         return self._cluster is not None and actor.pid is not None and actor.node == self._cluster.here
@@ -523,10 +451,9 @@ class RayBackend(WorkerBackend[ActorLink]):
             _signal(actor, signal.SIGKILL)
 
     def _forget(self, actor: ActorLink) -> None:
+        if actor.handle is not None:
+            self._ray.kill(actor.handle)
         actor.forget()
-
-    def _worker_health(self) -> tuple[WorkerHealth, ...]:
-        return tuple(actor.health() for actor in self._workers)
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -536,7 +463,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         actors, cluster = self._workers, self._cluster
         if cluster.is_there():
             if not terminate:
-                asked = [actor.handle.close.remote() for actor in actors if actor.is_up() and actor.handle is not None]
+                asked = [actor.handle.close.remote() for actor in actors if actor.is_up()]
                 if asked:
                     cluster.ray.wait(asked, num_returns=len(asked), timeout=min(timeout, 1e6))
             for actor in actors:
@@ -561,9 +488,3 @@ def _signal(actor: ActorLink, number: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def _note_of_store(error: BaseException) -> str:
-    if "ObjectStoreFull" not in f"{type(error).__name__} {error}":
-        return ""
-    return "\nThe object store is too small for the results of one step: start Ray with more --object-store-memory."

@@ -1,7 +1,6 @@
 """The worker in a Ray actor: the same as in a local process, but requests and answers are calls.
 
-A call carries messages, the last of which is answered, and the number of the actor's life that it is meant for: Ray
-restarts a dead actor by itself, and the new one must not take a step requested of its predecessor.
+A call carries messages, the last of which is answered.
 """
 
 from __future__ import annotations
@@ -102,9 +101,8 @@ def host_class() -> Callable[[], Any]:
 
         def __init__(self) -> None:
             self.worker: Any = None
-            self.life = 0
 
-        def start(self, life: int, path: list[str], directory: str, variables: Sequence[str], init: bytes) -> Any:
+        def start(self, path: list[str], directory: str, variables: Sequence[str], init: bytes) -> Any:
             """Make the sub-environments, with what this node has of the parent's paths.
 
             ``variables`` set how many threads libraries use. Returns the process id, the node's id and address, the
@@ -115,7 +113,6 @@ def host_class() -> Callable[[], Any]:
 
             import ray
 
-            self.close()
             for name in variables:
                 os.environ.setdefault(name, "1")
             sys.path.extend(entry for entry in path if entry not in sys.path)
@@ -128,13 +125,12 @@ def host_class() -> Callable[[], Any]:
                 self.worker, answer = start_actor(init)
             except ModuleNotFoundError as error:
                 missing = error.name or str(error)
-            self.life = life
             node = ray.get_runtime_context().get_node_id()
             return os.getpid(), node, ray.util.get_node_ip_address(), missing, answer
 
-        def answer(self, life: int, data: bytes) -> Any:
-            """Handle the messages; None if they are meant for another life."""
-            return None if self.worker is None or life != self.life else self.worker.answer(data)
+        def answer(self, data: bytes) -> Any:
+            """Handle the messages; None if there are no environments to handle them."""
+            return None if self.worker is None else self.worker.answer(data)
 
         def close(self) -> None:
             """Close the environments."""

@@ -274,8 +274,8 @@ class Request:
             for name in self.placement:
                 _node_named(name, nodes)
 
-    def options(self, number: int, nodes: Sequence[Node], *, restarts: bool) -> dict[str, Any]:
-        """Return Ray's options for an actor; ``restarts``: Ray restarts its process."""
+    def options(self, number: int, nodes: Sequence[Node]) -> dict[str, Any]:
+        """Return Ray's options for an actor."""
         others = {name: amount for name, amount in self.needs.items() if name not in ("CPU", "GPU") and amount}
         return {
             "num_cpus": self.needs["CPU"],
@@ -283,8 +283,6 @@ class Request:
             "resources": others or None,
             "runtime_env": dict(self.runtime_env) or None,
             "scheduling_strategy": self._strategy(number, nodes),
-            "max_restarts": -1 if restarts else 0,
-            "max_task_retries": 0,
         }
 
     def _strategy(self, number: int, nodes: Sequence[Node]) -> Any:

@@ -23,6 +23,7 @@ from gymnasium.error import NoAsyncCallError
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.backends.workers.messages import WorkerInit, encode_for_worker, named
 from vecwrap.env.backend import Backend, Factory
+from vecwrap.env.restarts import WorkerHealth
 from vecwrap.env.row_tracking import LOOK
 from vecwrap.errors import ArgumentError, BackendError, PlanError, VecwrapError
 from vecwrap.rows.batch import Batch
@@ -70,7 +71,7 @@ def check_limits(limits: Mapping[str, float | None]) -> None:
 class Expected(NamedTuple):
     """An answer that a worker owes."""
 
-    kind: str  # the first word of the answer; "wake" or "start" if an actor must come up before it can be asked
+    kind: str  # the first word of the answer
     limit: str  # the name of the option that limits its time, or ""
     seconds: float | None  # how long it may take
     ask: int  # the number of the call to sub-environments that requested it, or of the last one before it
@@ -84,6 +85,8 @@ class AnyWorker(ABC):
         self.env_ids = env_ids  # the sub-environments that it runs
         self.made = False  # whether these are made
         self.torn = False  # whether an interrupt has made its answers unreliable; it is then lost at the next wait
+        self.pid: int | None = None  # of its process, once known
+        self.restarts = -1
         self.since = 0.0  # from when the limit of the next answer counts
         self._up = False
 
@@ -457,6 +460,12 @@ class WorkerBackend(Backend, Generic[_Worker]):
                 env_ids=tuple(worker.env_ids),
                 **facts,
             )
+
+    def _worker_health(self) -> tuple[WorkerHealth, ...]:
+        return tuple(
+            WorkerHealth(worker.number, worker.pid if worker.is_up() else None, tuple(worker.env_ids), worker.restarts)
+            for worker in self._workers
+        )
 
     # -- what may be called when ---------------------------------------------------------------------------------------
 

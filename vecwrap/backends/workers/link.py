@@ -33,7 +33,6 @@ class Link(AnyWorker):
         self.pidfd = -1  # if the system has one
         self.lane: Lane | None = None
         self.messages = 0  # sent since, and including, the one that told it where the slots are
-        self.restarts = -1
         self._num_bytes = 0
 
     def start(self, method: str, *, daemon: bool) -> None:
@@ -43,10 +42,11 @@ class Link(AnyWorker):
             self.expected.clear()
             self._num_bytes = 0
             self.made = self.torn = False
+            self.pid = self.process.pid
             self._up = True
         self.restarts += 1
         with contextlib.suppress(AttributeError, OSError):
-            self.pidfd = os.pidfd_open(self.process.pid)
+            self.pidfd = os.pidfd_open(self.pid)
 
     def owes(self) -> list[str]:
         """The kinds of answers that it owes, in order."""
@@ -118,7 +118,7 @@ class Link(AnyWorker):
             self.pidfd = -1
 
     def __str__(self) -> str:
-        return self.in_words("worker", f"{self.process.pid}")
+        return self.in_words("worker", f"{self.pid}")
 
 
 def end_workers(workers: Sequence[Link], message: bytes, timeout: float, terminate: bool) -> None:

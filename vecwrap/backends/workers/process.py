@@ -21,7 +21,6 @@ from vecwrap.backends.workers.link import Link, end_workers
 from vecwrap.backends.workers.messages import decode, encode
 from vecwrap.backends.workers.shared import ORDERED, Lane, SharedBlock, Spinner, allocate_shared
 from vecwrap.env.backend import Factory
-from vecwrap.env.restarts import WorkerHealth
 from vecwrap.errors import BackendError, PlanError, VecwrapError
 from vecwrap.rows.columns import Arena
 from vecwrap.rows.step_result import Autoreset, Frames, IntArray
@@ -494,14 +493,6 @@ class ProcessBackend(WorkerBackend[Link]):
             del self._links[descriptor]
             self._poller.unregister(descriptor)
         worker.expected.clear()
-
-    def _worker_health(self) -> tuple[WorkerHealth, ...]:
-        return tuple(
-            WorkerHealth(
-                worker.number, worker.process.pid if worker.is_up() else None, tuple(worker.env_ids), worker.restarts
-            )
-            for worker in self._workers
-        )
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
