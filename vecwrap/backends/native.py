@@ -28,8 +28,6 @@ from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, Infos, IntArr
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure, make_failure
 
-__all__ = ["NativeBackend", "refuse_other_mode"]
-
 _FINAL = ("final_obs", "_final_obs", "final_info", "_final_info", "final_observation", "_final_observation")
 
 

@@ -18,18 +18,17 @@ from gymnasium.vector import AutoresetMode
 
 from vecwrap.backends.ray_actor import Reply, host_class, unpack
 from vecwrap.backends.ray_cluster import Cluster, Request, check_address, local_cpus, refuse_without_ray, share_out_over
-from vecwrap.backends.workers.asking import LOOK, AnyWorker, Expected, WorkerBackend, check_limits
+from vecwrap.backends.workers.asking import AnyWorker, Expected, WorkerBackend, check_limits
 from vecwrap.backends.workers.launch import ONE_THREAD
 from vecwrap.backends.workers.messages import encode_for_worker
 from vecwrap.env.backend import Factory
+from vecwrap.env.row_tracking import LOOK
 from vecwrap.errors import BackendError, PlanError, VecwrapError
 from vecwrap.rows.step_result import Autoreset, Frames, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description, refuse_unequal
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.sub_env import Takeover
-
-__all__ = ["ActorLink", "RayBackend"]
 
 _PATIENCE = 10.0  # seconds that an actor may wait for resources before a warning names them
 _TIME_FOR_A_WORD = 30.0  # seconds for an idle actor to respond

@@ -13,8 +13,6 @@ from vecwrap.backends.workers.messages import WorkerInit, decode, encode
 from vecwrap.backends.workers.worker import CouldNotMake, Worker, start
 from vecwrap.sources.failure import Failure
 
-__all__ = ["ActorWorker", "Reply", "host_class", "start_actor", "unpack"]
-
 _LARGE = 4096  # bytes from which an array gets its own buffer
 
 

@@ -18,8 +18,6 @@ from vecwrap.backends.workers.asking import share_out
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.errors import BackendError, PlanError, did_you_mean, is_installed
 
-__all__ = ["Cluster", "Node", "Request", "check_address", "local_cpus", "refuse_without_ray", "share_out_over"]
-
 _PLACEMENTS = {"spread": "SPREAD", "pack": "DEFAULT"}
 _FOLDERS = ("working_dir", "py_modules")  # of a runtime_env
 _lock = threading.RLock()

@@ -31,8 +31,6 @@ from vecwrap.rows.table import Slots
 from vecwrap.sources.saving import is_plain
 from vecwrap.sources.sub_env import Takeover
 
-__all__ = ["Health", "Recovery", "Reset", "Restarts", "WorkerHealth", "check_policy"]
-
 
 @dataclass(frozen=True)
 class WorkerHealth:

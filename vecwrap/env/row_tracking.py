@@ -27,8 +27,6 @@ from vecwrap.rows.table import Slots
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.sub_env import Takeover
 
-__all__ = ["LOOK", "RowBooks", "errors_of"]
-
 LOOK = 0.2  # seconds between checks while waiting: the workers' stderr, and whether this backend was closed
 _NONE: frozenset[int] = frozenset()
 

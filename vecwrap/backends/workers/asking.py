@@ -24,16 +24,12 @@ from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.backends.workers.messages import WorkerInit, encode_for_worker, named
 from vecwrap.env.backend import Backend, Factory
 from vecwrap.env.restarts import WorkerHealth
-from vecwrap.env.row_tracking import LOOK
 from vecwrap.errors import ArgumentError, BackendError, PlanError, VecwrapError
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import IntArray
 from vecwrap.sources.description import Description, refuse_unequal
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.sub_env import Takeover
-
-__all__ = ["LOOK", "AnyWorker", "Expected", "WorkerBackend", "check_limits", "share_out"]
-
 
 STOPPED = 1.0  # seconds: if a wait takes so much longer than asked for, this process was stopped meanwhile
 

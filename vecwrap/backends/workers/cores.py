@@ -7,8 +7,6 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-__all__ = ["current_core", "usable_cores"]
-
 _CGROUP = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
 

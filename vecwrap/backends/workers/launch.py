@@ -30,17 +30,6 @@ from vecwrap.backends.workers.messages import Channel, receive_descriptor
 from vecwrap.backends.workers.shared import anonymous_file
 from vecwrap.errors import BackendError, PlanError, did_you_mean
 
-__all__ = [
-    "ONE_THREAD",
-    "START_METHODS",
-    "LastWords",
-    "WorkerProcess",
-    "check_start_method",
-    "exit_in_words",
-    "kill",
-    "start_worker",
-]
-
 START_METHODS = ("fresh", "spawn", "forkserver", "fork")
 _MPI_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "MPI_LOCAL", "MV2_COMM_", "HYDI_")
 ONE_THREAD = (

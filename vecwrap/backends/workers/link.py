@@ -11,13 +11,12 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from vecwrap.backends.workers.asking import LOOK, AnyWorker, Expected
+from vecwrap.backends.workers.asking import AnyWorker, Expected
 from vecwrap.backends.workers.launch import LastWords, WorkerProcess, exit_in_words, kill, start_worker
 from vecwrap.backends.workers.messages import Channel
 from vecwrap.backends.workers.shared import Lane
+from vecwrap.env.row_tracking import LOOK
 from vecwrap.interrupts import held_back
-
-__all__ = ["Link", "end_workers"]
 
 
 class Link(AnyWorker):

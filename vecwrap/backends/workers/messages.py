@@ -39,18 +39,6 @@ import numpy as np
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.sub_env import Factory, Takeover
 
-__all__ = [
-    "Channel",
-    "WorkerInit",
-    "adopt",
-    "can_send",
-    "decode",
-    "encode",
-    "encode_for_worker",
-    "named",
-    "receive_descriptor",
-]
-
 _LARGEST_HEADER = 0x7FFFFFFF  # multiprocessing.connection's framing: 4 bytes of length, or -1 and 8 bytes
 _CHUNK = 1 << 16
 _LARGEST_CHUNK = 1 << 20

@@ -14,13 +14,14 @@ from typing import Any, ClassVar, Literal
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.backends.local import LocalRows
-from vecwrap.backends.workers.asking import LOOK, Expected, WorkerBackend, check_limits, share_out
+from vecwrap.backends.workers.asking import Expected, WorkerBackend, check_limits, share_out
 from vecwrap.backends.workers.cores import current_core, usable_cores
 from vecwrap.backends.workers.launch import check_start_method
 from vecwrap.backends.workers.link import Link, end_workers
 from vecwrap.backends.workers.messages import decode, encode
 from vecwrap.backends.workers.shared import ORDERED, Lane, SharedBlock, Spinner, allocate_shared
 from vecwrap.env.backend import Factory
+from vecwrap.env.row_tracking import LOOK
 from vecwrap.errors import BackendError, PlanError, VecwrapError
 from vecwrap.rows.columns import Arena
 from vecwrap.rows.step_result import Autoreset, Frames, IntArray
@@ -28,8 +29,6 @@ from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Description, refuse_unequal
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.sub_env import Takeover
-
-__all__ = ["ProcessBackend"]
 
 GLANCE = 0.02  # seconds between checks of pipes and deaths, while all answers arrive in shared memory
 

@@ -40,19 +40,6 @@ from vecwrap.rows.columns import Arena
 from vecwrap.rows.step_result import IntArray
 from vecwrap.rows.table import Slots
 
-__all__ = [
-    "ORDERED",
-    "Bell",
-    "Lane",
-    "LaneOfWorker",
-    "SharedBlock",
-    "Spinner",
-    "Words",
-    "allocate_shared",
-    "anonymous_file",
-    "lanes",
-]
-
 ORDERED = platform.machine().lower() in ("x86_64", "amd64", "i686")
 _ASKED, _DONE, _CORE = 0, 8, 9  # two cache lines, each with one writer
 _ROWS = (1 << 32) - 1

@@ -30,8 +30,6 @@ from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.sub_env import SubEnv, Takeover, refuse_one_for_several
 
-__all__ = ["CouldNotMake", "Worker", "serve", "start"]
-
 _AnyWorker = TypeVar("_AnyWorker", bound="Worker")
 _T = TypeVar("_T")
 
