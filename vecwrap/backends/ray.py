@@ -133,15 +133,14 @@ class RayBackend(WorkerBackend[ActorLink]):
             ``"local"`` (a new one on this machine, shut down with the last environment), ``"auto"`` (the one running
             on this machine) or ``"host:port"``. Clusters not started here are never shut down.
         connect_timeout: seconds before a cluster that does not answer is an error.
-        init: further arguments of ``ray.init`` for a cluster that is started here.
+        init: further arguments of ``ray.init`` for a cluster that is started here; its ``runtime_env``, which may have
+            local folders (``working_dir``, ``py_modules``), for one that is joined, too.
         num_cpus: CPUs that each actor requests; may be a fraction.
         num_gpus: GPUs that each actor requests.
         resources: other resources that each actor requests, by the names that nodes were started with.
         placement: ``"spread"`` (over the nodes), ``"pack"`` (on few nodes), or a list of node addresses or ids, to
             which actors are assigned in turn.
         runtime_env: Ray's description of what a node needs before the actor starts (``pip``, ``env_vars``, ...).
-            Local folders (``working_dir``, ``py_modules``) belong to the connection, so they can be given only while
-            this process is not connected; environments open at the same time share them.
         step_timeout: seconds that an actor may take for its share of a step, including autoresets; an actor that takes
             longer is killed, and ``on_failure`` applies. None waits forever.
         reset_timeout: the same for its share of a reset.
@@ -229,7 +228,7 @@ class RayBackend(WorkerBackend[ActorLink]):
     # -- start ---------------------------------------------------------------------------------------------------------
 
     def _start(self, factories: Sequence[Factory]) -> Description:
-        self._cluster = Cluster(*self._place, self._request.folders)
+        self._cluster = Cluster(*self._place)
         self._ray = self._cluster.ray
         self._host = self._ray.remote(host_class())
         self._nodes = self._cluster.nodes()  # at the start, to name nodes by id even after they have gone
@@ -255,7 +254,8 @@ class RayBackend(WorkerBackend[ActorLink]):
         except (TypeError, ValueError) as error:
             raise PlanError(f"Ray does not accept the resources that actors request ({options}): {error}") from error
         actor.begin(handle)
-        directory = "" if "working_dir" in {**self._request.runtime_env, **self._request.folders} else str(Path.cwd())
+        of_all = self._place[2].get("runtime_env") or {}
+        directory = "" if "working_dir" in {**of_all, **self._request.runtime_env} else str(Path.cwd())
         reference = handle.start.remote(list(sys.path), directory, ONE_THREAD, init)
         actor.call(reference, self._expected("made", "start_timeout"))
 

@@ -19,7 +19,6 @@ from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.errors import BackendError, PlanError, did_you_mean, is_installed
 
 _PLACEMENTS = {"spread": "SPREAD", "pack": "DEFAULT"}
-_FOLDERS = ("working_dir", "py_modules")  # of a runtime_env
 _lock = threading.RLock()
 _clusters: weakref.WeakSet[Cluster] = weakref.WeakSet()  # connections made here
 
@@ -67,19 +66,13 @@ def local_cpus(init: Mapping[str, Any]) -> float:
 
 
 class Cluster:
-    """A connection to a cluster; ``folders`` are local ones that actors need, as in ``runtime_env`` of ``ray.init``.
+    """A connection to a cluster.
 
-    Raises BackendError if there is none, or if this process is connected to another one or without those folders;
-    PlanError if ``ray.init`` rejects its arguments.
+    Raises BackendError if there is none, or if this process is connected to another one; PlanError if ``ray.init``
+    rejects its arguments.
     """
 
-    def __init__(
-        self,
-        address: str | None,
-        timeout: float,
-        init: Mapping[str, Any],
-        folders: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, address: str | None, timeout: float, init: Mapping[str, Any]) -> None:
         refuse_without_ray()
         import ray
 
@@ -88,10 +81,8 @@ class Cluster:
             self.ours = not self.ray.is_initialized() or _is_held()
             if self.ray.is_initialized():
                 self._refuse_another(address)
-                self._refuse_other_folders(folders)
             else:
-                self._connect(address or os.environ.get("RAY_ADDRESS") or "local", timeout, init, folders)
-            self.folders = folders
+                self._connect(address or os.environ.get("RAY_ADDRESS") or "local", timeout, init)
             self._connection = self._present_connection()
             if self.ours:
                 _clusters.add(self)
@@ -127,10 +118,8 @@ class Cluster:
         context = self.ray.get_runtime_context()
         return context.get_node_id(), context.get_job_id()
 
-    def _connect(
-        self, address: str, timeout: float, init: Mapping[str, Any], folders: Mapping[str, Any] | None
-    ) -> None:
-        settings = {"address": address, "logging_level": "ERROR", **({"runtime_env": dict(folders)} if folders else {})}
+    def _connect(self, address: str, timeout: float, init: Mapping[str, Any]) -> None:
+        settings = {"address": address, "logging_level": "ERROR"}
         if address == "local":
             # Ray runs actors at niceness 15 by default; ours run like normal worker processes
             ours = {"include_dashboard": False, "_system_config": {"worker_niceness": 0}}
@@ -151,7 +140,7 @@ class Cluster:
 
         def connect() -> None:
             try:
-                self.ray.init(**settings)
+                self.ray.init(**settings, runtime_env=init.get("runtime_env"))
             except BaseException as error:
                 failures.append(error)
 
@@ -160,8 +149,8 @@ class Cluster:
         thread.join(timeout)
         if thread.is_alive():
             raise _no_cluster(address, f"no cluster has answered there within {timeout:g} s")
-        if failures and folders and isinstance(failures[0], (TypeError, ValueError)):
-            raise PlanError(f"runtime_env: {failures[0]}") from failures[0]
+        if failures and "runtime_env" in init and isinstance(failures[0], (TypeError, ValueError)):
+            raise PlanError(f"init: runtime_env: {failures[0]}") from failures[0]
         if failures:
             raise _no_cluster(address, str(failures[0])) from failures[0]
 
@@ -186,16 +175,6 @@ class Cluster:
             f"address: expected {connected}, which this process is connected to already, got {address!r}; a process "
             "can use only one cluster: leave the address out, or call ray.shutdown() first"
         )
-
-    @staticmethod
-    def _refuse_other_folders(folders: Mapping[str, Any] | None) -> None:
-        """Refuse folders on an existing connection: Ray sends them to the nodes when a process connects."""
-        if folders and not any(cluster.folders == folders and cluster.is_there() for cluster in _clusters):
-            raise BackendError(
-                f"runtime_env: expected no local folders ({', '.join(folders)}), because this process is already "
-                f"connected to the cluster, got {dict(folders)}; pass them to ray.init(runtime_env=...) where it is "
-                "called, or use a URI here"
-            )
 
 
 def _is_held() -> bool:
@@ -236,7 +215,6 @@ class Request:
     needs: Mapping[str, float]
     placement: str | Sequence[str] = "spread"
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
-    folders: Mapping[str, Any] = field(default_factory=dict)  # of it: Ray accepts these per program, not per actor
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Request:
@@ -251,10 +229,7 @@ class Request:
             raise PlanError(f"placement: expected spread, pack or a list of nodes, got {placement!r}.{near}")
         if not placement:
             raise PlanError("placement: expected at least one node, got an empty list")
-        runtime_env = dict(options.get("runtime_env") or {})
-        folders = {name: value for name, value in runtime_env.items() if name in _FOLDERS and not _is_uploaded(value)}
-        rest = {name: value for name, value in runtime_env.items() if name not in folders}
-        return cls({"CPU": cpus, "GPU": gpus, **others}, placement, rest, folders)
+        return cls({"CPU": cpus, "GPU": gpus, **others}, placement, dict(options.get("runtime_env") or {}))
 
     def refuse_no_room(self, actors: int, nodes: Sequence[Node]) -> None:
         """Raise BackendError for requests that exceed the whole cluster, even if nothing else ran in it."""
@@ -279,7 +254,7 @@ class Request:
             "num_cpus": self.needs["CPU"],
             "num_gpus": self.needs["GPU"],
             "resources": others or None,
-            "runtime_env": dict(self.runtime_env) or None,
+            "runtime_env": self.runtime_env or None,
             "scheduling_strategy": self._strategy(number, nodes),
         }
 
@@ -290,11 +265,6 @@ class Request:
 
         node = _node_named(self.placement[number % len(self.placement)], nodes)
         return NodeAffinitySchedulingStrategy(node.id, soft=True)  # soft: another node if that one is gone
-
-
-def _is_uploaded(place: Any) -> bool:
-    places = place if isinstance(place, (list, tuple)) else [place]
-    return all("://" in str(one) for one in places)
 
 
 def _node_named(name: str, nodes: Sequence[Node]) -> Node:
