@@ -196,41 +196,29 @@ class Channel:
 
     def receive(self) -> bytes | None:
         """Return the next message, or None while it is incomplete; EOFError or OSError: the other end is gone."""
-        while (message := self._whole_message()) is None:
+        while len(self._received) < (bounds := self._bounds())[1]:
             try:
-                chunk = self._socket.recv(max(_CHUNK, min(self._missing(), _LARGEST_CHUNK)))
+                chunk = self._socket.recv(max(_CHUNK, min(bounds[1] - len(self._received), _LARGEST_CHUNK)))
             except BlockingIOError:
                 return None
             if not chunk:
                 raise EOFError
             self._received += chunk
             self.num_bytes += len(chunk)
-        return message
-
-    def _layout(self) -> tuple[int, int] | None:
-        """Where the first message begins and ends, once its header has arrived."""
-        received = self._received
-        if len(received) < 4:
-            return None
-        size = int.from_bytes(received[:4], "big")
-        if size <= _LARGEST_HEADER:
-            return 4, 4 + size
-        if len(received) < 12:
-            return None
-        return 12, 12 + int.from_bytes(received[4:12], "big")
-
-    def _missing(self) -> int:
-        layout = self._layout()
-        return 0 if layout is None else layout[1] - len(self._received)
-
-    def _whole_message(self) -> bytes | None:
-        layout = self._layout()
-        if layout is None or len(self._received) < layout[1]:
-            return None
-        start, stop = layout
+        start, stop = bounds
         message = bytes(memoryview(self._received)[start:stop])
         del self._received[:stop]
         return message
+
+    def _bounds(self) -> tuple[int, int]:
+        """Where the first message begins and ends; while its header is incomplete, where that ends."""
+        received = self._received
+        if len(received) < 4:
+            return 4, 4
+        size = int.from_bytes(received[:4], "big")
+        if size <= _LARGEST_HEADER:
+            return 4, 4 + size
+        return 12, 12 if len(received) < 12 else 12 + int.from_bytes(received[4:12], "big")
 
     def close(self) -> None:
         """Close the descriptor; may be called again."""
