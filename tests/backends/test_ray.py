@@ -405,10 +405,3 @@ def test_a_cluster_of_its_own_has_an_actor_for_each_core_that_yields_to_nobody()
     environment["PYTHONPATH"] = str(Path(__file__).parents[2])
     done = subprocess.run([sys.executable, "-c", ALONE], env=environment, capture_output=True, text=True, timeout=240)
     assert done.stdout == "[5] [0]\n[3, 2] [0, 0]\n", done.stderr
-
-
-def test_a_number_of_cpus_that_is_none_is_refused():
-    for given in ("two", -1):
-        backend = {"name": "ray", "address": "local", "init": {"num_cpus": given}}
-        with pytest.raises(PlanError, match=f"init: num_cpus: expected 0 or more, got {given!r}"):
-            plan(PipelineSpec("CartPole-v1", n=1, backend=backend))

@@ -28,7 +28,7 @@ from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, Infos, IntArr
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure, make_failure
 
-_FINAL = ("final_obs", "_final_obs", "final_info", "_final_info", "final_observation", "_final_observation")
+_FINAL = ("final_obs", "_final_obs", "final_info", "_final_info")
 
 
 class NativeBackend(Backend):
@@ -213,7 +213,7 @@ class NativeBackend(Backend):
         )
 
     def _final_observations(self, batch: Batch, infos: Infos, dones: BoolArray) -> Batch:
-        finals = infos.get("final_obs", infos.get("final_observation"))
+        finals = infos.get("final_obs")
         if finals is None:
             raise PlanError(
                 f'{self.env_name} resets in the same step but has no infos["final_obs"]: the terminal observation is '

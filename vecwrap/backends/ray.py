@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.backends.ray_actor import Reply, host_class, unpack
-from vecwrap.backends.ray_cluster import Cluster, Request, check_address, local_cpus, refuse_without_ray, share_out_over
+from vecwrap.backends.ray_cluster import Cluster, Request, check_address, refuse_without_ray, share_out_over
 from vecwrap.backends.workers.asking import AnyWorker, Expected, WorkerBackend, check_limits
 from vecwrap.backends.workers.launch import ONE_THREAD
 from vecwrap.backends.workers.messages import encode_for_worker
@@ -26,7 +26,7 @@ from vecwrap.env.row_tracking import LOOK
 from vecwrap.errors import BackendError, PlanError, VecwrapError
 from vecwrap.rows.step_result import Autoreset, Frames, IntArray
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description, refuse_unequal
+from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.sub_env import Takeover
 
@@ -80,31 +80,12 @@ class ActorLink(AnyWorker):
         first = next(iter(self.calls.values()), None)
         return math.inf if first is None or first.seconds is None else self.since + first.seconds
 
-    @property
-    def waits_since(self) -> float:
-        """Since when it has waited for resources or made its environments; infinity if it does neither."""
-        first = next(iter(self.calls.values()), None)
-        return self.since if first is not None and first.kind == "made" else math.inf
-
     def owes(self) -> list[str]:
         """The kinds of answers that it owes, in order."""
         return [call.kind for call in self.calls.values()]
 
     def __str__(self) -> str:
         return self.in_words("actor", f"{self.pid} on node {self.address}")
-
-
-def wait(ray: Any, actors: Sequence[ActorLink], *, for_all: bool, seconds: float) -> list[tuple[ActorLink, Any]]:
-    """Wait until actors have answered, and return which, each with its reference; a death counts as an answer.
-
-    ``for_all``: wait for every owed answer, to wake up only once; else for the first.
-    """
-    owed = {reference: actor for actor in actors for reference in actor.calls}
-    if not owed:
-        time.sleep(seconds)
-        return []
-    arrived, _ = ray.wait(list(owed), num_returns=len(owed) if for_all else 1, timeout=seconds)
-    return [(owed[reference], reference) for reference in arrived]
 
 
 def fetch(ray: Any, references: Sequence[Any]) -> list[Any]:
@@ -221,7 +202,6 @@ class RayBackend(WorkerBackend[ActorLink]):
         refuse_without_ray()
         WorkerBackend.check_options(options)
         check_address(options.get("address"))
-        local_cpus(options.get("init") or {})
         check_limits({"connect_timeout": options.get("connect_timeout")})
         Request.of(options)
 
@@ -239,9 +219,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         self._workers = [ActorLink(number, share) for number, share in enumerate(self._shares)]
         for actor in self._workers:
             self._start_anew(actor, None)
-        self._await_made()
-        first = self._descriptions[0]
-        refuse_unequal(sorted(self._descriptions.items()))
+        first = self._await_made()
         self.slots = Slots(self.num_envs, first.observation_space, first.action_space)
         self._attaching = True
         return first
@@ -308,13 +286,18 @@ class RayBackend(WorkerBackend[ActorLink]):
             if deadline is not None:
                 until.append(deadline)
             seconds = max(0.0, min(until) - now)
-            arrived = wait(self._ray, self._workers, for_all=self.batch_size is None, seconds=seconds)
+            owed = {reference: actor for actor in self._workers for reference in actor.calls}
+            arrived: list[Any] = []
+            if owed:  # all of them, to wake up only once, unless some of them will do
+                most = len(owed) if self.batch_size is None else 1
+                arrived, _ = self._ray.wait(list(owed), num_returns=most, timeout=seconds)
+            else:
+                time.sleep(seconds)
             self._excuse(time.monotonic() - now - seconds)
             self._refuse_closed_meanwhile()
-            replies = fetch(self._ray, [reference for _, reference in arrived])
-            for (actor, reference), reply in zip(arrived, replies, strict=True):
-                if reference in actor.calls:  # it has not been lost a moment ago
-                    self._take_in(actor, reference, reply)
+            for reference, reply in zip(arrived, fetch(self._ray, arrived), strict=True):
+                if reference in owed[reference].calls:  # it has not been lost a moment ago
+                    self._take_in(owed[reference], reference, reply)
             now = time.monotonic()
             overdue = [actor for actor in self._workers if actor.is_up() and self._is_late(actor, now)]
             for actor in overdue:
@@ -395,8 +378,8 @@ class RayBackend(WorkerBackend[ActorLink]):
 
     def _warn_of_waiting(self, now: float) -> None:
         for actor in self._workers:
-            waited = now - actor.waits_since
-            if waited > _PATIENCE and not actor.warned:
+            waited = now - actor.since
+            if actor.owes()[:1] == ["made"] and waited > _PATIENCE and not actor.warned:
                 actor.warned = True
                 free = self._ray.available_resources()
                 _log.warning(

@@ -55,16 +55,6 @@ def check_address(address: str | None) -> None:
         raise PlanError(f"address: expected auto, local or host:port, got {address!r}")
 
 
-def local_cpus(init: Mapping[str, Any]) -> float:
-    """Return how many CPUs a cluster started here has: the usable cores, unless ``init`` sets them."""
-    given = init.get("num_cpus")
-    if given is None:
-        return usable_cores()
-    if not isinstance(given, (int, float)) or not given >= 0:
-        raise PlanError(f"init: num_cpus: expected 0 or more, got {given!r}")
-    return given
-
-
 class Cluster:
     """A connection to a cluster.
 
@@ -122,9 +112,13 @@ class Cluster:
         settings = {"address": address, "logging_level": "ERROR"}
         if address == "local":
             # Ray runs actors at niceness 15 by default; ours run like normal worker processes
-            ours = {"include_dashboard": False, "_system_config": {"worker_niceness": 0}}
+            ours = {
+                "num_cpus": usable_cores(),
+                "include_dashboard": False,
+                "_system_config": {"worker_niceness": 0},
+            }
             try:
-                self.ray.init(**{**ours, **settings, **init, "num_cpus": local_cpus(init)})
+                self.ray.init(**{**ours, **settings, **init})
             except (TypeError, ValueError) as error:
                 raise PlanError(f"a Ray cluster cannot be started with these arguments: {error}") from error
             except Exception as error:

@@ -110,8 +110,7 @@ _Worker = TypeVar("_Worker", bound=AnyWorker)
 class WorkerBackend(Backend, Generic[_Worker]):
     """A backend whose sub-environments live in workers, and are lost with them."""
 
-    noun: ClassVar[str] = "worker"
-    """What a worker is called."""
+    noun: ClassVar[str] = "worker"  # what a worker is called
 
     _shares: list[range]  # the sub-environments of each worker; last those of this process, if any
     _owner_of: list[int]  # the number of the worker of each sub-environment
@@ -175,15 +174,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
-    def _init_of(
-        self,
-        worker: _Worker,
-        takeovers: Mapping[int, Takeover] | None,
-        *,
-        shared: bool = False,
-        each: bool = False,
-        spins: bool = False,
-    ) -> bytes:
+    def _init_of(self, worker: _Worker, takeovers: Mapping[int, Takeover] | None, **settings: bool) -> bytes:
         """Return the encoded ``WorkerInit`` of a worker."""
         share = worker.env_ids
         init = WorkerInit(
@@ -193,14 +184,12 @@ class WorkerBackend(Backend, Generic[_Worker]):
             takeovers=None if takeovers is None else [takeovers[i] for i in share],
             autoreset=self.autoreset,
             debug=self.debug,
-            shared=shared,
-            each=each,
             number=worker.number,
             num_workers=self.workers,
             largest_share=max(map(len, self._shares)),
-            spins=spins,
             filters=named(warnings.filters),
             log_level=logging.getLogger().level,
+            **settings,
         )
         try:
             data: bytes = cloudpickle.dumps(init)
@@ -211,25 +200,24 @@ class WorkerBackend(Backend, Generic[_Worker]):
             ) from error
         return data
 
-    def _await_made(self) -> None:
-        """Wait until all sub-environments are made, or until one has failed and all those before it are made."""
+    def _await_made(self) -> Description:
+        """Wait until all sub-environments are made, or one has failed and all those before it are made."""
         patience = math.inf
         while not all(worker.made for worker in self._workers):
             failed = min((failure.index for failure in self._start_failures), default=None)
             if failed is not None:
                 patience = min(patience, time.monotonic() + 1.0)
-                before = [
-                    worker for worker in self._workers if worker.env_ids[0] < failed and self._may_be_made(worker)
-                ]
+                before = any(
+                    worker.env_ids[0] < failed and ("made" in worker.owes() or worker.env_ids[0] in self._due)
+                    for worker in self._workers
+                )
                 if not before or time.monotonic() > patience:
                     raise min(self._start_failures, key=lambda failure: failure.index).error()
             self._make_due_anew()
             with contextlib.suppress(TimeoutError):
                 self._pump(None if failed is None else patience)
-
-    def _may_be_made(self, worker: _Worker) -> bool:
-        """Whether a worker's sub-environments are being made, or will be."""
-        return "made" in worker.owes() or worker.env_ids[0] in self._due
+        refuse_unequal(sorted(self._descriptions.items()))
+        return self._descriptions[0]
 
     def _take_in_descriptions(self, worker: _Worker, descriptions: list[tuple[int, Description]]) -> None:
         worker.made = True

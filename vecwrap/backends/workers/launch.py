@@ -24,6 +24,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from vecwrap.backends.workers.messages import Channel, receive_descriptor
@@ -225,7 +226,7 @@ def start_worker(method: str, *, daemon: bool) -> tuple[WorkerProcess, Channel, 
                 worker_end.setblocking(True)  # for whoever inherits it: a default timeout would have changed that
                 if method == "fresh":
                     process: WorkerProcess = _FreshProcess(_popen(worker_end, words))
-                    channel.send(_pickled_path())
+                    channel.send(bytes(ForkingPickler.dumps(list(sys.path))))  # as ``Connection.recv`` takes it
                 else:
                     process = _spawn(method, worker_end, daemon)
                     channel.send_descriptor(words.descriptor)
@@ -338,11 +339,6 @@ def _serve(connection: Connection, parent: int) -> None:
     from vecwrap.backends.workers.worker import serve
 
     serve(connection, parent)
-
-
-def _pickled_path() -> bytes:
-    """This process's ``sys.path``, as ``Connection.recv`` takes it."""
-    return bytes(multiprocessing.reduction.ForkingPickler.dumps(list(sys.path)))
 
 
 def _close_in_child() -> None:

@@ -54,14 +54,14 @@ class WorkerInit:
     takeovers: Sequence[Takeover] | None  # from those that were lost; None at the first start
     autoreset: Autoreset
     debug: bool
-    shared: bool  # whether slots are in shared memory
-    each: bool  # answer row by row
     number: int
     num_workers: int
     largest_share: int
-    spins: bool  # whether there is a core on which it may wait without sleeping
     filters: list[Any]
     log_level: int
+    shared: bool = False  # whether slots are in shared memory
+    each: bool = False  # answer row by row
+    spins: bool = False  # whether there is a core on which it may wait without sleeping
 
 
 def encode(message: Any) -> bytes:

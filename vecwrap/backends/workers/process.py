@@ -8,7 +8,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from gymnasium.vector import AutoresetMode
@@ -26,7 +26,7 @@ from vecwrap.errors import BackendError, PlanError, VecwrapError
 from vecwrap.rows.columns import Arena
 from vecwrap.rows.step_result import Autoreset, Frames, IntArray
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description, refuse_unequal
+from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.sub_env import Takeover
 
@@ -85,8 +85,12 @@ class ProcessBackend(WorkerBackend[Link]):
         limits = {"step_timeout": step_timeout, "reset_timeout": reset_timeout, "start_timeout": start_timeout}
         check_limits(limits)
         self._limited = any(limits.values())
-        if parent_share:
-            _refuse_isolation({"on_failure": on_failure != "raise", "batch_size": batch_size is not None, **limits})
+        isolation = {"on_failure": on_failure != "raise", "batch_size": batch_size is not None, **limits}
+        if parent_share and (given := [name for name, value in isolation.items() if value]):
+            raise PlanError(
+                f"{given[0]}: expected none with parent_share=True, which steps sub-environments in this process; "
+                "leave one of the two out"
+            )
         self._links: dict[int, Link] = {}  # by polled descriptor
         self._block: SharedBlock | None = None
         self._by_lane = False  # whether steps are requested through shared memory
@@ -126,9 +130,7 @@ class ProcessBackend(WorkerBackend[Link]):
         if own:
             self.own = LocalRows(own, self._factories[own[0] :], self._interrupts)
             self._descriptions.update(self.own.make(self.autoreset, debug=self.debug))
-        self._await_made()
-        first = self._descriptions[0]
-        refuse_unequal(sorted(self._descriptions.items()))
+        first = self._await_made()
         self._allocate(first)
         if self.own is not None:
             self.own.attach(self.slots)
@@ -525,13 +527,3 @@ class ProcessBackend(WorkerBackend[Link]):
 
     def _close_at_exit(self) -> None:
         self.close(timeout=1.0 if self.daemon else math.inf)
-
-
-def _refuse_isolation(asked: Mapping[str, Any]) -> None:
-    """Refuse options that need isolation, which rows in this process do not have."""
-    for name, given in asked.items():
-        if given:
-            raise PlanError(
-                f"{name}: expected none with parent_share=True, which steps sub-environments in this process; leave "
-                "one of the two out"
-            )
