@@ -316,11 +316,8 @@ class RayBackend(WorkerBackend[ActorLink]):
         self._interrupts.hold()  # until the next wait
         exceptions = self._ray.exceptions
         if isinstance(reply, exceptions.RuntimeEnvSetupError):  # it would fail again the next time
-            self._broken = BackendError(
-                f"{actor}: its runtime_env could not be set up, and the environment cannot continue\nRay says: {reply}",
-                worker=actor.number,
-                env_ids=tuple(actor.env_ids),
-            )
+            why = f"its runtime_env could not be set up, and the environment cannot continue\nRay says: {reply}"
+            self._broken = self._error_of(actor, f"{actor}: {why}")
             raise self._broken from reply
         if isinstance(reply, exceptions.RayError):
             self._lose_worker(actor, reply)
@@ -359,22 +356,17 @@ class RayBackend(WorkerBackend[ActorLink]):
         """Record where an actor has been started, and return its answer; BackendError: a package is missing there."""
         actor.pid, actor.node, actor.address = pid, node, address
         if missing is not None:
-            self._broken = BackendError(
-                f"node {address} has no package {missing}, which {actor} needs; install it there, or let Ray do it: "
-                "runtime_env={'pip': [...]}",
-                worker=actor.number,
-                env_ids=tuple(actor.env_ids),
-            )
+            remedy = "install it there, or let Ray do it: runtime_env={'pip': [...]}"
+            why = f"node {address} has no package {missing}, which {actor} needs; {remedy}"
+            self._broken = self._error_of(actor, why)
             raise self._broken
         return Reply(data)
 
-    def _take_in_failed_start(self, actor: ActorLink, failures: list[Failure]) -> None:
-        note = (
-            f"\nThat was on node {actor.address}: install the package there, or let Ray do it with "
-            "runtime_env={'pip': [...]}."
-        )
-        failures = [replace(one, note=note) if one.kind in _MISSING_PACKAGE else one for one in failures]
-        super()._take_in_failed_start(actor, failures)
+    def _take_in_failed_start(self, actor: ActorLink, failure: Failure) -> None:
+        if failure.kind in _MISSING_PACKAGE:
+            remedy = "install the package there, or let Ray do it with runtime_env={'pip': [...]}."
+            failure = replace(failure, note=f"\nThat was on node {actor.address}: {remedy}")
+        super()._take_in_failed_start(actor, failure)
 
     def _warn_of_waiting(self, now: float) -> None:
         for actor in self._workers:
@@ -419,11 +411,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         return self._cluster is not None and actor.pid is not None and actor.node == self._cluster.here
 
     def _await_end(self, actors: Sequence[ActorLink], seconds: float) -> None:
-        """Wait until those of these actors that run on this node have ended, and kill the rest of them.
-
-        Ray may learn that an actor is no longer referenced before it learns that it should be killed. It then lets
-        Python exit normally there, which waits for all threads that the environments have started.
-        """
+        """End those actors on this node that Ray only lets exit, which waits for the environments' threads."""
         left = [actor for actor in actors if actor.is_up() and self._is_here(actor)]
         deadline = time.monotonic() + seconds
         while left and time.monotonic() < deadline:

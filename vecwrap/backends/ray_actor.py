@@ -40,7 +40,7 @@ def start_actor(data: bytes) -> tuple[ActorWorker | None, bytes]:
     try:
         worker = start(init, lambda: ActorWorker(init))
     except CouldNotMake as reason:
-        return None, encode(("failed", [failure.without_cause() for failure in reason.failures]))
+        return None, encode(("failed", reason.failure.without_cause()))
     return worker, worker.made
 
 
@@ -70,11 +70,7 @@ class ActorWorker(Worker):
             self._reply = self._packed(self._rows_message(answers, *self._without_unsendable(during, rows, failures)))
 
     def _packed(self, message: tuple[Any, ...]) -> Reply:
-        """Pickle an answer, with the large arrays of its observations as separate buffers.
-
-        Only these, because the parent copies them into its own memory anyway. Everything else is returned to the user
-        as received, so it must neither be read-only nor hold space in the object store.
-        """
+        """Pickle an answer; large observations, which the parent copies at once, are separate buffers in the store."""
         *head, payload, failures = message
         numbers, observations, *rest = payload
         if self._slots.rides_the_pipe or observations is None:
@@ -101,11 +97,7 @@ def host_class() -> Callable[[], Any]:
             self.worker: Any = None
 
         def start(self, path: list[str], directory: str, variables: Sequence[str], init: bytes) -> Any:
-            """Make the sub-environments, with what this node has of the parent's paths.
-
-            ``variables`` set how many threads libraries use. Returns the process id, the node's id and address, the
-            package that is missing or None, and the answer.
-            """
+            """Make the sub-environments; return the process, the node, what package is missing, and the answer."""
             import os
             import sys
 

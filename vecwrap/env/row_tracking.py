@@ -171,10 +171,7 @@ class RowBooks(VecEnv):
         return errors_of(self._failed)
 
     def _arrived(self, rows: list[int], failures: list[Failure]) -> None:
-        """Record rows that arrived and rows that failed.
-
-        The statement that records a row also removes it from its list, so what an interrupt leaves is unrecorded.
-        """
+        """Record rows that arrived or failed, each as it leaves its list: what an interrupt leaves is unrecorded."""
         self._progress = True
         if self._recovery is not None:
             self._recovery.tell(rows, self.slots)

@@ -94,10 +94,6 @@ class AnyWorker(ABC):
     def owes(self) -> list[str]:
         """The kinds of answers that it owes, in order."""
 
-    def excuse(self, seconds: float) -> None:
-        """Extend the limit of the answer that is due by this long."""
-        self.since += seconds
-
     def in_words(self, what: str, pid: str) -> str:
         """``worker 0 (pid 77, sub-environments 0-3)``."""
         ids = f"{self.env_ids[0]}-{self.env_ids[-1]}" if len(self.env_ids) > 1 else f"{self.env_ids[0]}"
@@ -175,7 +171,6 @@ class WorkerBackend(Backend, Generic[_Worker]):
     # -- start ---------------------------------------------------------------------------------------------------------
 
     def _init_of(self, worker: _Worker, takeovers: Mapping[int, Takeover] | None, **settings: bool) -> bytes:
-        """Return the encoded ``WorkerInit`` of a worker."""
         share = worker.env_ids
         init = WorkerInit(
             env_ids=tuple(share),
@@ -232,17 +227,17 @@ class WorkerBackend(Backend, Generic[_Worker]):
             self._broken = error
             raise
 
-    def _take_in_failed_start(self, worker: _Worker, failures: list[Failure]) -> None:
-        reason = str(failures[0].error()).partition("\n")[0]
+    def _take_in_failed_start(self, worker: _Worker, failure: Failure) -> None:
+        reason = str(failure.error()).partition("\n")[0]
         owed = worker.owes()
         self._forget(worker)
         if self._lose(list(worker.env_ids), reason, made=False):
             self._leave_unanswered(worker, owed, reason)
             return
         if self._attaching:
-            self._broken = self._refused(failures[0]).error()
+            self._broken = self._refused(failure).error()
             raise self._broken
-        self._start_failures.extend(map(self._refused, failures))
+        self._start_failures.append(self._refused(failure))
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -302,10 +297,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
         return Expected(kind, limit, self._limits.get(limit), self._asks)
 
     def _tell(self, messages: Sequence[tuple[_Worker, tuple[Any, ...]]], expected: Expected, what: str = "") -> None:
-        """Send each of these workers its message; all are pickled before any is sent.
-
-        ArgumentError: ``what`` they contain cannot be sent.
-        """
+        """Send each of these workers its message, all pickled before; ArgumentError: ``what`` is in them cannot be."""
         self._refuse_broken()
         with _sendable(what) if what else contextlib.nullcontext():
             pickled = [
@@ -352,13 +344,10 @@ class WorkerBackend(Backend, Generic[_Worker]):
         return False
 
     def _excuse(self, longer: float) -> None:
-        """Let no worker's limit run while this process is stopped, by job control or a scheduler: they may be, too.
-
-        ``longer``: by how many seconds a wait has taken longer than asked for.
-        """
+        """Let no limit run while this process is stopped: a wait has taken ``longer`` than asked for, in seconds."""
         if longer > STOPPED:
             for worker in self._workers:
-                worker.excuse(longer)
+                worker.since += longer
 
     def _pump_until(self, done: Callable[[], bool], deadline: float | None = None) -> None:
         while not done():
@@ -410,16 +399,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
                 worker.torn = self._torn = True
 
     def _book_loss(self, worker: _Worker, reason: str, said: str, owed: Sequence[str], **facts: Any) -> None:
-        """Schedule the sub-environments of a worker that has ended for recreation, or raise BackendError.
-
-        ``reason`` says which worker, and what happened; ``said`` is more, on new lines; ``owed`` the answers it owed.
-        """
-
-        def error(remedy: str) -> BackendError:
-            return BackendError(
-                f"{reason}{said}\n{remedy}", worker=worker.number, env_ids=tuple(worker.env_ids), **facts
-            )
-
+        """Schedule the sub-environments of a worker that has ended for recreation, or raise BackendError."""
         if hasattr(self, "slots"):
             for i in worker.env_ids:
                 self.slots.leave_cells(i)
@@ -431,19 +411,19 @@ class WorkerBackend(Backend, Generic[_Worker]):
         else:
             limit = self._recovery.restarts.limit_in_words()
             remedy = f"this is no longer automatic: {limit} are used up"
-        self._broken = error(f"close() still works; build the environment again to continue ({remedy}).")
+        remedy = f"close() still works; build the environment again to continue ({remedy})."
+        self._broken = self._error_of(worker, f"{reason}{said}\n{remedy}", **facts)
         raise self._broken
 
     def _leave_unanswered(self, worker: _Worker, owed: Sequence[str], said: str, **facts: Any) -> None:
         """Fail a call that a worker owed an answer to when it was lost."""
         if "values" in owed:
-            self._unanswered = BackendError(
-                f"{said}\nIt is being restarted, and the episodes of its sub-environments are lost; the call is not "
-                "repeated.",
-                worker=worker.number,
-                env_ids=tuple(worker.env_ids),
-                **facts,
-            )
+            lost = "It is being restarted, and the episodes of its sub-environments are lost; the call is not repeated."
+            self._unanswered = self._error_of(worker, f"{said}\n{lost}", **facts)
+
+    @staticmethod
+    def _error_of(worker: _Worker, text: str, **facts: Any) -> BackendError:
+        return BackendError(text, worker=worker.number, env_ids=tuple(worker.env_ids), **facts)
 
     def _worker_health(self) -> tuple[WorkerHealth, ...]:
         return tuple(

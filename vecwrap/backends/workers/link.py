@@ -77,11 +77,7 @@ class Link(AnyWorker):
         return last
 
     def note_bytes(self) -> None:
-        """Restart the worker's time limit if bytes were sent or received since the last call.
-
-        If the parent is away for longer than a limit, answers may have filled the socket's buffer and held up the
-        worker.
-        """
+        """Restart the time limit if bytes have travelled: answers that the parent left lying may have held it up."""
         if self.channel.num_bytes != self._num_bytes:
             self._num_bytes, self.since = self.channel.num_bytes, time.monotonic()
 

@@ -2,7 +2,7 @@
 
 Messages are pickled tuples over the inherited connection:
 
-- A ``WorkerInit`` comes first, and is answered by ``("made", descriptions)`` or by ``("failed", failures)``, after
+- A ``WorkerInit`` comes first, and is answered by ``("made", descriptions)`` or by ``("failed", failure)``, after
   which the worker exits.
 - ``("attach",)`` means that the slots can be made, and is followed by the descriptors of their memory and of the lane's
   bells if memory is shared; the answer is ``("attached",)``.

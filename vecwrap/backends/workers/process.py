@@ -226,10 +226,7 @@ class ProcessBackend(WorkerBackend[Link]):
                 self.own.step(self._shares[-1] if whole else self._own_among(env_ids))
 
     def _elsewhere_first(self, asked: Sequence[tuple[Link, Any]]) -> list[tuple[Link, Any]]:
-        """Return the workers that are up, those last that stepped on this process's core.
-
-        Such a worker wakes up on the same core and takes it at once, which would delay waking the remaining ones.
-        """
+        """Return the workers that are up, those last that stepped on this core: they would take it as they wake up."""
         up = [one for one in asked if one[0].is_up()]
         if len(up) > 1:
             here = current_core()
@@ -395,10 +392,7 @@ class ProcessBackend(WorkerBackend[Link]):
         return max(0.0, math.ceil(1e3 * (min(until) - now)))
 
     def _take_in(self, worker: Link, descriptor: int = -1) -> None:
-        """Receive everything that a worker has sent; if it has hung up, handle its loss.
-
-        ``descriptor``: where that was noticed; -1: in shared memory.
-        """
+        """Receive all that a worker has sent, as noticed there (-1: in shared memory); if it hung up, lose it."""
         if not worker.is_up():
             return
         self._interrupts.hold()  # until the next wait

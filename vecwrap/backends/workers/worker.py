@@ -99,7 +99,7 @@ def _serve(parent: _Parent) -> None:
         worker = start(init, lambda: Worker(parent, init))
         worker.answer_all()
     except CouldNotMake as reason:
-        parent.tell(encode(("failed", [failure.without_cause() for failure in reason.failures])))
+        parent.tell(encode(("failed", reason.failure.without_cause())))
     except _ParentIsGone:
         if worker is None:
             return
@@ -124,8 +124,8 @@ def start(init: WorkerInit, make: Callable[[], _AnyWorker]) -> _AnyWorker:
 class CouldNotMake(Exception):
     """Sub-environments could not be made."""
 
-    def __init__(self, failures: list[Failure]) -> None:
-        self.failures = failures
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
 
 
 class Worker:
@@ -148,12 +148,12 @@ class Worker:
                 descriptions.append(Description.of(self._sub_envs[-1].env))
             except BaseException as error:
                 self.close()
-                raise CouldNotMake([make_failure(i, error)]) from error
+                raise CouldNotMake(make_failure(i, error)) from error
         try:
             refuse_one_for_several(self._sub_envs)
         except ArgumentError as error:
             self.close()
-            raise CouldNotMake([make_failure(init.env_ids[0], error)]) from error
+            raise CouldNotMake(make_failure(init.env_ids[0], error)) from error
         self._init = init
         first = descriptions[0]
         told = [(init.env_ids[0], first)]  # the first, and the first that differs: all that the parent needs
@@ -235,7 +235,7 @@ class Worker:
                 try:
                     sub_env.take_over(init.takeovers[k])
                 except BaseException as error:
-                    raise CouldNotMake([make_failure(sub_env.index, error)]) from error
+                    raise CouldNotMake(make_failure(sub_env.index, error)) from error
         self._send(("attached",))
 
     def _detach(self) -> None:
@@ -339,7 +339,7 @@ class Worker:
         """Turn rows whose infos or observations cannot be pickled into failures that name what it is."""
         good: list[int] = []
         bad = [
-            replace(failure, stepped=failure.stepped and self._can_export(self._row_of(failure.index)))
+            replace(failure, stepped=failure.stepped and can_send(self._slots.export([self._row_of(failure.index)])))
             for failure in failures
         ]
         for row in rows:
@@ -355,13 +355,6 @@ class Worker:
                 action = self._slots.actions.get_all([row])[0] if during == "step" else None
                 bad.append(sub_env.refused(reason, during, action, of_the_end=bool(ended)).without_cause())
         return good, bad
-
-    def _can_export(self, row: int) -> bool:
-        try:
-            encode(self._slots.export([row]))
-        except Exception:
-            return False
-        return True
 
     def _ask(self, method: str, rows: list[int], arguments: list[tuple[Any, ...]]) -> None:
         values: dict[int, Any] = {}
