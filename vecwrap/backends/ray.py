@@ -119,8 +119,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         num_cpus: CPUs that each actor requests; may be a fraction.
         num_gpus: GPUs that each actor requests.
         resources: other resources that each actor requests, by the names that nodes were started with.
-        placement: ``"spread"`` (over the nodes), ``"pack"`` (on few nodes), or a list of node addresses or ids, to
-            which actors are assigned in turn.
+        placement: ``"spread"`` (over the nodes) or ``"pack"`` (on few nodes).
         runtime_env: Ray's description of what a node needs before the actor starts (``pip``, ``env_vars``, ...).
         step_timeout: seconds that an actor may take for its share of a step, including autoresets; an actor that takes
             longer is killed, and ``on_failure`` applies. None waits forever.
@@ -157,7 +156,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         num_cpus: float = 1.0,
         num_gpus: float = 0.0,
         resources: Mapping[str, float] | None = None,
-        placement: str | list[str] = "spread",
+        placement: str = "spread",
         runtime_env: Mapping[str, Any] | None = None,
         step_timeout: float | None = None,
         reset_timeout: float | None = None,
@@ -211,9 +210,9 @@ class RayBackend(WorkerBackend[ActorLink]):
         self._cluster = Cluster(*self._place)
         self._ray = self._cluster.ray
         self._host = self._ray.remote(host_class())
-        self._nodes = self._cluster.nodes()  # at the start, to name nodes by id even after they have gone
-        self._shares = share_out_over(self.num_envs, *self._asked_for, self._nodes, self._request.needs["CPU"])
-        self._request.refuse_no_room(len(self._shares), self._nodes)
+        nodes = self._cluster.nodes()
+        self._shares = share_out_over(self.num_envs, *self._asked_for, nodes, self._request.needs["CPU"])
+        self._request.refuse_no_room(len(self._shares), nodes)
         self.workers = len(self._shares)
         self._owner_of = [number for number, share in enumerate(self._shares) for _ in share]
         self._workers = [ActorLink(number, share) for number, share in enumerate(self._shares)]
@@ -226,7 +225,7 @@ class RayBackend(WorkerBackend[ActorLink]):
 
     def _start_anew(self, actor: ActorLink, takeovers: dict[int, Takeover] | None) -> None:
         init = self._init_of(actor, takeovers)
-        options = self._request.options(actor.number, self._nodes)
+        options = self._request.options()
         try:
             handle = self._host.options(**options).remote()
         except (TypeError, ValueError) as error:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from vecwrap.backends.workers.messages import WorkerInit, decode, encode
-from vecwrap.backends.workers.worker import CouldNotMake, Worker, start
+from vecwrap.backends.workers.worker import CouldNotMake, Worker
 from vecwrap.sources.failure import Failure
 
 _LARGE = 4096  # bytes from which an array gets its own buffer
@@ -38,7 +38,7 @@ def start_actor(data: bytes) -> tuple[ActorWorker | None, bytes]:
     """Make the sub-environments of an actor; return the worker, or None if that failed, and the answer."""
     init: WorkerInit = decode(data)
     try:
-        worker = start(init, lambda: ActorWorker(init))
+        worker = ActorWorker(init)
     except CouldNotMake as reason:
         return None, encode(("failed", reason.failure.without_cause()))
     return worker, worker.made

@@ -207,7 +207,7 @@ class Request:
     """The resources that each actor requests."""
 
     needs: Mapping[str, float]
-    placement: str | Sequence[str] = "spread"
+    placement: str = "spread"
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -218,11 +218,9 @@ class Request:
             if not amount >= 0:
                 raise PlanError(f"{name}: expected 0 or more, got {amount}")
         placement = options.get("placement", "spread")
-        if isinstance(placement, str) and placement not in _PLACEMENTS:
+        if placement not in _PLACEMENTS:
             near = did_you_mean(placement, _PLACEMENTS)
-            raise PlanError(f"placement: expected spread, pack or a list of nodes, got {placement!r}.{near}")
-        if not placement:
-            raise PlanError("placement: expected at least one node, got an empty list")
+            raise PlanError(f"placement: expected spread or pack, got {placement!r}.{near}")
         return cls({"CPU": cpus, "GPU": gpus, **others}, placement, dict(options.get("runtime_env") or {}))
 
     def refuse_no_room(self, actors: int, nodes: Sequence[Node]) -> None:
@@ -237,11 +235,8 @@ class Request:
                     f"the whole cluster ({', '.join(map(str, nodes))}); use fewer workers, request less (num_cpus, "
                     "num_gpus, resources), or add nodes"
                 )
-        if not isinstance(self.placement, str):
-            for name in self.placement:
-                _node_named(name, nodes)
 
-    def options(self, number: int, nodes: Sequence[Node]) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """Return Ray's options for an actor."""
         others = {name: amount for name, amount in self.needs.items() if name not in ("CPU", "GPU") and amount}
         return {
@@ -249,20 +244,5 @@ class Request:
             "num_gpus": self.needs["GPU"],
             "resources": others or None,
             "runtime_env": self.runtime_env or None,
-            "scheduling_strategy": self._strategy(number, nodes),
+            "scheduling_strategy": _PLACEMENTS[self.placement],
         }
-
-    def _strategy(self, number: int, nodes: Sequence[Node]) -> Any:
-        if isinstance(self.placement, str):
-            return _PLACEMENTS[self.placement]
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        node = _node_named(self.placement[number % len(self.placement)], nodes)
-        return NodeAffinitySchedulingStrategy(node.id, soft=True)  # soft: another node if that one is gone
-
-
-def _node_named(name: str, nodes: Sequence[Node]) -> Node:
-    for node in nodes:
-        if name in (node.address, node.id):
-            return node
-    raise BackendError(f"placement: no node {name} in the cluster; it has {', '.join(map(str, nodes))}")

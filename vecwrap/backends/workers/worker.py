@@ -30,7 +30,6 @@ from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.sub_env import SubEnv, Takeover, refuse_one_for_several
 
-_AnyWorker = TypeVar("_AnyWorker", bound="Worker")
 _T = TypeVar("_T")
 
 _GRACE = 1.0  # seconds for an orderly end after the parent has gone
@@ -96,7 +95,7 @@ def _serve(parent: _Parent) -> None:
     worker: Worker | None = None
     try:
         init: Any = parent.hear()
-        worker = start(init, lambda: Worker(parent, init))
+        worker = Worker(parent, init)
         worker.answer_all()
     except CouldNotMake as reason:
         parent.tell(encode(("failed", reason.failure.without_cause())))
@@ -107,18 +106,6 @@ def _serve(parent: _Parent) -> None:
         _end_group()
     if worker is not None:
         worker.close()
-
-
-def start(init: WorkerInit, make: Callable[[], _AnyWorker]) -> _AnyWorker:
-    """Make a worker as its parent would have it: with its warning filters and its logging level."""
-    warnings.resetwarnings()
-    later = adopt(init.filters)
-    if init.env_ids[0] != 0 or init.takeovers is not None:  # said once, by the first worker
-        warnings.filterwarnings("ignore", category=CastWarning)
-    logging.getLogger().setLevel(init.log_level)
-    worker = make()
-    adopt(later)  # making the sub-environments has imported what they may warn of
-    return worker
 
 
 class CouldNotMake(Exception):
@@ -132,6 +119,11 @@ class Worker:
     """The sub-environments of a worker, and its answers; ``_send`` and ``_send_rows`` say which way these go."""
 
     def __init__(self, parent: Any, init: WorkerInit) -> None:
+        warnings.resetwarnings()
+        later = adopt(init.filters)
+        if init.env_ids[0] != 0 or init.takeovers is not None:  # said once, by the first worker
+            warnings.filterwarnings("ignore", category=CastWarning)
+        logging.getLogger().setLevel(init.log_level)
         self._parent = parent
         self._pid = os.getpid()
         self._each = init.each
@@ -164,6 +156,7 @@ class Worker:
         ][:1]
         self._send(("made", [(i, _sendable(description)) for i, description in told]))
         self._spaces = first.observation_space, first.action_space
+        adopt(later)  # making the sub-environments has imported what they may warn of
 
     def answer_all(self) -> None:
         """Do what is asked for, until the end."""
