@@ -62,12 +62,6 @@ class ActorLink(AnyWorker):
             self.since = time.monotonic()
         self.calls[reference] = call
 
-    def answered(self, reference: Any) -> Expected:
-        """Record an answer."""
-        call = self.calls.pop(reference)
-        self.since = time.monotonic()
-        return call
-
     def forget(self) -> None:
         """Expect nothing more from it."""
         self._up, self.handle = False, None
@@ -322,7 +316,9 @@ class RayBackend(WorkerBackend[ActorLink]):
             self._lose_worker(actor, reply)
             return
         try:
-            self._handle(actor, actor.answered(reference), reply)
+            call = actor.calls.pop(reference)
+            actor.since = time.monotonic()
+            self._handle(actor, call, reply)
         except BaseException as error:
             if not isinstance(error, VecwrapError):  # an interrupt: how far it got is unknown
                 actor.torn = self._torn = True
@@ -383,7 +379,6 @@ class RayBackend(WorkerBackend[ActorLink]):
     # -- actors that are lost ------------------------------------------------------------------------------------------
 
     def _lose_worker(self, actor: ActorLink, error: BaseException | None = None, told: str = "") -> None:
-        """End an actor that died or hangs; recreate its sub-environments, or raise BackendError."""
         who, owed, calls = str(actor), actor.owes(), list(actor.calls.values())
         said = ""
         if isinstance(error, self._ray.exceptions.RayActorError):

@@ -11,7 +11,7 @@ import socket
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from vecwrap.backends.workers.asking import share_out
@@ -156,7 +156,6 @@ class Cluster:
             raise _no_cluster(address, f"{error} (waited up to {timeout:g} s)") from error
 
     def _refuse_another(self, address: str | None) -> None:
-        """Refuse a second cluster: a process can be connected to only one."""
         connected = self.ray.get_runtime_context().gcs_address
         if address in (None, "auto", connected):
             return
@@ -186,12 +185,7 @@ def _no_cluster(address: str, why: str) -> BackendError:
 def share_out_over(
     n: int, workers: int | None, each: int | None, nodes: Sequence[Node], per_actor: float
 ) -> list[range]:
-    """Return the sub-environments of each actor; by default as many actors as the nodes have CPUs for.
-
-    >>> nodes = [Node("1", "10.0.0.1", {"CPU": 1.0}), Node("2", "10.0.0.2", {"CPU": 1.0})]
-    >>> share_out_over(6, None, None, nodes, per_actor=0.5)
-    [range(0, 2), range(2, 3), range(3, 5), range(5, 6)]
-    """
+    """Return the sub-environments of each actor; by default as many actors as the nodes have CPUs for."""
     if workers is None and each is None:
         workers = max(1, _room_for("CPU", per_actor or 1.0, nodes))
     return share_out(n, workers, each)
@@ -207,8 +201,8 @@ class Request:
     """The resources that each actor requests."""
 
     needs: Mapping[str, float]
-    placement: str = "spread"
-    runtime_env: Mapping[str, Any] = field(default_factory=dict)
+    placement: str
+    runtime_env: Mapping[str, Any]
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Request:

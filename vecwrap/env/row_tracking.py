@@ -158,17 +158,13 @@ class RowBooks(VecEnv):
             self._recovery.delivered(step, self.slots)
         self._note_ends(step)
         if self._failed:
-            step.failures = self._note_failures()
+            self._ended[[failure.index for failure in self._failed]] = self._any_ended = True
+            step.failures = errors_of(self._failed)
         self._latest = step.observations
         self._interrupts.hold()
         # Last, and all three at once: if interrupted before, the next wait returns the same rows.
         self._out, self._ready, self._failed = out, left, []
         return step
-
-    def _note_failures(self) -> tuple[SubEnvError, ...]:
-        for failure in self._failed:
-            self._ended[failure.index] = self._any_ended = True
-        return errors_of(self._failed)
 
     def _arrived(self, rows: list[int], failures: list[Failure]) -> None:
         """Record rows that arrived or failed, each as it leaves its list: what an interrupt leaves is unrecorded."""
@@ -202,7 +198,6 @@ class RowBooks(VecEnv):
         self._out = self._all if env_ids is self.all_ids else self._out.union(env_ids.tolist())
 
     def _not_sent(self, env_ids: IntArray, error: BaseException) -> None:
-        """Record rows that were not sent, because of an error."""
         self._mark_home(env_ids)
 
     def _mark_home(self, env_ids: IntArray) -> None:

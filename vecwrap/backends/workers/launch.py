@@ -3,9 +3,6 @@
 The default is a fresh interpreter: no fork (safe beside threads and GPU libraries) and no import of ``__main__`` (a
 plain script, a REPL and a notebook work without a ``__main__`` guard). What it runs travels by value over an inherited
 socket. ``"spawn"``, ``"forkserver"`` and ``"fork"`` are multiprocessing's own, with its own rules.
-
-A worker's stderr is an anonymous file that it appends to, and never a pipe: a pipe that nobody reads while the parent
-is busy would hold the worker up, and one whose reader is a thread would make the parent's process multi-threaded.
 """
 
 from __future__ import annotations
@@ -152,7 +149,7 @@ class _ServedProcess(_MultiprocessingProcess):
 
 
 class LastWords:
-    """The stderr of one worker: shown as it comes, its last lines kept for the error that reports its death."""
+    """The stderr of one worker, a file that it appends to: shown as it comes, its last lines kept for its death."""
 
     def __init__(self) -> None:
         self.descriptor = anonymous_file()
@@ -244,11 +241,7 @@ def kill(process: WorkerProcess, number: signal.Signals) -> None:
 
 
 def exit_in_words(code: int | None) -> str:
-    """Say how a process ended; None where nobody can tell.
-
-    >>> exit_in_words(7), exit_in_words(-9)
-    ('exit code 7', 'killed by SIGKILL, often the out-of-memory killer')
-    """
+    """Say how a process ended; None where nobody can tell."""
     if code is None:
         return "how is not known, for the program ignores SIGCHLD, or waited for this process itself"
     if code >= 0:

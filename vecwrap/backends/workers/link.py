@@ -82,7 +82,6 @@ class Link(AnyWorker):
             self._num_bytes, self.since = self.channel.num_bytes, time.monotonic()
 
     def _limited(self) -> Expected | None:
-        """The first owed answer with a time limit."""
         return next((one for one in self.expected if one.seconds is not None), None)
 
     @property

@@ -134,11 +134,7 @@ def _name(category: Any) -> Any:
 
 
 class Channel:
-    """The end of a socket pair whose other end is a ``multiprocessing.connection.Connection``; it never blocks.
-
-    Data that cannot be sent yet is kept and sent later; received data is kept until a message is complete. So a worker
-    that stops during a message, or never reads, does not block the parent, and an abandoned wait can be resumed.
-    """
+    """Our end of a socket pair; it never blocks: what cannot be sent is kept, as is what has not come whole."""
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end

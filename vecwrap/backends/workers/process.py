@@ -453,7 +453,6 @@ class ProcessBackend(WorkerBackend[Link]):
     # -- workers that are lost -----------------------------------------------------------------------------------------
 
     def _lose_worker(self, worker: Link, told: str | None = None) -> None:
-        """End a worker that died, hangs or sent garbage; recreate its sub-environments, or raise BackendError."""
         try:
             self._end_and_book(worker, told)
         except BaseException as error:
@@ -483,7 +482,6 @@ class ProcessBackend(WorkerBackend[Link]):
         worker.end()
 
     def _forget(self, worker: Link) -> None:
-        """Stop polling a worker, and expect nothing more from it."""
         for descriptor in [descriptor for descriptor, link in self._links.items() if link is worker]:
             del self._links[descriptor]
             self._poller.unregister(descriptor)
