@@ -80,7 +80,7 @@ def runs_on(cluster):
 @pytest.mark.parametrize(("each", "actors"), [(2.0, 2), (1.5, 4), (0.1, 8), (0.0, 6), (4.0, 1)])
 def test_there_are_as_many_actors_as_nodes_have_room_for(each, actors):
     """Two nodes of 3 CPUs have no room for three actors of 2."""
-    nodes = [Node(str(k), f"10.0.0.{k}", {"CPU": 3.0}) for k in range(2)]
+    nodes = [Node(f"10.0.0.{k}", {"CPU": 3.0}) for k in range(2)]
     shares = share_out_over(8, None, None, nodes, each)
     assert len(shares) == actors
     if each < 4:

@@ -27,7 +27,6 @@ _clusters: weakref.WeakSet[Cluster] = weakref.WeakSet()  # connections made here
 class Node:
     """A machine of the cluster that is up, with its total resources."""
 
-    id: str
     address: str
     resources: Mapping[str, float]
 
@@ -90,12 +89,8 @@ class Cluster:
         return bool(self.ray.is_initialized()) and self._present_connection() == self._connection
 
     def nodes(self) -> list[Node]:
-        """Return the machines that are up, this one first."""
-        here = self.here
-        found = [
-            Node(one["NodeID"], one["NodeManagerAddress"], one["Resources"]) for one in self.ray.nodes() if one["Alive"]
-        ]
-        return sorted(found, key=lambda node: node.id != here)
+        """Return the machines that are up."""
+        return [Node(one["NodeManagerAddress"], one["Resources"]) for one in self.ray.nodes() if one["Alive"]]
 
     @property
     def here(self) -> str:

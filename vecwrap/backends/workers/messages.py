@@ -88,8 +88,6 @@ def decode(data: bytes) -> Any:
 
 def can_send(value: Any) -> bool:
     """Whether a value can be pickled, as ``encode`` does it."""
-    if value is None or isinstance(value, (int, float, str, bytes)):
-        return True
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return True
     try:
