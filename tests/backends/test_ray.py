@@ -310,8 +310,7 @@ def test_variables_of_a_runtime_env_are_those_of_its_actors_alone(ray):
 def test_what_ray_does_not_take_is_an_error_that_says_so(ray, tmp_path):
     with pytest.raises(PlanError, match=r"(?s)Ray does not accept the resources that actors request .*env_vars"):
         small([Looks], runtime_env={"env_vars": {"MARK": 1}})
-    words = r"runtime_env: expected no local folders \(working_dir\), because"
-    with pytest.raises(BackendError, match=words):
+    with pytest.raises(PlanError, match=r"(?s)Ray does not accept .*working_dir.*only supported .* `ray.init`"):
         small([Looks], runtime_env={"working_dir": str(tmp_path)})
     nowhere = {"working_dir": "file:///no/such/package.zip"}
     words = r"(?s)actor 0 .*its runtime_env could not be set up.*Ray says: .*/no/such/package"
@@ -324,11 +323,12 @@ from tests.backends.ray_cluster import small
 from tests.backends.test_ray import Looks
 if __name__ == "__main__":
     init = {{"num_cpus": 1, "object_store_memory": 80_000_000, "log_to_driver": False}}
-    runtime_env = {{"working_dir": "{folder}", "env_vars": {{"WITH": "folder", "MARK": "seen"}}}}
+    init["runtime_env"] = {{"working_dir": "{folder}"}}
+    runtime_env = {{"env_vars": {{"WITH": "folder", "MARK": "seen"}}}}
     with small([Looks] * 2, workers=2, runtime_env=runtime_env, address="local", init=init) as env:
         observations, infos = env.reset()
         print(observations.ravel().tolist(), infos["text"].tolist(), infos["mark"].tolist())
-        with small([Looks], runtime_env=runtime_env) as other:
+        with small([Looks], runtime_env=runtime_env, init=init) as other:
             print(other.reset()[0].tolist())
 """
 
@@ -349,14 +349,11 @@ def test_more_than_the_cluster_has_is_refused(ray):
         small([toy()] * 3, workers=3, num_cpus=1)
     with pytest.raises(BackendError, match="1 actors with 1 robot each.*room for 0"):
         small([toy()], resources={"robot": 1})
-    with pytest.raises(BackendError, match=r"placement: no node 10\.9\.9\.9 in the cluster; it has"):
-        small([toy()], placement=["10.9.9.9"])
 
 
 def test_options_are_checked_before_anything_starts():
     for options, words in [
         ({"placement": "sprad"}, 'placement: expected spread.*Did you mean "spread"'),
-        ({"placement": []}, "at least one node"),
         ({"address": "nonsense"}, "address: expected auto, local or host:port"),
         ({"address": "ray://head:10001"}, "run this program on one of its nodes"),
         ({"num_cpus": -1.0}, "num_cpus: expected 0 or more"),
@@ -405,10 +402,3 @@ def test_a_cluster_of_its_own_has_an_actor_for_each_core_that_yields_to_nobody()
     environment["PYTHONPATH"] = str(Path(__file__).parents[2])
     done = subprocess.run([sys.executable, "-c", ALONE], env=environment, capture_output=True, text=True, timeout=240)
     assert done.stdout == "[5] [0]\n[3, 2] [0, 0]\n", done.stderr
-
-
-def test_a_number_of_cpus_that_is_none_is_refused():
-    for given in ("two", -1):
-        backend = {"name": "ray", "address": "local", "init": {"num_cpus": given}}
-        with pytest.raises(PlanError, match=f"init: num_cpus: expected 0 or more, got {given!r}"):
-            plan(PipelineSpec("CartPole-v1", n=1, backend=backend))

@@ -131,7 +131,7 @@ def test_what_an_interrupted_call_is_answered_that_waited_for_its_actor_is_dropp
         interrupted(env, "_pump", monkeypatch, after=False)
         with pytest.raises(KeyboardInterrupt):
             env.get_attr("nothing")
-        assert env._workers[0].later, "the new actor has not been told anything yet"
+        assert env._workers[0].owes() == ["made", "values"], "the new actor has not answered anything yet"
         assert env.get_attr("bonus") == (0.0, 0.0)
 
 

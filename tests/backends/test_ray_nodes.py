@@ -1,5 +1,6 @@
 """Two nodes on one machine, with addresses of their own; clusters that are joined, missing or silent."""
 
+import math
 import os
 import socket
 import subprocess
@@ -15,7 +16,6 @@ from tests.backends.ray_cluster import STORE, small
 from tests.faults.faulty import Faulty, factories
 from tests.waiting import until
 from vecwrap.backends.dummy import DummyBackend
-from vecwrap.backends.ray import has_answered
 from vecwrap.backends.ray_cluster import Node, Request, share_out_over
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.rows.compare import assert_same
@@ -23,6 +23,7 @@ from vecwrap.rows.compare import assert_same
 ray = pytest.importorskip("ray")
 ROOT = Path(__file__).parents[2]
 SECOND = "127.0.0.2"  # the second node's address
+ON_THE_SECOND = {f"node:{SECOND}": 0.01}
 SETTINGS = {"num_cpus": 1, "object_store_memory": STORE}
 SOON = {  # Ray's own patience with a node that does not answer is half a minute
     "health_check_initial_delay_ms": 0,
@@ -79,7 +80,7 @@ def runs_on(cluster):
 @pytest.mark.parametrize(("each", "actors"), [(2.0, 2), (1.5, 4), (0.1, 8), (0.0, 6), (4.0, 1)])
 def test_there_are_as_many_actors_as_nodes_have_room_for(each, actors):
     """Two nodes of 3 CPUs have no room for three actors of 2."""
-    nodes = [Node(str(k), f"10.0.0.{k}", {"CPU": 3.0}) for k in range(2)]
+    nodes = [Node(f"10.0.0.{k}", {"CPU": 3.0}) for k in range(2)]
     shares = share_out_over(8, None, None, nodes, each)
     assert len(shares) == actors
     if each < 4:
@@ -87,13 +88,6 @@ def test_there_are_as_many_actors_as_nodes_have_room_for(each, actors):
 
 
 # -- where actors go ---------------------------------------------------------------------------------------------------
-
-
-def test_each_actor_goes_where_the_list_of_nodes_says(cluster):
-    head = cluster.head_node.node_id
-    with small([Faulty] * 3, workers=3, address=cluster.address, placement=[SECOND, head]) as env:
-        assert [actor.address == SECOND for actor in env._workers] == [True, False, True]
-        assert [actor.node == head for actor in env._workers] == [False, True, False]
 
 
 class NeedsAPackage(Faulty):
@@ -106,10 +100,10 @@ class NeedsAPackage(Faulty):
 def test_a_package_that_one_node_lacks_is_named_with_that_node(cluster):
     head = cluster.head_node.node_ip_address
     with pytest.raises(
-        SubEnvError, match=rf"(?s)sub-environment 1 .*only_on_the_second'.*on node {head}: install the package there"
+        SubEnvError, match=rf"(?s)sub-environment 0 .*only_on_the_second'.*on node {head}: install the package there"
     ):
-        small([NeedsAPackage] * 2, workers=2, address=cluster.address, placement=[SECOND, cluster.head_node.node_id])
-    small([NeedsAPackage], address=cluster.address, placement=[SECOND]).close()
+        small([NeedsAPackage], address=cluster.address, resources={f"node:{head}": 0.01})
+    small([NeedsAPackage], address=cluster.address, resources=ON_THE_SECOND).close()
 
 
 class Large(gymnasium.Env):
@@ -127,12 +121,12 @@ class Large(gymnasium.Env):
 
 def test_what_has_come_meanwhile_is_no_hang_though_it_lies_on_another_node(cluster):
     """The time runs until the answer is there, not until somebody looks for it."""
-    with small([Large] * 4, address=cluster.address, placement=[SECOND], step_timeout=300.0) as env:
+    with small([Large] * 4, address=cluster.address, resources=ON_THE_SECOND, step_timeout=300.0) as env:
         env.reset(seed=1)
         for _ in range(5):
             env.step_async([0] * 4)
             (actor,) = env._workers
-            assert until(lambda actor=actor: has_answered(ray, actor))
+            assert until(lambda actor=actor: not env._is_late(actor, math.inf))
             actor.since -= 1000.0
             assert (env.step_wait()[0] == 255).all()
 

@@ -115,11 +115,7 @@ class LocalRows:
         self._jobs = deque(rows[k] for k in order.permutation(len(rows)))
 
     def run(self, arrived: Callable[[list[int], list[Failure]], None], *, one: bool = False) -> None:
-        """Run the requests; an exception affects only its own row.
-
-        ``arrived`` is called with the rows that are done and the failures; after an interrupt, at the next run.
-        ``one``: run only the first row.
-        """
+        """Run the requests, or ``one`` row; ``arrived`` gets what is done and has failed, after an interrupt later."""
         while self._jobs:
             job = self._jobs[0]
             self._run(job, one)
@@ -182,10 +178,7 @@ class LocalRows:
         self._values, self._failures = {}, []
 
     def answers(self) -> tuple[dict[int, Any], list[Failure]]:
-        """Return the results of ``ask``: values by index, and failures; after an interrupt, continue from there.
-
-        No call is run twice: one that was interrupted has failed.
-        """
+        """Return what ``ask`` gave, values and failures; after an interrupt go on, and run no call twice."""
         while self._calls:
             method, i, arguments = self._calls[0]
             try:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
@@ -28,9 +27,7 @@ from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, Infos, IntArr
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure, make_failure
 
-__all__ = ["NativeBackend", "refuse_other_mode"]
-
-_FINAL = ("final_obs", "_final_obs", "final_info", "_final_info", "final_observation", "_final_observation")
+_FINAL = ("final_obs", "_final_obs", "final_info", "_final_info")
 
 
 class NativeBackend(Backend):
@@ -75,7 +72,7 @@ class NativeBackend(Backend):
         self._resets_again = (
             isinstance(inner, AsyncVectorEnv) and not inner.shared_memory and mode is Autoreset.NEXT_STEP
         )
-        factories: list[Factory] = [_made_already] * vector_env.num_envs
+        factories: list[Factory] = [lambda: vector_env] * vector_env.num_envs  # never called: it has made its own
         super().__init__(factories, autoreset=mode, seed=seed)
 
     def _start(self, factories: Sequence[Factory]) -> Description:
@@ -215,7 +212,7 @@ class NativeBackend(Backend):
         )
 
     def _final_observations(self, batch: Batch, infos: Infos, dones: BoolArray) -> Batch:
-        finals = infos.get("final_obs", infos.get("final_observation"))
+        finals = infos.get("final_obs")
         if finals is None:
             raise PlanError(
                 f'{self.env_name} resets in the same step but has no infos["final_obs"]: the terminal observation is '
@@ -315,11 +312,7 @@ class NativeBackend(Backend):
             _end_workers(engine)  # one of them has died, and Gymnasium has left the others running
 
 
-def _made_already() -> gymnasium.Env[Any, Any]:
-    raise AssertionError("a native engine makes its own sub-environments")
-
-
-def _itself(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+def _itself(env: Any) -> Any:
     return env
 
 

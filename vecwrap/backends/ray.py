@@ -17,54 +17,44 @@ from typing import Any, ClassVar, Literal
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.backends.ray_actor import Reply, host_class, unpack
-from vecwrap.backends.ray_cluster import Cluster, Request, check_address, local_cpus, refuse_without_ray, share_out_over
-from vecwrap.backends.workers.asking import LOOK, AnyWorker, Expected, WorkerBackend, check_limits
+from vecwrap.backends.ray_cluster import Cluster, Request, check_address, refuse_without_ray, share_out_over
+from vecwrap.backends.workers.asking import AnyWorker, Expected, WorkerBackend, check_limits
 from vecwrap.backends.workers.launch import ONE_THREAD
 from vecwrap.backends.workers.messages import encode_for_worker
 from vecwrap.env.backend import Factory
-from vecwrap.env.restarts import WorkerHealth
+from vecwrap.env.row_tracking import LOOK
 from vecwrap.errors import BackendError, PlanError, VecwrapError
 from vecwrap.rows.step_result import Autoreset, Frames, IntArray
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description, refuse_unequal
+from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.sub_env import Takeover
 
-__all__ = ["ActorLink", "RayBackend"]
-
 _PATIENCE = 10.0  # seconds that an actor may wait for resources before a warning names them
-_TIME_FOR_A_WORD = 30.0  # seconds for an idle actor, or one that Ray is restarting, to respond
+_TIME_FOR_A_WORD = 30.0  # seconds for an idle actor to respond
 _TIME_TO_END = 2.0  # seconds for an actor to end when Ray tells it to
-_NAP = 0.05  # seconds before an actor that Ray is restarting is called again
 _NO_MESSAGES = encode_for_worker(())
-_STARTED_BY_RAY = "was started anew by Ray"
 _MISSING_PACKAGE = ("ModuleNotFoundError", "DependencyNotInstalled")
 _log = logging.getLogger("vecwrap")
 
 
 class ActorLink(AnyWorker):
-    """The link to one actor; it outlives the process that the actor runs in."""
+    """The link to one actor, and to the one that takes its place when it is lost."""
 
     def __init__(self, number: int, env_ids: range) -> None:
         super().__init__(number, env_ids)
         self.handle: Any = None  # Ray's
-        self.life = 0  # how often it was started; every step and answer belongs to one life
-        self.init = b""  # the first message of its current life, until it has been sent
-        self.warned = False  # that it is waiting
         self.calls: dict[Any, Expected] = {}  # the answers it owes, in order, by Ray's reference
-        self.later: list[tuple[Expected, bytes]] = []  # calls that wait until it is awake, and their messages
         self.news: deque[tuple[Any, ...]] = deque()  # messages that go with the next call
-        self.pid: int | None = None  # of its current life, once known, as node and address
-        self.node = ""
-        self.address = "?"
 
-    def begin(self, init: bytes) -> None:
-        """Start another life, with this first message."""
-        self.life += 1
-        self._up, self.made, self.torn, self.warned = True, False, False, False
-        self.pid, self.node, self.address = None, "", "?"  # the previous process's must not be killed
-        self.news.clear()
-        self.init = init
+    def begin(self, handle: Any) -> None:
+        """Start over with another actor."""
+        self.handle = handle
+        self.restarts += 1
+        self._up, self.made, self.torn = True, False, False
+        self.warned = False  # that it is waiting
+        self.pid = None  # until known, as node and address
+        self.node, self.address = "", "?"
 
     def call(self, reference: Any, call: Expected) -> None:
         """Record a call."""
@@ -72,17 +62,10 @@ class ActorLink(AnyWorker):
             self.since = time.monotonic()
         self.calls[reference] = call
 
-    def answered(self, reference: Any) -> Expected:
-        """Record an answer."""
-        call = self.calls.pop(reference)
-        self.since = time.monotonic()
-        return call
-
     def forget(self) -> None:
         """Expect nothing more from it."""
-        self._up = False
+        self._up, self.handle = False, None
         self.calls.clear()
-        self.later.clear()
         self.news.clear()
 
     @property
@@ -91,42 +74,12 @@ class ActorLink(AnyWorker):
         first = next(iter(self.calls.values()), None)
         return math.inf if first is None or first.seconds is None else self.since + first.seconds
 
-    @property
-    def waits_since(self) -> float:
-        """Since when it has waited for resources or made its environments; infinity if it does neither."""
-        first = next(iter(self.calls.values()), None)
-        return self.since if first is not None and first.kind in ("start", "wake") else math.inf
-
     def owes(self) -> list[str]:
         """The kinds of answers that it owes, in order."""
-        return [call.kind for call in (*self.calls.values(), *(call for call, _ in self.later))]
-
-    def health(self) -> WorkerHealth:
-        """Return its current state."""
-        pid = self.pid if self._up and self.made else None
-        return WorkerHealth(self.number, pid, tuple(self.env_ids), self.life - 1)
+        return [call.kind for call in self.calls.values()]
 
     def __str__(self) -> str:
         return self.in_words("actor", f"{self.pid} on node {self.address}")
-
-
-def wait(ray: Any, actors: Sequence[ActorLink], *, for_all: bool, seconds: float) -> list[tuple[ActorLink, Any]]:
-    """Wait until actors have answered, and return which, each with its reference; a death counts as an answer.
-
-    ``for_all``: wait for every owed answer, to wake up only once; else for the first.
-    """
-    owed = {reference: actor for actor in actors for reference in actor.calls}
-    if not owed:
-        time.sleep(seconds)
-        return []
-    arrived, _ = ray.wait(list(owed), num_returns=len(owed) if for_all else 1, timeout=seconds)
-    return [(owed[reference], reference) for reference in arrived]
-
-
-def has_answered(ray: Any, actor: ActorLink) -> bool:
-    """Whether the first answer that an actor owes is ready, even if on another node."""
-    first = next(iter(actor.calls), None)
-    return first is not None and bool(ray.wait([first], timeout=0, fetch_local=False)[0])
 
 
 def fetch(ray: Any, references: Sequence[Any]) -> list[Any]:
@@ -155,15 +108,13 @@ class RayBackend(WorkerBackend[ActorLink]):
             ``"local"`` (a new one on this machine, shut down with the last environment), ``"auto"`` (the one running
             on this machine) or ``"host:port"``. Clusters not started here are never shut down.
         connect_timeout: seconds before a cluster that does not answer is an error.
-        init: further arguments of ``ray.init`` for a cluster that is started here.
+        init: further arguments of ``ray.init`` for a cluster that is started here; its ``runtime_env``, which may have
+            local folders (``working_dir``, ``py_modules``), for one that is joined, too.
         num_cpus: CPUs that each actor requests; may be a fraction.
         num_gpus: GPUs that each actor requests.
         resources: other resources that each actor requests, by the names that nodes were started with.
-        placement: ``"spread"`` (over the nodes), ``"pack"`` (on few nodes), or a list of node addresses or ids, to
-            which actors are assigned in turn.
+        placement: ``"spread"`` (over the nodes) or ``"pack"`` (on few nodes).
         runtime_env: Ray's description of what a node needs before the actor starts (``pip``, ``env_vars``, ...).
-            Local folders (``working_dir``, ``py_modules``) belong to the connection, so they can be given only while
-            this process is not connected; environments open at the same time share them.
         step_timeout: seconds that an actor may take for its share of a step, including autoresets; an actor that takes
             longer is killed, and ``on_failure`` applies. None waits forever.
         reset_timeout: the same for its share of a reset.
@@ -199,7 +150,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         num_cpus: float = 1.0,
         num_gpus: float = 0.0,
         resources: Mapping[str, float] | None = None,
-        placement: str | list[str] = "spread",
+        placement: str = "spread",
         runtime_env: Mapping[str, Any] | None = None,
         step_timeout: float | None = None,
         reset_timeout: float | None = None,
@@ -222,7 +173,6 @@ class RayBackend(WorkerBackend[ActorLink]):
         self._request = Request.of({**given, "runtime_env": runtime_env})
         self._asked_for = workers, envs_per_worker
         self._place = address, connect_timeout, init or {}
-        self._restarts_itself = on_failure == "restart"
         self._cluster: Cluster | None = None
         super().__init__(
             factories,
@@ -245,60 +195,40 @@ class RayBackend(WorkerBackend[ActorLink]):
         refuse_without_ray()
         WorkerBackend.check_options(options)
         check_address(options.get("address"))
-        local_cpus(options.get("init") or {})
         check_limits({"connect_timeout": options.get("connect_timeout")})
         Request.of(options)
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
     def _start(self, factories: Sequence[Factory]) -> Description:
-        self._cluster = Cluster(*self._place, self._request.folders)
+        self._cluster = Cluster(*self._place)
         self._ray = self._cluster.ray
         self._host = self._ray.remote(host_class())
-        self._nodes = self._cluster.nodes()  # at the start, to name nodes by id even after they have gone
-        self._shares = share_out_over(self.num_envs, *self._asked_for, self._nodes, self._request.needs["CPU"])
-        self._request.refuse_no_room(len(self._shares), self._nodes)
+        nodes = self._cluster.nodes()
+        self._shares = share_out_over(self.num_envs, *self._asked_for, nodes, self._request.needs["CPU"])
+        self._request.refuse_no_room(len(self._shares), nodes)
         self.workers = len(self._shares)
         self._owner_of = [number for number, share in enumerate(self._shares) for _ in share]
         self._workers = [ActorLink(number, share) for number, share in enumerate(self._shares)]
         for actor in self._workers:
-            self._launch(actor, None)
-        self._await_made()
-        first = self._descriptions[0]
-        refuse_unequal(sorted(self._descriptions.items()))
+            self._start_anew(actor, None)
+        first = self._await_made()
         self.slots = Slots(self.num_envs, first.observation_space, first.action_space)
         self._attaching = True
         return first
 
-    def _launch(self, actor: ActorLink, takeovers: dict[int, Takeover] | None) -> None:
-        """Let an actor make its sub-environments; if its process has died, Ray starts another itself."""
-        actor.begin(self._init_of(actor, takeovers))
-        if actor.handle is None:
-            actor.handle = self._new_handle(actor)
-            self._initiate(actor)
-        else:
-            self._wake(actor)
-
-    def _wake(self, actor: ActorLink) -> None:
-        """Request any answer; until one arrives, Ray has not noticed a death, or is restarting the actor."""
-        actor.call(actor.handle.answer.remote(0, b""), self._expected("wake", "start_timeout"))
-
-    def _initiate(self, actor: ActorLink) -> None:
-        directory = "" if "working_dir" in {**self._request.runtime_env, **self._request.folders} else str(Path.cwd())
-        where = list(sys.path), directory, ONE_THREAD
-        reference = actor.handle.start.remote(actor.life, *where, actor.init)
-        actor.call(reference, self._expected("start", "start_timeout"))
-        actor.init = b""
-        for call, data in actor.later:
-            actor.call(actor.handle.answer.remote(actor.life, data), call)
-        actor.later.clear()
-
-    def _new_handle(self, actor: ActorLink) -> Any:
-        options = self._request.options(actor.number, self._nodes, restarts=self._restarts_itself)
+    def _start_anew(self, actor: ActorLink, takeovers: dict[int, Takeover] | None) -> None:
+        init = self._init_of(actor, takeovers)
+        options = self._request.options()
         try:
-            return self._host.options(**options).remote()
+            handle = self._host.options(**options).remote()
         except (TypeError, ValueError) as error:
             raise PlanError(f"Ray does not accept the resources that actors request ({options}): {error}") from error
+        actor.begin(handle)
+        of_all = self._place[2].get("runtime_env") or {}
+        directory = "" if "working_dir" in {**of_all, **self._request.runtime_env} else str(Path.cwd())
+        reference = handle.start.remote(list(sys.path), directory, ONE_THREAD, init)
+        actor.call(reference, self._expected("made", "start_timeout"))
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -306,9 +236,6 @@ class RayBackend(WorkerBackend[ActorLink]):
         for actor in self._workers:
             if actor.is_up():  # a new one takes them over
                 actor.news.append(("frames", [wanted[i] for i in actor.env_ids]))
-
-    def _start_anew(self, actor: ActorLink, takeovers: dict[int, Takeover]) -> None:
-        self._launch(actor, takeovers)
 
     def _poll(self, deadline: float | None) -> None:
         self._refuse_broken()
@@ -323,7 +250,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         idle = [actor for actor, _ in self._by_worker(env_ids) if actor.is_up() and not actor.owes()]
         if not idle:
             return
-        asked = {actor.handle.answer.remote(actor.life, _NO_MESSAGES): actor for actor in idle}
+        asked = {actor.handle.answer.remote(_NO_MESSAGES): actor for actor in idle}
         self._interrupts.let_through()
         arrived, _ = self._ray.wait(list(asked), num_returns=len(asked), timeout=_TIME_FOR_A_WORD)
         self._interrupts.hold()
@@ -331,8 +258,6 @@ class RayBackend(WorkerBackend[ActorLink]):
         for reference, word in zip(arrived, fetch(self._ray, arrived), strict=True):
             if isinstance(word, self._ray.exceptions.RayError):
                 self._lose_worker(asked[reference], word)
-            elif word is None:
-                self._lose_worker(asked[reference], told=_STARTED_BY_RAY)
 
     # -- talking to the actors -----------------------------------------------------------------------------------------
 
@@ -344,83 +269,68 @@ class RayBackend(WorkerBackend[ActorLink]):
             return  # it was lost a moment ago, in this very call, and its rows are settled
         (call,) = owed
         actor.news.clear()
-        if actor.init:  # it has not been sent its factories yet
-            actor.later.append((call, data))
-        else:
-            actor.call(actor.handle.answer.remote(actor.life, data), call)
+        actor.call(actor.handle.answer.remote(data), call)
 
     def _pump(self, deadline: float | None) -> None:
-        while not self._pump_once(deadline):
-            pass
-
-    def _pump_once(self, deadline: float | None) -> bool:
-        """Whether something has arrived, or is due."""
-        self._refuse_broken()
-        now = time.monotonic()
-        until = [now + LOOK, *self._due.values(), *(actor.deadline for actor in self._workers)]
-        if deadline is not None:
-            until.append(deadline)
-        seconds = max(0.0, min(until) - now)
-        arrived = wait(self._ray, self._workers, for_all=self.batch_size is None, seconds=seconds)
-        self._excuse(time.monotonic() - now - seconds)
-        self._refuse_closed_meanwhile()
-        replies = fetch(self._ray, [reference for _, reference in arrived])
-        for (actor, reference), reply in zip(arrived, replies, strict=True):
-            if reference in actor.calls:  # it has not been lost a moment ago
-                self._take_in(actor, reference, reply)
-        now = time.monotonic()
-        overdue = [actor for actor in self._workers if actor.is_up() and self._is_late(actor, now)]
-        for actor in overdue:
-            self._lose_worker(actor)
-        self._warn_of_waiting(now)
-        return bool(arrived or overdue) or self._is_due(deadline)
+        while True:
+            self._refuse_broken()
+            now = time.monotonic()
+            until = [now + LOOK, *self._due.values(), *(actor.deadline for actor in self._workers)]
+            if deadline is not None:
+                until.append(deadline)
+            seconds = max(0.0, min(until) - now)
+            owed = {reference: actor for actor in self._workers for reference in actor.calls}
+            arrived: list[Any] = []
+            if owed:  # all of them, to wake up only once, unless some of them will do
+                most = len(owed) if self.batch_size is None else 1
+                arrived, _ = self._ray.wait(list(owed), num_returns=most, timeout=seconds)
+            else:
+                time.sleep(seconds)
+            self._excuse(time.monotonic() - now - seconds)
+            self._refuse_closed_meanwhile()
+            for reference, reply in zip(arrived, fetch(self._ray, arrived), strict=True):
+                if reference in owed[reference].calls:  # it has not been lost a moment ago
+                    self._take_in(owed[reference], reference, reply)
+            now = time.monotonic()
+            overdue = [actor for actor in self._workers if actor.is_up() and self._is_late(actor, now)]
+            for actor in overdue:
+                self._lose_worker(actor)
+            self._warn_of_waiting(now)
+            if arrived or overdue or self._is_due(deadline):
+                return
 
     def _is_late(self, actor: ActorLink, now: float) -> bool:
         """Whether an actor has taken too long; the transfer of a finished answer from its node does not count."""
-        return now > actor.deadline and not has_answered(self._ray, actor)
+        if now <= actor.deadline:
+            return False
+        return not self._ray.wait([next(iter(actor.calls))], timeout=0, fetch_local=False)[0]
 
     def _take_in(self, actor: ActorLink, reference: Any, reply: Any) -> None:
         self._interrupts.hold()  # until the next wait
         exceptions = self._ray.exceptions
-        if isinstance(reply, exceptions.ActorUnavailableError) and actor.calls[reference].kind == "wake":
-            time.sleep(_NAP)
-            since = actor.since
-            del actor.calls[reference]
-            self._wake(actor)
-            actor.since = since
-            return
         if isinstance(reply, exceptions.RuntimeEnvSetupError):  # it would fail again the next time
-            self._broken = BackendError(
-                f"{actor}: its runtime_env could not be set up, and the environment cannot continue\nRay says: {reply}",
-                worker=actor.number,
-                env_ids=tuple(actor.env_ids),
-            )
+            why = f"its runtime_env could not be set up, and the environment cannot continue\nRay says: {reply}"
+            self._broken = self._error_of(actor, f"{actor}: {why}")
             raise self._broken from reply
         if isinstance(reply, exceptions.RayError):
             self._lose_worker(actor, reply)
             return
         try:
-            self._handle(actor, actor.answered(reference), reply)
+            call = actor.calls.pop(reference)
+            actor.since = time.monotonic()
+            self._handle(actor, call, reply)
         except BaseException as error:
             if not isinstance(error, VecwrapError):  # an interrupt: how far it got is unknown
                 actor.torn = self._torn = True
             raise
 
     def _handle(self, actor: ActorLink, call: Expected, reply: Any) -> None:
-        if call.kind == "wake":
-            self._initiate(actor)
-            return
-        if reply is None:  # Ray has restarted it, and the new process has not been initialised
-            self._lose_worker(actor, told=_STARTED_BY_RAY)
-            return
-        if call.kind == "start":
+        if call.kind == "made":
             reply = self._note_place(actor, *reply)
         try:
             answer = unpack(reply)
         except Exception as error:
-            self._end_worker(actor)
-            told = f"sent what cannot be read here ({type(error).__name__}: {error}), and was killed"
-            self._lose_worker(actor, told=told)
+            self._lose_worker(actor, told=f"sent what cannot be read here ({type(error).__name__}: {error})")
             return
         self._take_in_answer(actor, answer, call.ask)
 
@@ -441,27 +351,22 @@ class RayBackend(WorkerBackend[ActorLink]):
         """Record where an actor has been started, and return its answer; BackendError: a package is missing there."""
         actor.pid, actor.node, actor.address = pid, node, address
         if missing is not None:
-            self._broken = BackendError(
-                f"node {address} has no package {missing}, which {actor} needs; install it there, or let Ray do it: "
-                "runtime_env={'pip': [...]}",
-                worker=actor.number,
-                env_ids=tuple(actor.env_ids),
-            )
+            remedy = "install it there, or let Ray do it: runtime_env={'pip': [...]}"
+            why = f"node {address} has no package {missing}, which {actor} needs; {remedy}"
+            self._broken = self._error_of(actor, why)
             raise self._broken
         return Reply(data)
 
-    def _take_in_failed_start(self, actor: ActorLink, failures: list[Failure]) -> None:
-        note = (
-            f"\nThat was on node {actor.address}: install the package there, or let Ray do it with "
-            "runtime_env={'pip': [...]}."
-        )
-        failures = [replace(one, note=note) if one.kind in _MISSING_PACKAGE else one for one in failures]
-        super()._take_in_failed_start(actor, failures)
+    def _take_in_failed_start(self, actor: ActorLink, failure: Failure) -> None:
+        if failure.kind in _MISSING_PACKAGE:
+            remedy = "install the package there, or let Ray do it with runtime_env={'pip': [...]}."
+            failure = replace(failure, note=f"\nThat was on node {actor.address}: {remedy}")
+        super()._take_in_failed_start(actor, failure)
 
     def _warn_of_waiting(self, now: float) -> None:
         for actor in self._workers:
-            waited = now - actor.waits_since
-            if waited > _PATIENCE and not actor.warned:
+            waited = now - actor.since
+            if actor.owes()[:1] == ["made"] and waited > _PATIENCE and not actor.warned:
                 actor.warned = True
                 free = self._ray.available_resources()
                 _log.warning(
@@ -474,46 +379,33 @@ class RayBackend(WorkerBackend[ActorLink]):
     # -- actors that are lost ------------------------------------------------------------------------------------------
 
     def _lose_worker(self, actor: ActorLink, error: BaseException | None = None, told: str = "") -> None:
-        """End an actor that died or hangs; recreate its sub-environments, or raise BackendError."""
         who, owed, calls = str(actor), actor.owes(), list(actor.calls.values())
         said = ""
+        if isinstance(error, self._ray.exceptions.RayActorError):
+            told = "died"
+        else:
+            self._end_worker(actor)
+            if error is not None:
+                told = f"was lost ({type(error).__name__})"
+            elif actor.torn:
+                told = "was interrupted in the middle of an answer"
+            told = told or f"did not answer within {calls[0].limit}={calls[0].seconds:g} s"
+            told += ", and was killed"
         if error is not None:
-            exceptions = self._ray.exceptions
-            died = isinstance(error, exceptions.RayActorError)
-            told = "died" if died else f"was lost ({type(error).__name__})"
-            said = f"\nRay says: {' '.join(str(error).split())}{_note_of_store(error)}"
-            if isinstance(error, exceptions.ActorDiedError):
-                actor.handle = None  # for good: not even Ray starts it again
-            elif not died:
-                self._end_worker(actor)
-        elif actor.torn:
-            told = "was interrupted in the middle of an answer, and was killed"
-            self._end_worker(actor)
-        elif not told:
-            told = f"did not answer within {calls[0].limit}={calls[0].seconds:g} s, and was killed"
-            self._end_worker(actor)
+            said = f"\nRay says: {' '.join(str(error).split())}"
         self._forget(actor)
         self._book_loss(actor, f"{who} {told}", said, owed)
         actor.torn = False
 
     def _end_worker(self, actor: ActorLink) -> None:
-        """End an actor's process; under ``on_failure="restart"`` Ray starts another itself."""
-        if actor.handle is None:
-            return
         if self._is_here(actor):
             _signal(actor, signal.SIGKILL)  # Ray asks first, which takes seconds if the actor does not answer
-        else:
-            self._ray.kill(actor.handle, no_restart=not self._restarts_itself)
 
     def _is_here(self, actor: ActorLink) -> bool:
         return self._cluster is not None and actor.pid is not None and actor.node == self._cluster.here
 
     def _await_end(self, actors: Sequence[ActorLink], seconds: float) -> None:
-        """Wait until those of these actors that run on this node have ended, and kill the rest of them.
-
-        Ray may learn that an actor is no longer referenced before it learns that it should be killed. It then lets
-        Python exit normally there, which waits for all threads that the environments have started.
-        """
+        """End those actors on this node that Ray only lets exit, which waits for the environments' threads."""
         left = [actor for actor in actors if actor.is_up() and self._is_here(actor)]
         deadline = time.monotonic() + seconds
         while left and time.monotonic() < deadline:
@@ -523,10 +415,9 @@ class RayBackend(WorkerBackend[ActorLink]):
             _signal(actor, signal.SIGKILL)
 
     def _forget(self, actor: ActorLink) -> None:
+        if actor.handle is not None:
+            self._ray.kill(actor.handle)
         actor.forget()
-
-    def _worker_health(self) -> tuple[WorkerHealth, ...]:
-        return tuple(actor.health() for actor in self._workers)
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -536,7 +427,7 @@ class RayBackend(WorkerBackend[ActorLink]):
         actors, cluster = self._workers, self._cluster
         if cluster.is_there():
             if not terminate:
-                asked = [actor.handle.close.remote() for actor in actors if actor.is_up() and actor.handle is not None]
+                asked = [actor.handle.close.remote() for actor in actors if actor.is_up()]
                 if asked:
                     cluster.ray.wait(asked, num_returns=len(asked), timeout=min(timeout, 1e6))
             for actor in actors:
@@ -561,9 +452,3 @@ def _signal(actor: ActorLink, number: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def _note_of_store(error: BaseException) -> str:
-    if "ObjectStoreFull" not in f"{type(error).__name__} {error}":
-        return ""
-    return "\nThe object store is too small for the results of one step: start Ray with more --object-store-memory."

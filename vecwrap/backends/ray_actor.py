@@ -1,7 +1,6 @@
 """The worker in a Ray actor: the same as in a local process, but requests and answers are calls.
 
-A call carries messages, the last of which is answered, and the number of the actor's life that it is meant for: Ray
-restarts a dead actor by itself, and the new one must not take a step requested of its predecessor.
+A call carries messages, the last of which is answered.
 """
 
 from __future__ import annotations
@@ -11,10 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from vecwrap.backends.workers.messages import WorkerInit, decode, encode
-from vecwrap.backends.workers.worker import CouldNotMake, Worker, start
+from vecwrap.backends.workers.worker import CouldNotMake, Worker
 from vecwrap.sources.failure import Failure
-
-__all__ = ["ActorWorker", "Reply", "host_class", "start_actor", "unpack"]
 
 _LARGE = 4096  # bytes from which an array gets its own buffer
 
@@ -41,9 +38,9 @@ def start_actor(data: bytes) -> tuple[ActorWorker | None, bytes]:
     """Make the sub-environments of an actor; return the worker, or None if that failed, and the answer."""
     init: WorkerInit = decode(data)
     try:
-        worker = start(init, lambda: ActorWorker(init))
+        worker = ActorWorker(init)
     except CouldNotMake as reason:
-        return None, encode(("failed", [failure.without_cause() for failure in reason.failures]))
+        return None, encode(("failed", reason.failure.without_cause()))
     return worker, worker.made
 
 
@@ -73,11 +70,7 @@ class ActorWorker(Worker):
             self._reply = self._packed(self._rows_message(answers, *self._without_unsendable(during, rows, failures)))
 
     def _packed(self, message: tuple[Any, ...]) -> Reply:
-        """Pickle an answer, with the large arrays of its observations as separate buffers.
-
-        Only these, because the parent copies them into its own memory anyway. Everything else is returned to the user
-        as received, so it must neither be read-only nor hold space in the object store.
-        """
+        """Pickle an answer; large observations, which the parent copies at once, are separate buffers in the store."""
         *head, payload, failures = message
         numbers, observations, *rest = payload
         if self._slots.rides_the_pipe or observations is None:
@@ -102,20 +95,14 @@ def host_class() -> Callable[[], Any]:
 
         def __init__(self) -> None:
             self.worker: Any = None
-            self.life = 0
 
-        def start(self, life: int, path: list[str], directory: str, variables: Sequence[str], init: bytes) -> Any:
-            """Make the sub-environments, with what this node has of the parent's paths.
-
-            ``variables`` set how many threads libraries use. Returns the process id, the node's id and address, the
-            package that is missing or None, and the answer.
-            """
+        def start(self, path: list[str], directory: str, variables: Sequence[str], init: bytes) -> Any:
+            """Make the sub-environments; return the process, the node, what package is missing, and the answer."""
             import os
             import sys
 
             import ray
 
-            self.close()
             for name in variables:
                 os.environ.setdefault(name, "1")
             sys.path.extend(entry for entry in path if entry not in sys.path)
@@ -128,13 +115,12 @@ def host_class() -> Callable[[], Any]:
                 self.worker, answer = start_actor(init)
             except ModuleNotFoundError as error:
                 missing = error.name or str(error)
-            self.life = life
             node = ray.get_runtime_context().get_node_id()
             return os.getpid(), node, ray.util.get_node_ip_address(), missing, answer
 
-        def answer(self, life: int, data: bytes) -> Any:
-            """Handle the messages; None if they are meant for another life."""
-            return None if self.worker is None or life != self.life else self.worker.answer(data)
+        def answer(self, data: bytes) -> Any:
+            """Handle the messages; None if there are no environments to handle them."""
+            return None if self.worker is None else self.worker.answer(data)
 
         def close(self) -> None:
             """Close the environments."""

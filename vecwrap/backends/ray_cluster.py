@@ -11,17 +11,14 @@ import socket
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from vecwrap.backends.workers.asking import share_out
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.errors import BackendError, PlanError, did_you_mean, is_installed
 
-__all__ = ["Cluster", "Node", "Request", "check_address", "local_cpus", "refuse_without_ray", "share_out_over"]
-
 _PLACEMENTS = {"spread": "SPREAD", "pack": "DEFAULT"}
-_FOLDERS = ("working_dir", "py_modules")  # of a runtime_env
 _lock = threading.RLock()
 _clusters: weakref.WeakSet[Cluster] = weakref.WeakSet()  # connections made here
 
@@ -30,7 +27,6 @@ _clusters: weakref.WeakSet[Cluster] = weakref.WeakSet()  # connections made here
 class Node:
     """A machine of the cluster that is up, with its total resources."""
 
-    id: str
     address: str
     resources: Mapping[str, float]
 
@@ -58,30 +54,14 @@ def check_address(address: str | None) -> None:
         raise PlanError(f"address: expected auto, local or host:port, got {address!r}")
 
 
-def local_cpus(init: Mapping[str, Any]) -> float:
-    """Return how many CPUs a cluster started here has: the usable cores, unless ``init`` sets them."""
-    given = init.get("num_cpus")
-    if given is None:
-        return usable_cores()
-    if not isinstance(given, (int, float)) or not given >= 0:
-        raise PlanError(f"init: num_cpus: expected 0 or more, got {given!r}")
-    return given
-
-
 class Cluster:
-    """A connection to a cluster; ``folders`` are local ones that actors need, as in ``runtime_env`` of ``ray.init``.
+    """A connection to a cluster.
 
-    Raises BackendError if there is none, or if this process is connected to another one or without those folders;
-    PlanError if ``ray.init`` rejects its arguments.
+    Raises BackendError if there is none, or if this process is connected to another one; PlanError if ``ray.init``
+    rejects its arguments.
     """
 
-    def __init__(
-        self,
-        address: str | None,
-        timeout: float,
-        init: Mapping[str, Any],
-        folders: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, address: str | None, timeout: float, init: Mapping[str, Any]) -> None:
         refuse_without_ray()
         import ray
 
@@ -90,10 +70,8 @@ class Cluster:
             self.ours = not self.ray.is_initialized() or _is_held()
             if self.ray.is_initialized():
                 self._refuse_another(address)
-                self._refuse_other_folders(folders)
             else:
-                self._connect(address or os.environ.get("RAY_ADDRESS") or "local", timeout, init, folders)
-            self.folders = folders
+                self._connect(address or os.environ.get("RAY_ADDRESS") or "local", timeout, init)
             self._connection = self._present_connection()
             if self.ours:
                 _clusters.add(self)
@@ -111,12 +89,8 @@ class Cluster:
         return bool(self.ray.is_initialized()) and self._present_connection() == self._connection
 
     def nodes(self) -> list[Node]:
-        """Return the machines that are up, this one first."""
-        here = self.here
-        found = [
-            Node(one["NodeID"], one["NodeManagerAddress"], one["Resources"]) for one in self.ray.nodes() if one["Alive"]
-        ]
-        return sorted(found, key=lambda node: node.id != here)
+        """Return the machines that are up."""
+        return [Node(one["NodeManagerAddress"], one["Resources"]) for one in self.ray.nodes() if one["Alive"]]
 
     @property
     def here(self) -> str:
@@ -129,15 +103,17 @@ class Cluster:
         context = self.ray.get_runtime_context()
         return context.get_node_id(), context.get_job_id()
 
-    def _connect(
-        self, address: str, timeout: float, init: Mapping[str, Any], folders: Mapping[str, Any] | None
-    ) -> None:
-        settings = {"address": address, "logging_level": "ERROR", **({"runtime_env": dict(folders)} if folders else {})}
+    def _connect(self, address: str, timeout: float, init: Mapping[str, Any]) -> None:
+        settings = {"address": address, "logging_level": "ERROR"}
         if address == "local":
             # Ray runs actors at niceness 15 by default; ours run like normal worker processes
-            ours = {"include_dashboard": False, "_system_config": {"worker_niceness": 0}}
+            ours = {
+                "num_cpus": usable_cores(),
+                "include_dashboard": False,
+                "_system_config": {"worker_niceness": 0},
+            }
             try:
-                self.ray.init(**{**ours, **settings, **init, "num_cpus": local_cpus(init)})
+                self.ray.init(**{**ours, **settings, **init})
             except (TypeError, ValueError) as error:
                 raise PlanError(f"a Ray cluster cannot be started with these arguments: {error}") from error
             except Exception as error:
@@ -153,7 +129,7 @@ class Cluster:
 
         def connect() -> None:
             try:
-                self.ray.init(**settings)
+                self.ray.init(**settings, runtime_env=init.get("runtime_env"))
             except BaseException as error:
                 failures.append(error)
 
@@ -162,8 +138,8 @@ class Cluster:
         thread.join(timeout)
         if thread.is_alive():
             raise _no_cluster(address, f"no cluster has answered there within {timeout:g} s")
-        if failures and folders and isinstance(failures[0], (TypeError, ValueError)):
-            raise PlanError(f"runtime_env: {failures[0]}") from failures[0]
+        if failures and "runtime_env" in init and isinstance(failures[0], (TypeError, ValueError)):
+            raise PlanError(f"init: runtime_env: {failures[0]}") from failures[0]
         if failures:
             raise _no_cluster(address, str(failures[0])) from failures[0]
 
@@ -175,7 +151,6 @@ class Cluster:
             raise _no_cluster(address, f"{error} (waited up to {timeout:g} s)") from error
 
     def _refuse_another(self, address: str | None) -> None:
-        """Refuse a second cluster: a process can be connected to only one."""
         connected = self.ray.get_runtime_context().gcs_address
         if address in (None, "auto", connected):
             return
@@ -188,16 +163,6 @@ class Cluster:
             f"address: expected {connected}, which this process is connected to already, got {address!r}; a process "
             "can use only one cluster: leave the address out, or call ray.shutdown() first"
         )
-
-    @staticmethod
-    def _refuse_other_folders(folders: Mapping[str, Any] | None) -> None:
-        """Refuse folders on an existing connection: Ray sends them to the nodes when a process connects."""
-        if folders and not any(cluster.folders == folders and cluster.is_there() for cluster in _clusters):
-            raise BackendError(
-                f"runtime_env: expected no local folders ({', '.join(folders)}), because this process is already "
-                f"connected to the cluster, got {dict(folders)}; pass them to ray.init(runtime_env=...) where it is "
-                "called, or use a URI here"
-            )
 
 
 def _is_held() -> bool:
@@ -215,12 +180,7 @@ def _no_cluster(address: str, why: str) -> BackendError:
 def share_out_over(
     n: int, workers: int | None, each: int | None, nodes: Sequence[Node], per_actor: float
 ) -> list[range]:
-    """Return the sub-environments of each actor; by default as many actors as the nodes have CPUs for.
-
-    >>> nodes = [Node("1", "10.0.0.1", {"CPU": 1.0}), Node("2", "10.0.0.2", {"CPU": 1.0})]
-    >>> share_out_over(6, None, None, nodes, per_actor=0.5)
-    [range(0, 2), range(2, 3), range(3, 5), range(5, 6)]
-    """
+    """Return the sub-environments of each actor; by default as many actors as the nodes have CPUs for."""
     if workers is None and each is None:
         workers = max(1, _room_for("CPU", per_actor or 1.0, nodes))
     return share_out(n, workers, each)
@@ -236,9 +196,8 @@ class Request:
     """The resources that each actor requests."""
 
     needs: Mapping[str, float]
-    placement: str | Sequence[str] = "spread"
-    runtime_env: Mapping[str, Any] = field(default_factory=dict)
-    folders: Mapping[str, Any] = field(default_factory=dict)  # of it: Ray accepts these per program, not per actor
+    placement: str
+    runtime_env: Mapping[str, Any]
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Request:
@@ -248,15 +207,10 @@ class Request:
             if not amount >= 0:
                 raise PlanError(f"{name}: expected 0 or more, got {amount}")
         placement = options.get("placement", "spread")
-        if isinstance(placement, str) and placement not in _PLACEMENTS:
+        if placement not in _PLACEMENTS:
             near = did_you_mean(placement, _PLACEMENTS)
-            raise PlanError(f"placement: expected spread, pack or a list of nodes, got {placement!r}.{near}")
-        if not placement:
-            raise PlanError("placement: expected at least one node, got an empty list")
-        runtime_env = dict(options.get("runtime_env") or {})
-        folders = {name: value for name, value in runtime_env.items() if name in _FOLDERS and not _is_uploaded(value)}
-        rest = {name: value for name, value in runtime_env.items() if name not in folders}
-        return cls({"CPU": cpus, "GPU": gpus, **others}, placement, rest, folders)
+            raise PlanError(f"placement: expected spread or pack, got {placement!r}.{near}")
+        return cls({"CPU": cpus, "GPU": gpus, **others}, placement, dict(options.get("runtime_env") or {}))
 
     def refuse_no_room(self, actors: int, nodes: Sequence[Node]) -> None:
         """Raise BackendError for requests that exceed the whole cluster, even if nothing else ran in it."""
@@ -270,39 +224,14 @@ class Request:
                     f"the whole cluster ({', '.join(map(str, nodes))}); use fewer workers, request less (num_cpus, "
                     "num_gpus, resources), or add nodes"
                 )
-        if not isinstance(self.placement, str):
-            for name in self.placement:
-                _node_named(name, nodes)
 
-    def options(self, number: int, nodes: Sequence[Node], *, restarts: bool) -> dict[str, Any]:
-        """Return Ray's options for an actor; ``restarts``: Ray restarts its process."""
+    def options(self) -> dict[str, Any]:
+        """Return Ray's options for an actor."""
         others = {name: amount for name, amount in self.needs.items() if name not in ("CPU", "GPU") and amount}
         return {
             "num_cpus": self.needs["CPU"],
             "num_gpus": self.needs["GPU"],
             "resources": others or None,
-            "runtime_env": dict(self.runtime_env) or None,
-            "scheduling_strategy": self._strategy(number, nodes),
-            "max_restarts": -1 if restarts else 0,
-            "max_task_retries": 0,
+            "runtime_env": self.runtime_env or None,
+            "scheduling_strategy": _PLACEMENTS[self.placement],
         }
-
-    def _strategy(self, number: int, nodes: Sequence[Node]) -> Any:
-        if isinstance(self.placement, str):
-            return _PLACEMENTS[self.placement]
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        node = _node_named(self.placement[number % len(self.placement)], nodes)
-        return NodeAffinitySchedulingStrategy(node.id, soft=True)  # soft: another node if that one is gone
-
-
-def _is_uploaded(place: Any) -> bool:
-    places = place if isinstance(place, (list, tuple)) else [place]
-    return all("://" in str(one) for one in places)
-
-
-def _node_named(name: str, nodes: Sequence[Node]) -> Node:
-    for node in nodes:
-        if name in (node.address, node.id):
-            return node
-    raise BackendError(f"placement: no node {name} in the cluster; it has {', '.join(map(str, nodes))}")

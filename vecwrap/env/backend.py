@@ -274,7 +274,6 @@ class Backend(RowBooks):
                         recovery.set_attribute(i, name, value)
 
     def _follow(self, schedules: Sequence[bytes]) -> None:
-        """Send each sub-environment a schedule for its resets."""
         self._refuse_pending("follow")
         self._call_now("follow", [(schedule,) for schedule in schedules], self.all_ids.tolist())
         self.slots.scheduled[:] = 0
@@ -429,11 +428,7 @@ def _raise_first(failures: Sequence[Failure]) -> None:
 
 
 def read_indices(indices: Any, num_envs: int, what: str = "env_ids", *, once: bool = False) -> IntArray:
-    """Read indices of sub-environments, an int or a sequence of them, into (k,) int64 in their order.
-
-    >>> read_indices([2, 0], 3), read_indices(1, 3)
-    (array([2, 0]), array([1]))
-    """
+    """Read indices of sub-environments, an int or a sequence of them, into (k,) int64 in their order."""
     ids = np.atleast_1d(np.asarray(indices))
     if ids.dtype.kind not in "iu" and ids.size:
         raise ArgumentError(f"{what}: expected integers, got {indices!r}")
@@ -445,11 +440,7 @@ def read_indices(indices: Any, num_envs: int, what: str = "env_ids", *, once: bo
 
 
 def read_seeds(seed: Any, env_ids: IntArray, num_envs: int, start_index: int = 0) -> list[int | None]:
-    """Return the seed of each of these rows, or None if it gets none; i gets ``seed + start_index + i`` of an int.
-
-    >>> read_seeds(7, np.array([0, 2]), 3, start_index=10), read_seeds([1, None, 3], np.array([1, 2]), 3)
-    ([17, 19], [None, 3])
-    """
+    """Return the seed of each of these rows, or None if it gets none; i gets ``seed + start_index + i`` of an int."""
     if seed is None:
         return [None] * len(env_ids)
     if isinstance(seed, (int, np.integer)) and not isinstance(seed, (bool, np.bool_)):

@@ -31,8 +31,6 @@ from vecwrap.rows.table import Slots
 from vecwrap.sources.saving import is_plain
 from vecwrap.sources.sub_env import Takeover
 
-__all__ = ["Health", "Recovery", "Reset", "Restarts", "WorkerHealth", "check_policy"]
-
 
 @dataclass(frozen=True)
 class WorkerHealth:
@@ -199,14 +197,6 @@ class Reset:
     given: int | None = None
 
 
-@dataclass(frozen=True)
-class _Stepped:
-    """The step of a row whose autoreset failed after it."""
-
-    numbers: tuple[float, float]
-    flags: tuple[bool, bool, bool]
-
-
 class Recovery:
     """The state needed to recreate a vector's sub-environments, and what their loss does to their rows."""
 
@@ -220,7 +210,7 @@ class Recovery:
         self._over: BoolArray = np.ones(num_envs, dtype=np.bool_)  # no running episode, according to delivered rows
         self._shown: Batch = None  # the last observations that were delivered, n rows
         self._flags = np.zeros((2, num_envs), dtype=np.bool_)  # and their terminations and truncations
-        self._stepped: dict[int, _Stepped] = {}
+        self._stepped: dict[int, list[Any]] = {}  # the numbers and flags of steps after which the autoreset failed
         self._attributes: list[dict[str, Any]] = [{} for _ in range(num_envs)]
         self._schedules: list[bytes | None] = [None] * num_envs
         self._scheduled = np.zeros(num_envs, dtype=np.int64)
@@ -318,10 +308,7 @@ class Recovery:
 
     def keep_step(self, i: int, slots: Slots) -> None:
         """Keep the step of a row whose autoreset failed after it."""
-        self._stepped[i] = _Stepped(
-            (float(slots.rewards[i]), float(slots.raw_rewards[i])),
-            (bool(slots.terminations[i]), bool(slots.truncations[i]), bool(slots.raw_dones[i])),
-        )
+        self._stepped[i] = [column[i] for column in _of_step(slots)]
 
     def keep_row(self, i: int, slots: Slots) -> None:
         """Keep a row that has arrived but is not delivered yet, and whose sub-environment is now lost."""
@@ -393,10 +380,10 @@ class Recovery:
     def _tell_with_reset(self, i: int, slots: Slots) -> None:
         stepped = self._stepped.pop(i, None)
         if stepped is not None:  # the old one's last step was complete; only the reset failed
-            slots.rewards[i], slots.raw_rewards[i] = stepped.numbers
-            slots.terminations[i], slots.truncations[i], slots.raw_dones[i] = stepped.flags
+            for column, value in zip(_of_step(slots), stepped, strict=True):
+                column[i] = value
             slots.acted[i] = True
-            self._tell(i, slots, lost=not stepped.flags[2], episode=False)
+            self._tell(i, slots, lost=not slots.raw_dones[i], episode=False)
             return
         running = not self._over[i]
         if running and i not in self._resets:
@@ -421,3 +408,7 @@ class Recovery:
         if self._shown is None:
             self._shown = empty_like(slots.observations.batch(), slots.num_rows)
         return self._shown
+
+
+def _of_step(slots: Slots) -> Sequence[Any]:
+    return slots.rewards, slots.raw_rewards, slots.terminations, slots.truncations, slots.raw_dones

@@ -27,8 +27,6 @@ from vecwrap.rows.table import Slots
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.sub_env import Takeover
 
-__all__ = ["LOOK", "RowBooks", "errors_of"]
-
 LOOK = 0.2  # seconds between checks while waiting: the workers' stderr, and whether this backend was closed
 _NONE: frozenset[int] = frozenset()
 
@@ -160,23 +158,16 @@ class RowBooks(VecEnv):
             self._recovery.delivered(step, self.slots)
         self._note_ends(step)
         if self._failed:
-            step.failures = self._note_failures()
+            self._ended[[failure.index for failure in self._failed]] = self._any_ended = True
+            step.failures = errors_of(self._failed)
         self._latest = step.observations
         self._interrupts.hold()
         # Last, and all three at once: if interrupted before, the next wait returns the same rows.
         self._out, self._ready, self._failed = out, left, []
         return step
 
-    def _note_failures(self) -> tuple[SubEnvError, ...]:
-        for failure in self._failed:
-            self._ended[failure.index] = self._any_ended = True
-        return errors_of(self._failed)
-
     def _arrived(self, rows: list[int], failures: list[Failure]) -> None:
-        """Record rows that arrived and rows that failed.
-
-        The statement that records a row also removes it from its list, so what an interrupt leaves is unrecorded.
-        """
+        """Record rows that arrived or failed, each as it leaves its list: what an interrupt leaves is unrecorded."""
         self._progress = True
         if self._recovery is not None:
             self._recovery.tell(rows, self.slots)
@@ -207,7 +198,6 @@ class RowBooks(VecEnv):
         self._out = self._all if env_ids is self.all_ids else self._out.union(env_ids.tolist())
 
     def _not_sent(self, env_ids: IntArray, error: BaseException) -> None:
-        """Record rows that were not sent, because of an error."""
         self._mark_home(env_ids)
 
     def _mark_home(self, env_ids: IntArray) -> None:

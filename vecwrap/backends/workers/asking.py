@@ -23,16 +23,13 @@ from gymnasium.error import NoAsyncCallError
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.backends.workers.messages import WorkerInit, encode_for_worker, named
 from vecwrap.env.backend import Backend, Factory
-from vecwrap.env.row_tracking import LOOK
+from vecwrap.env.restarts import WorkerHealth
 from vecwrap.errors import ArgumentError, BackendError, PlanError, VecwrapError
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import IntArray
 from vecwrap.sources.description import Description, refuse_unequal
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.sub_env import Takeover
-
-__all__ = ["LOOK", "AnyWorker", "Expected", "WorkerBackend", "check_limits", "share_out"]
-
 
 STOPPED = 1.0  # seconds: if a wait takes so much longer than asked for, this process was stopped meanwhile
 
@@ -70,7 +67,7 @@ def check_limits(limits: Mapping[str, float | None]) -> None:
 class Expected(NamedTuple):
     """An answer that a worker owes."""
 
-    kind: str  # the first word of the answer; "wake" or "start" if an actor must come up before it can be asked
+    kind: str  # the first word of the answer
     limit: str  # the name of the option that limits its time, or ""
     seconds: float | None  # how long it may take
     ask: int  # the number of the call to sub-environments that requested it, or of the last one before it
@@ -84,6 +81,8 @@ class AnyWorker(ABC):
         self.env_ids = env_ids  # the sub-environments that it runs
         self.made = False  # whether these are made
         self.torn = False  # whether an interrupt has made its answers unreliable; it is then lost at the next wait
+        self.pid: int | None = None  # of its process, once known
+        self.restarts = -1
         self.since = 0.0  # from when the limit of the next answer counts
         self._up = False
 
@@ -94,10 +93,6 @@ class AnyWorker(ABC):
     @abstractmethod
     def owes(self) -> list[str]:
         """The kinds of answers that it owes, in order."""
-
-    def excuse(self, seconds: float) -> None:
-        """Extend the limit of the answer that is due by this long."""
-        self.since += seconds
 
     def in_words(self, what: str, pid: str) -> str:
         """``worker 0 (pid 77, sub-environments 0-3)``."""
@@ -111,8 +106,7 @@ _Worker = TypeVar("_Worker", bound=AnyWorker)
 class WorkerBackend(Backend, Generic[_Worker]):
     """A backend whose sub-environments live in workers, and are lost with them."""
 
-    noun: ClassVar[str] = "worker"
-    """What a worker is called."""
+    noun: ClassVar[str] = "worker"  # what a worker is called
 
     _shares: list[range]  # the sub-environments of each worker; last those of this process, if any
     _owner_of: list[int]  # the number of the worker of each sub-environment
@@ -176,16 +170,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
-    def _init_of(
-        self,
-        worker: _Worker,
-        takeovers: Mapping[int, Takeover] | None,
-        *,
-        shared: bool = False,
-        each: bool = False,
-        spins: bool = False,
-    ) -> bytes:
-        """Return the encoded ``WorkerInit`` of a worker."""
+    def _init_of(self, worker: _Worker, takeovers: Mapping[int, Takeover] | None, **settings: bool) -> bytes:
         share = worker.env_ids
         init = WorkerInit(
             env_ids=tuple(share),
@@ -194,14 +179,12 @@ class WorkerBackend(Backend, Generic[_Worker]):
             takeovers=None if takeovers is None else [takeovers[i] for i in share],
             autoreset=self.autoreset,
             debug=self.debug,
-            shared=shared,
-            each=each,
             number=worker.number,
             num_workers=self.workers,
             largest_share=max(map(len, self._shares)),
-            spins=spins,
             filters=named(warnings.filters),
             log_level=logging.getLogger().level,
+            **settings,
         )
         try:
             data: bytes = cloudpickle.dumps(init)
@@ -212,25 +195,24 @@ class WorkerBackend(Backend, Generic[_Worker]):
             ) from error
         return data
 
-    def _await_made(self) -> None:
-        """Wait until all sub-environments are made, or until one has failed and all those before it are made."""
+    def _await_made(self) -> Description:
+        """Wait until all sub-environments are made, or one has failed and all those before it are made."""
         patience = math.inf
         while not all(worker.made for worker in self._workers):
             failed = min((failure.index for failure in self._start_failures), default=None)
             if failed is not None:
                 patience = min(patience, time.monotonic() + 1.0)
-                before = [
-                    worker for worker in self._workers if worker.env_ids[0] < failed and self._may_be_made(worker)
-                ]
+                before = any(
+                    worker.env_ids[0] < failed and ("made" in worker.owes() or worker.env_ids[0] in self._due)
+                    for worker in self._workers
+                )
                 if not before or time.monotonic() > patience:
                     raise min(self._start_failures, key=lambda failure: failure.index).error()
             self._make_due_anew()
             with contextlib.suppress(TimeoutError):
                 self._pump(None if failed is None else patience)
-
-    def _may_be_made(self, worker: _Worker) -> bool:
-        """Whether a worker's sub-environments are being made, or will be."""
-        return "made" in worker.owes() or worker.env_ids[0] in self._due
+        refuse_unequal(sorted(self._descriptions.items()))
+        return self._descriptions[0]
 
     def _take_in_descriptions(self, worker: _Worker, descriptions: list[tuple[int, Description]]) -> None:
         worker.made = True
@@ -245,17 +227,17 @@ class WorkerBackend(Backend, Generic[_Worker]):
             self._broken = error
             raise
 
-    def _take_in_failed_start(self, worker: _Worker, failures: list[Failure]) -> None:
-        reason = str(failures[0].error()).partition("\n")[0]
+    def _take_in_failed_start(self, worker: _Worker, failure: Failure) -> None:
+        reason = str(failure.error()).partition("\n")[0]
         owed = worker.owes()
         self._forget(worker)
         if self._lose(list(worker.env_ids), reason, made=False):
             self._leave_unanswered(worker, owed, reason)
             return
         if self._attaching:
-            self._broken = self._refused(failures[0]).error()
+            self._broken = self._refused(failure).error()
             raise self._broken
-        self._start_failures.extend(map(self._refused, failures))
+        self._start_failures.append(self._refused(failure))
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -315,10 +297,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
         return Expected(kind, limit, self._limits.get(limit), self._asks)
 
     def _tell(self, messages: Sequence[tuple[_Worker, tuple[Any, ...]]], expected: Expected, what: str = "") -> None:
-        """Send each of these workers its message; all are pickled before any is sent.
-
-        ArgumentError: ``what`` they contain cannot be sent.
-        """
+        """Send each of these workers its message, all pickled before; ArgumentError: ``what`` is in them cannot be."""
         self._refuse_broken()
         with _sendable(what) if what else contextlib.nullcontext():
             pickled = [
@@ -365,13 +344,10 @@ class WorkerBackend(Backend, Generic[_Worker]):
         return False
 
     def _excuse(self, longer: float) -> None:
-        """Let no worker's limit run while this process is stopped, by job control or a scheduler: they may be, too.
-
-        ``longer``: by how many seconds a wait has taken longer than asked for.
-        """
+        """Let no limit run while this process is stopped: a wait has taken ``longer`` than asked for, in seconds."""
         if longer > STOPPED:
             for worker in self._workers:
-                worker.excuse(longer)
+                worker.since += longer
 
     def _pump_until(self, done: Callable[[], bool], deadline: float | None = None) -> None:
         while not done():
@@ -423,16 +399,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
                 worker.torn = self._torn = True
 
     def _book_loss(self, worker: _Worker, reason: str, said: str, owed: Sequence[str], **facts: Any) -> None:
-        """Schedule the sub-environments of a worker that has ended for recreation, or raise BackendError.
-
-        ``reason`` says which worker, and what happened; ``said`` is more, on new lines; ``owed`` the answers it owed.
-        """
-
-        def error(remedy: str) -> BackendError:
-            return BackendError(
-                f"{reason}{said}\n{remedy}", worker=worker.number, env_ids=tuple(worker.env_ids), **facts
-            )
-
+        """Schedule the sub-environments of a worker that has ended for recreation, or raise BackendError."""
         if hasattr(self, "slots"):
             for i in worker.env_ids:
                 self.slots.leave_cells(i)
@@ -444,19 +411,25 @@ class WorkerBackend(Backend, Generic[_Worker]):
         else:
             limit = self._recovery.restarts.limit_in_words()
             remedy = f"this is no longer automatic: {limit} are used up"
-        self._broken = error(f"close() still works; build the environment again to continue ({remedy}).")
+        remedy = f"close() still works; build the environment again to continue ({remedy})."
+        self._broken = self._error_of(worker, f"{reason}{said}\n{remedy}", **facts)
         raise self._broken
 
     def _leave_unanswered(self, worker: _Worker, owed: Sequence[str], said: str, **facts: Any) -> None:
         """Fail a call that a worker owed an answer to when it was lost."""
         if "values" in owed:
-            self._unanswered = BackendError(
-                f"{said}\nIt is being restarted, and the episodes of its sub-environments are lost; the call is not "
-                "repeated.",
-                worker=worker.number,
-                env_ids=tuple(worker.env_ids),
-                **facts,
-            )
+            lost = "It is being restarted, and the episodes of its sub-environments are lost; the call is not repeated."
+            self._unanswered = self._error_of(worker, f"{said}\n{lost}", **facts)
+
+    @staticmethod
+    def _error_of(worker: _Worker, text: str, **facts: Any) -> BackendError:
+        return BackendError(text, worker=worker.number, env_ids=tuple(worker.env_ids), **facts)
+
+    def _worker_health(self) -> tuple[WorkerHealth, ...]:
+        return tuple(
+            WorkerHealth(worker.number, worker.pid if worker.is_up() else None, tuple(worker.env_ids), worker.restarts)
+            for worker in self._workers
+        )
 
     # -- what may be called when ---------------------------------------------------------------------------------------
 

@@ -3,9 +3,6 @@
 The default is a fresh interpreter: no fork (safe beside threads and GPU libraries) and no import of ``__main__`` (a
 plain script, a REPL and a notebook work without a ``__main__`` guard). What it runs travels by value over an inherited
 socket. ``"spawn"``, ``"forkserver"`` and ``"fork"`` are multiprocessing's own, with its own rules.
-
-A worker's stderr is an anonymous file that it appends to, and never a pipe: a pipe that nobody reads while the parent
-is busy would hold the worker up, and one whose reader is a thread would make the parent's process multi-threaded.
 """
 
 from __future__ import annotations
@@ -24,22 +21,12 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from vecwrap.backends.workers.messages import Channel, receive_descriptor
 from vecwrap.backends.workers.shared import anonymous_file
 from vecwrap.errors import BackendError, PlanError, did_you_mean
-
-__all__ = [
-    "ONE_THREAD",
-    "START_METHODS",
-    "LastWords",
-    "WorkerProcess",
-    "check_start_method",
-    "exit_in_words",
-    "kill",
-    "start_worker",
-]
 
 START_METHODS = ("fresh", "spawn", "forkserver", "fork")
 _MPI_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "MPI_LOCAL", "MV2_COMM_", "HYDI_")
@@ -162,7 +149,7 @@ class _ServedProcess(_MultiprocessingProcess):
 
 
 class LastWords:
-    """The stderr of one worker: shown as it comes, its last lines kept for the error that reports its death."""
+    """The stderr of one worker, a file that it appends to: shown as it comes, its last lines kept for its death."""
 
     def __init__(self) -> None:
         self.descriptor = anonymous_file()
@@ -206,7 +193,7 @@ class LastWords:
 
 
 def check_start_method(method: str | None) -> str:
-    """Return the start method's name, ``"fresh"`` for None; raise PlanError for one that this system does not have."""
+    """Return the start method's name, ``"fresh"`` for None; raise PlanError for one that there is not."""
     if method is None:
         return "fresh"
     if method not in START_METHODS:
@@ -214,8 +201,6 @@ def check_start_method(method: str | None) -> str:
             f"start_method: expected one of {', '.join(START_METHODS)}, got {method!r}."
             f"{did_you_mean(str(method), START_METHODS)}"
         )
-    if method != "fresh" and method not in multiprocessing.get_all_start_methods():
-        raise PlanError(f"start_method: this system has no {method!r}; leave it out for a fresh interpreter")
     return method
 
 
@@ -236,7 +221,7 @@ def start_worker(method: str, *, daemon: bool) -> tuple[WorkerProcess, Channel, 
                 worker_end.setblocking(True)  # for whoever inherits it: a default timeout would have changed that
                 if method == "fresh":
                     process: WorkerProcess = _FreshProcess(_popen(worker_end, words))
-                    channel.send(_pickled_path())
+                    channel.send(bytes(ForkingPickler.dumps(list(sys.path))))  # as ``Connection.recv`` takes it
                 else:
                     process = _spawn(method, worker_end, daemon)
                     channel.send_descriptor(words.descriptor)
@@ -256,11 +241,7 @@ def kill(process: WorkerProcess, number: signal.Signals) -> None:
 
 
 def exit_in_words(code: int | None) -> str:
-    """Say how a process ended; None where nobody can tell.
-
-    >>> exit_in_words(7), exit_in_words(-9)
-    ('exit code 7', 'killed by SIGKILL, often the out-of-memory killer')
-    """
+    """Say how a process ended; None where nobody can tell."""
     if code is None:
         return "how is not known, for the program ignores SIGCHLD, or waited for this process itself"
     if code >= 0:
@@ -349,11 +330,6 @@ def _serve(connection: Connection, parent: int) -> None:
     from vecwrap.backends.workers.worker import serve
 
     serve(connection, parent)
-
-
-def _pickled_path() -> bytes:
-    """This process's ``sys.path``, as ``Connection.recv`` takes it."""
-    return bytes(multiprocessing.reduction.ForkingPickler.dumps(list(sys.path)))
 
 
 def _close_in_child() -> None:

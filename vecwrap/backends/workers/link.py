@@ -11,13 +11,12 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from vecwrap.backends.workers.asking import LOOK, AnyWorker, Expected
+from vecwrap.backends.workers.asking import AnyWorker, Expected
 from vecwrap.backends.workers.launch import LastWords, WorkerProcess, exit_in_words, kill, start_worker
 from vecwrap.backends.workers.messages import Channel
 from vecwrap.backends.workers.shared import Lane
+from vecwrap.env.row_tracking import LOOK
 from vecwrap.interrupts import held_back
-
-__all__ = ["Link", "end_workers"]
 
 
 class Link(AnyWorker):
@@ -33,7 +32,6 @@ class Link(AnyWorker):
         self.pidfd = -1  # if the system has one
         self.lane: Lane | None = None
         self.messages = 0  # sent since, and including, the one that told it where the slots are
-        self.restarts = -1
         self._num_bytes = 0
 
     def start(self, method: str, *, daemon: bool) -> None:
@@ -43,10 +41,11 @@ class Link(AnyWorker):
             self.expected.clear()
             self._num_bytes = 0
             self.made = self.torn = False
+            self.pid = self.process.pid
             self._up = True
         self.restarts += 1
         with contextlib.suppress(AttributeError, OSError):
-            self.pidfd = os.pidfd_open(self.process.pid)
+            self.pidfd = os.pidfd_open(self.pid)
 
     def owes(self) -> list[str]:
         """The kinds of answers that it owes, in order."""
@@ -78,16 +77,11 @@ class Link(AnyWorker):
         return last
 
     def note_bytes(self) -> None:
-        """Restart the worker's time limit if bytes were sent or received since the last call.
-
-        If the parent is away for longer than a limit, answers may have filled the socket's buffer and held up the
-        worker.
-        """
+        """Restart the time limit if bytes have travelled: answers that the parent left lying may have held it up."""
         if self.channel.num_bytes != self._num_bytes:
             self._num_bytes, self.since = self.channel.num_bytes, time.monotonic()
 
     def _limited(self) -> Expected | None:
-        """The first owed answer with a time limit."""
         return next((one for one in self.expected if one.seconds is not None), None)
 
     @property
@@ -118,7 +112,7 @@ class Link(AnyWorker):
             self.pidfd = -1
 
     def __str__(self) -> str:
-        return self.in_words("worker", f"{self.process.pid}")
+        return self.in_words("worker", f"{self.pid}")
 
 
 def end_workers(workers: Sequence[Link], message: bytes, timeout: float, terminate: bool) -> None:

@@ -2,7 +2,7 @@
 
 Messages are pickled tuples over the inherited connection:
 
-- A ``WorkerInit`` comes first, and is answered by ``("made", descriptions)`` or by ``("failed", failures)``, after
+- A ``WorkerInit`` comes first, and is answered by ``("made", descriptions)`` or by ``("failed", failure)``, after
   which the worker exits.
 - ``("attach",)`` means that the slots can be made, and is followed by the descriptors of their memory and of the lane's
   bells if memory is shared; the answer is ``("attached",)``.
@@ -39,18 +39,6 @@ import numpy as np
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.sub_env import Factory, Takeover
 
-__all__ = [
-    "Channel",
-    "WorkerInit",
-    "adopt",
-    "can_send",
-    "decode",
-    "encode",
-    "encode_for_worker",
-    "named",
-    "receive_descriptor",
-]
-
 _LARGEST_HEADER = 0x7FFFFFFF  # multiprocessing.connection's framing: 4 bytes of length, or -1 and 8 bytes
 _CHUNK = 1 << 16
 _LARGEST_CHUNK = 1 << 20
@@ -66,14 +54,14 @@ class WorkerInit:
     takeovers: Sequence[Takeover] | None  # from those that were lost; None at the first start
     autoreset: Autoreset
     debug: bool
-    shared: bool  # whether slots are in shared memory
-    each: bool  # answer row by row
     number: int
     num_workers: int
     largest_share: int
-    spins: bool  # whether there is a core on which it may wait without sleeping
     filters: list[Any]
     log_level: int
+    shared: bool = False  # whether slots are in shared memory
+    each: bool = False  # answer row by row
+    spins: bool = False  # whether there is a core on which it may wait without sleeping
 
 
 def encode(message: Any) -> bytes:
@@ -100,8 +88,6 @@ def decode(data: bytes) -> Any:
 
 def can_send(value: Any) -> bool:
     """Whether a value can be pickled, as ``encode`` does it."""
-    if value is None or isinstance(value, (int, float, str, bytes)):
-        return True
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return True
     try:
@@ -146,11 +132,7 @@ def _name(category: Any) -> Any:
 
 
 class Channel:
-    """The end of a socket pair whose other end is a ``multiprocessing.connection.Connection``; it never blocks.
-
-    Data that cannot be sent yet is kept and sent later; received data is kept until a message is complete. So a worker
-    that stops during a message, or never reads, does not block the parent, and an abandoned wait can be resumed.
-    """
+    """Our end of a socket pair; it never blocks: what cannot be sent is kept, as is what has not come whole."""
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
@@ -208,41 +190,29 @@ class Channel:
 
     def receive(self) -> bytes | None:
         """Return the next message, or None while it is incomplete; EOFError or OSError: the other end is gone."""
-        while (message := self._whole_message()) is None:
+        while len(self._received) < (bounds := self._bounds())[1]:
             try:
-                chunk = self._socket.recv(max(_CHUNK, min(self._missing(), _LARGEST_CHUNK)))
+                chunk = self._socket.recv(max(_CHUNK, min(bounds[1] - len(self._received), _LARGEST_CHUNK)))
             except BlockingIOError:
                 return None
             if not chunk:
                 raise EOFError
             self._received += chunk
             self.num_bytes += len(chunk)
-        return message
-
-    def _layout(self) -> tuple[int, int] | None:
-        """Where the first message begins and ends, once its header has arrived."""
-        received = self._received
-        if len(received) < 4:
-            return None
-        size = int.from_bytes(received[:4], "big")
-        if size <= _LARGEST_HEADER:
-            return 4, 4 + size
-        if len(received) < 12:
-            return None
-        return 12, 12 + int.from_bytes(received[4:12], "big")
-
-    def _missing(self) -> int:
-        layout = self._layout()
-        return 0 if layout is None else layout[1] - len(self._received)
-
-    def _whole_message(self) -> bytes | None:
-        layout = self._layout()
-        if layout is None or len(self._received) < layout[1]:
-            return None
-        start, stop = layout
+        start, stop = bounds
         message = bytes(memoryview(self._received)[start:stop])
         del self._received[:stop]
         return message
+
+    def _bounds(self) -> tuple[int, int]:
+        """Where the first message begins and ends; while its header is incomplete, where that ends."""
+        received = self._received
+        if len(received) < 4:
+            return 4, 4
+        size = int.from_bytes(received[:4], "big")
+        if size <= _LARGEST_HEADER:
+            return 4, 4 + size
+        return 12, 12 if len(received) < 12 else 12 + int.from_bytes(received[4:12], "big")
 
     def close(self) -> None:
         """Close the descriptor; may be called again."""

@@ -8,29 +8,27 @@ import os
 import select
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.backends.local import LocalRows
-from vecwrap.backends.workers.asking import LOOK, Expected, WorkerBackend, check_limits, share_out
+from vecwrap.backends.workers.asking import Expected, WorkerBackend, check_limits, share_out
 from vecwrap.backends.workers.cores import current_core, usable_cores
 from vecwrap.backends.workers.launch import check_start_method
 from vecwrap.backends.workers.link import Link, end_workers
 from vecwrap.backends.workers.messages import decode, encode
 from vecwrap.backends.workers.shared import ORDERED, Lane, SharedBlock, Spinner, allocate_shared
 from vecwrap.env.backend import Factory
-from vecwrap.env.restarts import WorkerHealth
+from vecwrap.env.row_tracking import LOOK
 from vecwrap.errors import BackendError, PlanError, VecwrapError
 from vecwrap.rows.columns import Arena
 from vecwrap.rows.step_result import Autoreset, Frames, IntArray
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description, refuse_unequal
+from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.sub_env import Takeover
-
-__all__ = ["ProcessBackend"]
 
 GLANCE = 0.02  # seconds between checks of pipes and deaths, while all answers arrive in shared memory
 
@@ -87,8 +85,12 @@ class ProcessBackend(WorkerBackend[Link]):
         limits = {"step_timeout": step_timeout, "reset_timeout": reset_timeout, "start_timeout": start_timeout}
         check_limits(limits)
         self._limited = any(limits.values())
-        if parent_share:
-            _refuse_isolation({"on_failure": on_failure != "raise", "batch_size": batch_size is not None, **limits})
+        isolation = {"on_failure": on_failure != "raise", "batch_size": batch_size is not None, **limits}
+        if parent_share and (given := [name for name, value in isolation.items() if value]):
+            raise PlanError(
+                f"{given[0]}: expected none with parent_share=True, which steps sub-environments in this process; "
+                "leave one of the two out"
+            )
         self._links: dict[int, Link] = {}  # by polled descriptor
         self._block: SharedBlock | None = None
         self._by_lane = False  # whether steps are requested through shared memory
@@ -128,9 +130,7 @@ class ProcessBackend(WorkerBackend[Link]):
         if own:
             self.own = LocalRows(own, self._factories[own[0] :], self._interrupts)
             self._descriptions.update(self.own.make(self.autoreset, debug=self.debug))
-        self._await_made()
-        first = self._descriptions[0]
-        refuse_unequal(sorted(self._descriptions.items()))
+        first = self._await_made()
         self._allocate(first)
         if self.own is not None:
             self.own.attach(self.slots)
@@ -226,10 +226,7 @@ class ProcessBackend(WorkerBackend[Link]):
                 self.own.step(self._shares[-1] if whole else self._own_among(env_ids))
 
     def _elsewhere_first(self, asked: Sequence[tuple[Link, Any]]) -> list[tuple[Link, Any]]:
-        """Return the workers that are up, those last that stepped on this process's core.
-
-        Such a worker wakes up on the same core and takes it at once, which would delay waking the remaining ones.
-        """
+        """Return the workers that are up, those last that stepped on this core: they would take it as they wake up."""
         up = [one for one in asked if one[0].is_up()]
         if len(up) > 1:
             here = current_core()
@@ -395,10 +392,7 @@ class ProcessBackend(WorkerBackend[Link]):
         return max(0.0, math.ceil(1e3 * (min(until) - now)))
 
     def _take_in(self, worker: Link, descriptor: int = -1) -> None:
-        """Receive everything that a worker has sent; if it has hung up, handle its loss.
-
-        ``descriptor``: where that was noticed; -1: in shared memory.
-        """
+        """Receive all that a worker has sent, as noticed there (-1: in shared memory); if it hung up, lose it."""
         if not worker.is_up():
             return
         self._interrupts.hold()  # until the next wait
@@ -459,7 +453,6 @@ class ProcessBackend(WorkerBackend[Link]):
     # -- workers that are lost -----------------------------------------------------------------------------------------
 
     def _lose_worker(self, worker: Link, told: str | None = None) -> None:
-        """End a worker that died, hangs or sent garbage; recreate its sub-environments, or raise BackendError."""
         try:
             self._end_and_book(worker, told)
         except BaseException as error:
@@ -489,19 +482,10 @@ class ProcessBackend(WorkerBackend[Link]):
         worker.end()
 
     def _forget(self, worker: Link) -> None:
-        """Stop polling a worker, and expect nothing more from it."""
         for descriptor in [descriptor for descriptor, link in self._links.items() if link is worker]:
             del self._links[descriptor]
             self._poller.unregister(descriptor)
         worker.expected.clear()
-
-    def _worker_health(self) -> tuple[WorkerHealth, ...]:
-        return tuple(
-            WorkerHealth(
-                worker.number, worker.process.pid if worker.is_up() else None, tuple(worker.env_ids), worker.restarts
-            )
-            for worker in self._workers
-        )
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -535,13 +519,3 @@ class ProcessBackend(WorkerBackend[Link]):
 
     def _close_at_exit(self) -> None:
         self.close(timeout=1.0 if self.daemon else math.inf)
-
-
-def _refuse_isolation(asked: Mapping[str, Any]) -> None:
-    """Refuse options that need isolation, which rows in this process do not have."""
-    for name, given in asked.items():
-        if given:
-            raise PlanError(
-                f"{name}: expected none with parent_share=True, which steps sub-environments in this process; leave "
-                "one of the two out"
-            )

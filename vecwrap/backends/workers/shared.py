@@ -8,13 +8,9 @@ A lane carries the requested steps and the progress on them. The parent appends 
 the worker processes them in order, writes the results into the slots, advances its own count and rings back. No
 messages are sent, and a spinning process need not even be woken.
 
-Why the hand-over is safe: each count is one aligned word with a single writer, written after the data it covers. After
-hearing the bell, a process sees everything that was written before the ring, on every processor, because ringing and
-hearing pass through a kernel lock. A spinning process reads the count without hearing the bell, which is correct only
-if the processor keeps its stores in order and its loads in order, as x86-64 does (Intel SDM vol. 3A 9.2.2, "total store
-order"). On others, including arm64, the counts are never read (``ORDERED``): even after a ring they may be ahead of
-what was rung for, so there the bell itself counts the entries. Nothing here relies on a store being visible before a
-later load of the same process: a process that goes to sleep is woken by the bell, which keeps its count.
+Each count is one aligned word with a single writer, written after the data it covers. After hearing the bell, a process
+sees everything that was written before the ring; a spinning process reads the count without, which is correct only on
+some processors (``ORDERED``; docs/design.md says why). On others the bell itself counts the entries.
 """
 
 from __future__ import annotations
@@ -39,19 +35,6 @@ from vecwrap.rows.batch import Allocate
 from vecwrap.rows.columns import Arena
 from vecwrap.rows.step_result import IntArray
 from vecwrap.rows.table import Slots
-
-__all__ = [
-    "ORDERED",
-    "Bell",
-    "Lane",
-    "LaneOfWorker",
-    "SharedBlock",
-    "Spinner",
-    "Words",
-    "allocate_shared",
-    "anonymous_file",
-    "lanes",
-]
 
 ORDERED = platform.machine().lower() in ("x86_64", "amd64", "i686")
 _ASKED, _DONE, _CORE = 0, 8, 9  # two cache lines, each with one writer

@@ -30,9 +30,6 @@ from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.sub_env import SubEnv, Takeover, refuse_one_for_several
 
-__all__ = ["CouldNotMake", "Worker", "serve", "start"]
-
-_AnyWorker = TypeVar("_AnyWorker", bound="Worker")
 _T = TypeVar("_T")
 
 _GRACE = 1.0  # seconds for an orderly end after the parent has gone
@@ -98,10 +95,10 @@ def _serve(parent: _Parent) -> None:
     worker: Worker | None = None
     try:
         init: Any = parent.hear()
-        worker = start(init, lambda: Worker(parent, init))
+        worker = Worker(parent, init)
         worker.answer_all()
     except CouldNotMake as reason:
-        parent.tell(encode(("failed", [failure.without_cause() for failure in reason.failures])))
+        parent.tell(encode(("failed", reason.failure.without_cause())))
     except _ParentIsGone:
         if worker is None:
             return
@@ -111,29 +108,22 @@ def _serve(parent: _Parent) -> None:
         worker.close()
 
 
-def start(init: WorkerInit, make: Callable[[], _AnyWorker]) -> _AnyWorker:
-    """Make a worker as its parent would have it: with its warning filters and its logging level."""
-    warnings.resetwarnings()
-    later = adopt(init.filters)
-    if init.env_ids[0] != 0 or init.takeovers is not None:  # said once, by the first worker
-        warnings.filterwarnings("ignore", category=CastWarning)
-    logging.getLogger().setLevel(init.log_level)
-    worker = make()
-    adopt(later)  # making the sub-environments has imported what they may warn of
-    return worker
-
-
 class CouldNotMake(Exception):
     """Sub-environments could not be made."""
 
-    def __init__(self, failures: list[Failure]) -> None:
-        self.failures = failures
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
 
 
 class Worker:
     """The sub-environments of a worker, and its answers; ``_send`` and ``_send_rows`` say which way these go."""
 
     def __init__(self, parent: Any, init: WorkerInit) -> None:
+        warnings.resetwarnings()
+        later = adopt(init.filters)
+        if init.env_ids[0] != 0 or init.takeovers is not None:  # said once, by the first worker
+            warnings.filterwarnings("ignore", category=CastWarning)
+        logging.getLogger().setLevel(init.log_level)
         self._parent = parent
         self._pid = os.getpid()
         self._each = init.each
@@ -150,12 +140,12 @@ class Worker:
                 descriptions.append(Description.of(self._sub_envs[-1].env))
             except BaseException as error:
                 self.close()
-                raise CouldNotMake([make_failure(i, error)]) from error
+                raise CouldNotMake(make_failure(i, error)) from error
         try:
             refuse_one_for_several(self._sub_envs)
         except ArgumentError as error:
             self.close()
-            raise CouldNotMake([make_failure(init.env_ids[0], error)]) from error
+            raise CouldNotMake(make_failure(init.env_ids[0], error)) from error
         self._init = init
         first = descriptions[0]
         told = [(init.env_ids[0], first)]  # the first, and the first that differs: all that the parent needs
@@ -166,6 +156,7 @@ class Worker:
         ][:1]
         self._send(("made", [(i, _sendable(description)) for i, description in told]))
         self._spaces = first.observation_space, first.action_space
+        adopt(later)  # making the sub-environments has imported what they may warn of
 
     def answer_all(self) -> None:
         """Do what is asked for, until the end."""
@@ -237,7 +228,7 @@ class Worker:
                 try:
                     sub_env.take_over(init.takeovers[k])
                 except BaseException as error:
-                    raise CouldNotMake([make_failure(sub_env.index, error)]) from error
+                    raise CouldNotMake(make_failure(sub_env.index, error)) from error
         self._send(("attached",))
 
     def _detach(self) -> None:
@@ -341,7 +332,7 @@ class Worker:
         """Turn rows whose infos or observations cannot be pickled into failures that name what it is."""
         good: list[int] = []
         bad = [
-            replace(failure, stepped=failure.stepped and self._can_export(self._row_of(failure.index)))
+            replace(failure, stepped=failure.stepped and can_send(self._slots.export([self._row_of(failure.index)])))
             for failure in failures
         ]
         for row in rows:
@@ -357,13 +348,6 @@ class Worker:
                 action = self._slots.actions.get_all([row])[0] if during == "step" else None
                 bad.append(sub_env.refused(reason, during, action, of_the_end=bool(ended)).without_cause())
         return good, bad
-
-    def _can_export(self, row: int) -> bool:
-        try:
-            encode(self._slots.export([row]))
-        except Exception:
-            return False
-        return True
 
     def _ask(self, method: str, rows: list[int], arguments: list[tuple[Any, ...]]) -> None:
         values: dict[int, Any] = {}
