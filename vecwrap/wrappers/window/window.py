@@ -50,7 +50,7 @@ class Window:
         self._poller = select.poll()  # select() takes no descriptor above 1023
         self._poller.register(self._connection, select.POLLIN)
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- Qt's complaints, for an error
-        script = str(Path(__file__).with_name("window_process.py"))
+        script = str(Path(__file__).with_name("process.py"))
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", script, "0", title],
