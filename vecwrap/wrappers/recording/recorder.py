@@ -70,14 +70,15 @@ class Recorder:
     _looked_at: int = -1  # the last number at which a recording might have begun
     _recording: _Recording | None = None
 
-    def take(self, step: StepResult, rows: Mapping[int, int]) -> None:
+    def take(self, step: StepResult, rows: Mapping[int, int], number: int, episode: int) -> None:
         """Process a result: first the rows of running episodes, then those that open new ones.
 
-        ``rows`` is the row of each sub-environment in the result.
+        ``rows`` is the row of each sub-environment in the result, ``number`` and ``episode`` what ``step`` and
+        ``episode`` are before it opens new ones.
         """
+        self.step, self.episode = number, episode
         lead = rows.get(self.env_ids[0])
         if lead is not None and (not step.first[lead] or step.dones[lead]):
-            self.step += int(step.acted[lead])
             self._maybe_begin("steps", self.step)
         if self._recording is not None:
             self._put(_last_frames(step, self._mine(rows)))
@@ -109,7 +110,7 @@ class Recorder:
             recording.end(reason, self.step, self.episode)
 
     def stop(self) -> None:
-        """Record nothing from now on, but go on counting."""
+        """Record nothing from now on."""
         self.trigger, self._said = lambda number: False, None
         with contextlib.suppress(Exception):
             self.finish("failed")
