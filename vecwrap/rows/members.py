@@ -20,7 +20,6 @@ __all__ = [
 ]
 
 Array = np.ndarray[Any, Any]
-Bound: TypeAlias = float | tuple[float, ...]
 Key: TypeAlias = str | None
 """A member of a Dict space; None stands for the observation itself, if the space is not a Dict."""
 Space: TypeAlias = spaces.Space[Any]
@@ -115,21 +114,14 @@ def is_box(space: Space) -> bool:
     return isinstance(space, spaces.Box) and np.dtype(space.dtype).kind in "iuf"
 
 
-def box_between(layer: str, low: Bound, high: Bound, shape: tuple[int, ...], dtype: Any) -> spaces.Box:
-    """Return the Box between two bounds, each one number or one per element; PlanError if they do not fit it."""
+def box_between(layer: str, low: float, high: float, shape: tuple[int, ...], dtype: Any) -> spaces.Box:
+    """Return the Box between two bounds; PlanError if they do not fit it."""
     bounds = []
     for name, bound in (("low", low), ("high", high)):
-        array = np.asarray(bound, dtype=np.float64)
-        if array.shape not in ((), shape):
-            raise PlanError(
-                f"{layer}: {name}: expected one number, or one for each element of shape {shape}, got {array.size}"
-            )
-        if not np.isfinite(array).all():
-            raise PlanError(f"{layer}: {name}: expected finite numbers, got {bound}")
         with np.errstate(over="ignore"):
-            bounds.append(np.broadcast_to(array, shape).astype(dtype))
+            bounds.append(np.full(shape, bound, dtype))
         if not np.isfinite(bounds[-1]).all():
-            raise PlanError(f"{layer}: {name}: expected numbers that {np.dtype(dtype)} can hold, got {bound}")
+            raise PlanError(f"{layer}: {name}: expected a finite number that {np.dtype(dtype)} can hold, got {bound}")
     if not (bounds[0] < bounds[1]).all():
         raise PlanError(f"{layer}: expected low < high, got low={low} and high={high}")
     return spaces.Box(bounds[0], bounds[1], dtype=dtype)
