@@ -14,11 +14,6 @@ from vecwrap.rows.batch import Batch, copy, leaves, object_array, scatter, take
 from vecwrap.rows.columns import make_column
 from vecwrap.rows.step_result import IntArray
 
-__all__ = [
-    *("Key", "apply", "choose", "is_box", "name_of", "of", "refuse_missing", "replaced", "with_new"),
-    *("LastRows", "Line", "box_between", "flat", "flat_box"),
-]
-
 Array = np.ndarray[Any, Any]
 Key: TypeAlias = str | None
 """A member of a Dict space; None stands for the observation itself, if the space is not a Dict."""

@@ -102,8 +102,7 @@ class SeedEachEpisode(VecEnvWrapper):
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Restore the state that ``layer_state`` returned."""
-        remembered = state.get("remembered", [None] * self.num_envs)
-        both = zip(state["episodes"], remembered, strict=True)
+        both = zip(state["episodes"], state["remembered"], strict=True)
         self._root._go_on_in_schedule([{"episodes": k, "remembered": memory} for k, memory in both])
 
     def _rules(self, seeds: Any) -> list[Rule]:

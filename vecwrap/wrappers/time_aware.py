@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import CheckpointError, PlanError
+from vecwrap.errors import PlanError
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.members import flat, flat_box
 from vecwrap.rows.step_result import IntArray, StepResult
@@ -93,11 +93,7 @@ class TimeAware(VecEnvWrapper):
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Take in what ``layer_state`` gave."""
-        if np.shape(state["times"]) != self._times.shape:
-            raise CheckpointError(
-                f"time_aware: expected times of shape {self._times.shape}, got {np.shape(state['times'])}"
-            )
-        self._times = np.array(state["times"], dtype=np.int64)
+        self._times[:] = state["times"]
 
     def _with_time(self, space: spaces.Space[Any]) -> spaces.Space[Any]:
         time: spaces.Space[Any] = (

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecwrap.env.picture import fit, tile
+from vecwrap.env.saving import write_whole
 from vecwrap.rows.step_result import StepResult
-from vecwrap.wrappers.recording.run_files import take_unused, write_whole
+from vecwrap.wrappers.recording.run_files import take_unused
 from vecwrap.wrappers.recording.video_file import VideoFile
 
 __all__ = ["Recorder", "VideoFolder"]

@@ -14,20 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vecwrap.env.saving import write_whole, written
+from vecwrap.env.saving import written
 from vecwrap.errors import PlanError
-
-__all__ = [
-    "GrowingFile",
-    "as_bytes",
-    "csv_line",
-    "make_folder",
-    "seen_from_here",
-    "take_unused",
-    "try_folder",
-    "write_new",
-    "write_whole",
-]
 
 _Taken = TypeVar("_Taken")
 
