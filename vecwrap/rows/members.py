@@ -31,13 +31,6 @@ def choose(
     """Return the spaces that a layer applies to, by key; ``keys`` None means all, ``fits`` whether it supports one.
 
     PlanError says what spaces are ``expected``, and the ``remedy``.
-
-    >>> camera = spaces.Box(0, 255, (8, 8, 3), np.uint8)
-    >>> choose("dim", spaces.Dict(camera=camera, door=spaces.Discrete(2)), None, is_box, "a Box", "")
-    Traceback (most recent call last):
-    ...
-    vecwrap.errors.PlanError: dim: observations['door']: expected a Box, got Discrete(2); name those that it is for:
-    keys=["camera"]
     """
     if not isinstance(space, spaces.Dict):
         if keys is not None:
@@ -126,10 +119,6 @@ class Line:
     """Maps the bounds of one bounded Box exactly to those of another, and the values in between linearly.
 
     Values outside the bounds stay outside. An element with equal bounds is mapped to the low bound.
-
-    >>> line = Line(spaces.Box(0, 255, (2,), np.uint8), spaces.Box(-1, 1, (2,)))
-    >>> line(np.array([[0, 255]], np.uint8))
-    array([[-1.,  1.]], dtype=float32)
     """
 
     def __init__(self, source: spaces.Box, target: spaces.Box) -> None:
@@ -164,12 +153,7 @@ def flat_box(layer: str, space: Space) -> spaces.Box:
 
 
 def flat(space: Space, observations: Batch) -> Array:
-    """Flatten m observations to (m, d), each as Gymnasium's ``flatten`` does, in the dtype that its parts share.
-
-    >>> space = spaces.Dict(a=spaces.Discrete(3, start=1), b=spaces.MultiBinary(2))
-    >>> flat(space, {"a": np.array([2]), "b": np.array([[1, 0]])})
-    array([[0, 1, 0, 1, 0]])
-    """
+    """Flatten m observations to (m, d), each as Gymnasium's ``flatten`` does, in the dtype that its parts share."""
     if isinstance(space, spaces.Dict):
         return np.concatenate([flat(member, observations[key]) for key, member in space.spaces.items()], axis=1)
     if isinstance(space, spaces.Tuple):
@@ -195,13 +179,7 @@ def _one_hot(values: Array, sizes: Array, dtype: Any) -> Array:
 
 
 class LastRows:
-    """The last value of each of n sub-environments; not shared with values put in or returned.
-
-    >>> last = LastRows(spaces.Box(0, 1, (2,)), 3)
-    >>> last.put(np.array([1]), np.ones((1, 2), np.float32))
-    >>> last.all().tolist()
-    [[0.0, 0.0], [1.0, 1.0], [0.0, 0.0]]
-    """
+    """The last value of each of n sub-environments; not shared with values put in or returned."""
 
     def __init__(self, space: spaces.Space[Any], num_envs: int) -> None:
         self._batch = make_column(space, num_envs, np.zeros).batch()

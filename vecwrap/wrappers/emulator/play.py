@@ -25,8 +25,6 @@ from vecwrap.sources.raw_rewards import Tap
 from vecwrap.wrappers.emulator.lineages import Pooling, Settings
 from vecwrap.wrappers.emulator.openings import Begun
 
-__all__ = ["Direct", "Image", "Path", "PooledImage", "ThroughStep", "choose_player", "num_bands", "obstacle", "palette"]
-
 Image = NDArray[np.uint8]
 Info = dict[str, Any]
 Path = Literal["direct", "through env.step"]
@@ -111,7 +109,7 @@ class Direct:
         self._time_limits: list[Any] = [layer for layer in self._watchers if isinstance(layer, TimeLimit)]
 
     def reset(self, seed: int | None, options: Info | None) -> Begun:
-        """Start a new game; its first frame is the only one of `image`."""
+        """As `ThroughStep.reset`."""
         info = self._env.reset(seed=seed, options=options)[1]
         self._ale.getScreen(self._screens[0])
         self._count = 1
@@ -231,9 +229,6 @@ def num_bands(height: int, size: int) -> int:
     Each band has whole rows before and after resizing: five of a screen's 210 rows become two of 84. OpenCV splits the
     screen's rows at multiples of the scale, height / size, as doubles. If that is exact, a band is split the same alone
     as within the whole; otherwise there is one band.
-
-    >>> num_bands(210, 84), num_bands(210, 70), num_bands(210, 64)
-    (42, 70, 1)
     """
     exact = Fraction(1 / (size / height)) == Fraction(height, size)
     return math.gcd(height, size) if exact else 1
