@@ -46,9 +46,9 @@ class Episode(NamedTuple):
 class Monitor(VecEnvWrapper):
     """Record the score and length of every game: in ``infos``, and in ``monitor.csv`` if a folder is given.
 
-    An episode here is one of the environment itself: a whole game, even if lives are lost in it, with the environment's
-    own rewards. This holds wherever the monitor is in the chain, even if other layers clip or scale rewards or end the
-    agent's episodes earlier, and in every autoreset mode. An episode interrupted by a reset is not reported.
+    An episode here is one of the environment itself, with its own rewards, wherever the monitor is in the chain: even
+    if other layers clip or scale rewards or end the agent's episodes earlier. One interrupted by a reset is not
+    reported.
 
     In a step in which games end, ``infos`` has the same columns as with Gymnasium's ``RecordEpisodeStatistics``::
 
@@ -62,10 +62,9 @@ class Monitor(VecEnvWrapper):
     libraries), ``env``, ``lost`` (1 if the game ended because its sub-environment was lost, so ``r`` is not a score),
     and the ``info_keys``. Each row is written when its game ends, so a killed run loses at most the row being written.
 
-    Files of an earlier run in the folder are moved aside (``monitor.csv.1``, ``.2``, ...), never overwriting anything,
-    so that no reader takes them for part of this run. An environment that was not closed, as when a notebook cell is
-    run again, continues in the file moved aside. A folder that cannot be written is an error at the first reset or
-    load; a later write failure ends the recording with a warning, never the training.
+    Files of an earlier run in the folder are moved aside (``monitor.csv.1``, ``.2``, ...), never overwriting anything;
+    an environment that was not closed continues there. A folder that cannot be written is an error at the first reset
+    or load; a later write failure ends the recording with a warning, never the training.
 
     At an episode's end:
         When the environment's own episode ends, its score and length are reported; a lost life is not an end.

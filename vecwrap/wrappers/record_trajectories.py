@@ -41,9 +41,9 @@ class RecordTrajectories(VecEnvWrapper):
     Members of Dict and Tuple spaces have separate arrays: ``observations/camera``, ``actions/0``. The last observation
     of a part is the first of the next. The header contains ``env_id``, ``pipeline`` (its hash, or null), ``env`` (the
     sub-environment's index), ``episode``, ``part``, ``first_step`` (of the part within the episode), ``seed`` (of the
-    episode's reset; null if there was none, if it was given before this layer could see it, or if the sub-environment
-    was recreated), and ``ended``: ``"terminated"``, ``"truncated"``, ``"lost"`` (with its sub-environment), ``"reset"``
-    (interrupted by one), ``"closed"``, or null if another part follows. Nothing in a file is pickled::
+    episode's reset; null if none is known), and ``ended``: ``"terminated"``, ``"truncated"``, ``"lost"`` (with its
+    sub-environment), ``"reset"`` (interrupted by one), ``"closed"``, or null if another part follows. Nothing in a file
+    is pickled::
 
         with np.load(path, allow_pickle=False) as file:
             header, observations = json.loads(str(file["header"])), file["observations"]

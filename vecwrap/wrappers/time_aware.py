@@ -20,8 +20,8 @@ __all__ = ["TimeAware"]
 class TimeAware(VecEnvWrapper):
     """Add the number of agent steps since the episode started to the observations.
 
-    If the end of an episode depends on time, an agent that cannot see the time cannot predict what happens next. A
-    terminal observation has the time of the episode that it ends.
+    If the end of an episode depends on time, an agent that cannot see the time cannot predict what happens next (Pardo
+    et al. 2018, Time limits in reinforcement learning). A terminal observation has the time of its own episode.
 
     A Dict space gets another member; a Tuple gets the time appended; anything else becomes a Dict of ``obs`` and the
     time. Then, unless ``flatten`` is off, everything is flattened to one vector. Members, order and dtypes are those of
@@ -52,9 +52,6 @@ class TimeAware(VecEnvWrapper):
         array([[1],
                [1]], dtype=int32)
         >>> env.close()
-
-    References:
-        Pardo et al. (2018), Time limits in reinforcement learning, ICML.
     """
 
     def __init__(

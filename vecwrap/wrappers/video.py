@@ -44,10 +44,9 @@ class Video(VecEnvWrapper):
     itself, so a game is one video even if lives are lost in it. Numbers count from 0 per sub-environment; a tiled video
     uses those of the first of ``envs``. A recording that would start during another is skipped.
 
-    Frames are rendered in the sub-environments' processes and arrive with the results. Recording costs only the
-    rendering, with no extra messages; while nothing is recorded, only the first frame of an episode to be recorded is
-    rendered. Each frame is written to disk at once: memory use stays flat, and after a killed run the file is playable,
-    except for at most its last second.
+    Frames are rendered where the sub-environments are, only while one is recorded, and arrive with the results. Each is
+    written to disk at once: memory use stays flat, and after a killed run the file is playable, except for at most its
+    last second.
 
     Files are ``{name}-episode-000008.mp4`` or ``{name}-step-001000.mp4``, with ``-env-3`` if each sub-environment has
     its own; existing files are never overwritten. Each has a ``.json`` next to it with ``env_id``, ``pipeline`` (its

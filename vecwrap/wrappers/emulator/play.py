@@ -1,8 +1,7 @@
 """The emulator under the Atari layer: a few ticks with one action, and one small grey image of their last two frames.
 
-Two players do the same thing, bit for bit. `ThroughStep` goes through ``env.step`` and works with any wrappers in
-between; it pays for a colour frame at each tick, though only two frames of an agent step are used. `Direct` accesses
-the emulator: it keeps the screens as palette indices, from which `PooledImage` makes the image.
+Two players do the same thing, bit for bit: `ThroughStep` works with any wrappers in between, `Direct` accesses the
+emulator and makes no colour frames.
 """
 
 from __future__ import annotations

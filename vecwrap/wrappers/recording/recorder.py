@@ -180,9 +180,8 @@ class _Recording:
     def add(self, frames: Mapping[int, Image]) -> list[Image]:
         """Add one frame for some tiles; return the pictures that are complete.
 
-        A picture is complete when every tile has a new frame, or before a tile would get a second one: so none is
-        skipped, even if an episode's last frame and the next one's first come in the same step, or rows arrive one by
-        one. A tile that has shown nothing yet shows its next frame.
+        A picture is complete when every tile has a new frame, or before a tile would get a second one, so that none is
+        skipped. A tile that has shown nothing yet shows its next frame.
         """
         complete = []
         if self._new.intersection(frames):
@@ -203,11 +202,7 @@ class _Recording:
             self._file.append(picture)
 
     def end(self, reason: str, step: int, episode: int) -> None:
-        """Write what is left, and finish the file.
-
-        Raises:
-            OSError: not everything was written.
-        """
+        """Write what is left, and finish the file; an OSError if not everything was written."""
         try:
             if self._new and reason not in ("failed", "length"):
                 self.write(self._picture(), step, episode)

@@ -1,8 +1,4 @@
-"""A window that shows pictures, in its own process.
-
-OpenCV ends the whole process if the named display cannot be used, its window freezes while nobody polls its events, and
-it must be used from one thread. In a separate process none of this affects the run.
-"""
+"""A window that shows pictures, in its own process: OpenCV ends it if the display cannot be used, and freezes."""
 
 from __future__ import annotations
 
