@@ -357,33 +357,22 @@ class _MonitorFile:
     def _kept(self, columns: bytes) -> int:
         """Check the existing content, drop the torn row of a killed run; return how many bytes are kept."""
         content = self._file.read()
-        if content and not content.startswith(b"#"):
-            raise self._no_monitor_file(content)
         size = 0
-        if content.count(b"\n") >= 2:  # otherwise the run was killed within the first two lines
-            first, second = content.split(b"\n")[:2]
-            self._check_head(first, second + b"\n", columns)
+        if content.count(b"\n") >= 2 or content[:1] not in (b"", b"#"):  # else killed within the first two lines
+            first, second, *_ = (content + b"\n").split(b"\n")
+            try:
+                self.t_start = float(json.loads(first[1:])["t_start"])
+                fits = first.startswith(b"#") and second + b"\n" == columns
+            except (ValueError, KeyError, TypeError):
+                fits = False
+            if not fits:
+                raise PlanError(
+                    f'monitor: resume: expected {seen_from_here(self.path)} to begin with "#" and JSON with t_start, '
+                    f"then {columns!r}, got {content[:200]!r}; give the same info_keys, or another dir"
+                )
             size = content.rfind(b"\n") + 1
         self._file.cut(size)
         return size
-
-    def _check_head(self, first: bytes, found: bytes, expected: bytes) -> None:
-        try:
-            self.t_start = float(json.loads(first[1:])["t_start"])
-        except (ValueError, KeyError, TypeError):
-            raise self._no_monitor_file(first) from None
-        if found != expected:
-            here, there = (columns.decode(errors="backslashreplace").strip() for columns in (expected, found))
-            raise PlanError(
-                f'monitor: resume: expected {seen_from_here(self.path)} to have the columns "{here}", '
-                f'got "{there}"; give the same info_keys, or another dir'
-            )
-
-    def _no_monitor_file(self, content: bytes) -> PlanError:
-        return PlanError(
-            f'monitor: resume: expected {seen_from_here(self.path)} to begin with "#" and JSON with '
-            f"t_start, got {content[:60]!r}; give another dir"
-        )
 
 
 def _move_aside(folder: Path) -> None:
