@@ -262,7 +262,8 @@ def test_a_window_that_is_killed_is_closed(shown):
     with human(make(1)) as env:
         env.reset(seed=1)
         the_window(shown)
-        (process,) = [child for child in psutil.Process().children() if "window_process" in " ".join(child.cmdline())]
+        commands = [(child, " ".join(child.cmdline())) for child in psutil.Process().children()]
+        (process,) = [child for child, command in commands if "window/process.py" in command]
         process.kill()
         wait_until(lambda: not env.viewer_open)
         env.step([0])

@@ -68,7 +68,7 @@ LAYERS = [
     "{framestack: {k: 2}}",
     "{framestack: [4]}", "{framestack: {'*': [4], padding: first}}", "{monitor: null}", "{monitor: runs/pong}",
     "'monitor:dir=\"C:/runs, all\",per_env=true'", "'monitor:\"a:b\"'", "'monitor:dir='", "{clip_reward: [-1, 1]}",
-    "'clip_reward:-1e-3,.inf'", "{filter_obs: [[a, b]]}", "{rescale_action: {low: [0, 1], high: 1}}", "mujoco",
+    "'clip_reward:-1e-3,.inf'", "{filter_obs: [[a, b]]}", "{rescale_action: {low: 0, high: 1}}", "mujoco",
     "mujoco:gamma=0.9", "{mujoco: {gamma: 0.9, clip: 5}}", "pkg.mod:Class", "pkg.mod:Class:4,k=v", "'my_layers:Scale:'",
     "my_layers:Scale:2.0", "{my_layers:Scale: 2}", "{pkg.mod:Outer.Inner: {k: [1]}}", "{seed_each_episode: [[1, 2]]}",
     "{time_limit: 9}",

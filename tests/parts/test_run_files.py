@@ -8,10 +8,11 @@ import gymnasium
 import pytest
 
 from vecwrap.backends.dummy import DummyBackend
+from vecwrap.env.saving import write_whole
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.record_trajectories import RecordTrajectories
-from vecwrap.wrappers.recording.run_files import GrowingFile, make_folder, take_unused, write_new, write_whole
+from vecwrap.wrappers.recording.run_files import GrowingFile, make_folder, take_unused, write_new
 from vecwrap.wrappers.video import Video
 
 

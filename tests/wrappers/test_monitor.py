@@ -551,27 +551,27 @@ def test_monitor_csv_that_was_killed_in_its_first_lines_is_begun_anew_on_resume(
 
 
 @pytest.mark.parametrize(
-    ("content", "complaint"),
+    ("content", "got"),
     [
-        ("my notes", "to begin with \"#\" and JSON with t_start, got b'my notes'; give another dir"),
-        ("#{}\nr,l,t,env,lost\n", "to begin with \"#\" and JSON with t_start, got b'#{}'; give another dir"),
-        (
-            '#{"t_start": 1.0}\nr,l,t\n1.0,2,3.0\n',
-            'to have the columns "r,l,t,env,lost", got "r,l,t"; give the same info_keys, or another dir',
-        ),
+        ("my notes", "b'my notes'"),
+        ("#{}\nr,l,t,env,lost\n", r"b'#{}\nr,l,t,env,lost\n'"),
+        ('#{"t_start": 1.0}\nr,l,t\n1.0,2,3.0\n', r"""b'#{"t_start": 1.0}\nr,l,t\n1.0,2,3.0\n'"""),
         (
             '#{"t_start": 1.0}\nr,l,t,env,lost,\udcff\n',  # a byte that is no UTF-8
-            r'to have the columns "r,l,t,env,lost", got "r,l,t,env,lost,\xff"; give the same info_keys, or another dir',
+            r"""b'#{"t_start": 1.0}\nr,l,t,env,lost,\xff\n'""",
         ),
     ],
 )
-def test_monitor_csv_that_is_none_of_ours_is_refused_on_resume_and_left_alone(tmp_path, content, complaint):
+def test_monitor_csv_that_is_none_of_ours_is_refused_on_resume_and_left_alone(tmp_path, content, got):
     path = tmp_path / "monitor.csv"
     path.write_text(content, errors="surrogateescape")
     with Monitor(DummyBackend(factories()), str(tmp_path), resume=True) as env:
         with pytest.raises(PlanError) as error:
             env.reset()
-        assert str(error.value) == f"monitor: resume: expected {path} {complaint}"
+        assert str(error.value) == (
+            f'monitor: resume: expected {path} to begin with "#" and JSON with t_start, then '
+            rf"b'r,l,t,env,lost\n', got {got}; give the same info_keys, or another dir"
+        )
     assert path.read_text(errors="surrogateescape") == content
 
 
@@ -695,7 +695,7 @@ def test_a_folder_that_could_not_be_taken_over_stays_with_its_environment(tmp_pa
     with Monitor(DummyBackend(factories((2,), count=1)), str(tmp_path)) as older:
         play(older, 2)
         newer = Monitor(DummyBackend(factories()), str(tmp_path), resume=True, info_keys=("x",))
-        with newer, pytest.raises(PlanError, match="to have the columns"):
+        with newer, pytest.raises(PlanError, match="give the same info_keys, or another dir"):
             newer.reset()
         play(older, 2)
     assert [row["l"] for row in read(tmp_path / "monitor.csv")[1]] == ["2", "2"]

@@ -18,7 +18,7 @@ BOX = spaces.Box(np.array([-1, 0, 5], np.float32), np.array([1, 2, 30], np.float
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (0.0, 0.5), ((-1.0, 0.0, 2.0), (1.0, 3.0, 2.5))])
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (0.0, 0.5)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_equals_rescale_action_of_gymnasium(low, high, dtype, mode):
     """To the rounding of its arithmetic, which is that of the action's dtype."""
@@ -94,16 +94,11 @@ def test_the_wrapped_space_stays_as_it_was():
             "rescale_action: expected actions with bounds, got Box(0.0, inf, (1,), float32)",
         ),
         (BOX, {"low": 1.0}, "rescale_action: expected low < high, got low=1.0 and high=1.0"),
-        (
-            BOX,
-            {"low": (0.0, 0.0)},
-            "rescale_action: low: expected one number, or one for each element of shape (3,), got 2",
-        ),
-        (BOX, {"high": float("inf")}, "rescale_action: high: expected finite numbers, got inf"),
+        (BOX, {"high": float("inf")}, "rescale_action: high: expected a finite number that float32 can hold, got inf"),
         (
             spaces.Box(-1, 1, (2,), np.float16),
             {"low": -1e6},
-            "rescale_action: low: expected numbers that float16 can hold, got -1000000.0",
+            "rescale_action: low: expected a finite number that float16 can hold, got -1000000.0",
         ),
     ],
 )

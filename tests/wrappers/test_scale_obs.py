@@ -66,16 +66,15 @@ def test_every_byte_is_the_quotient_by_255_to_the_bit():
         np.testing.assert_array_equal(observations[0], np.arange(256, dtype=np.float32) / np.float32(255))
 
 
-def test_the_bounds_become_the_new_ones_to_the_bit():
-    low, high = np.array([-0.1, 0.3, -7], np.float64), np.array([0.7, 0.9, 1e3], np.float64)
-
+@pytest.mark.parametrize(("low", "high"), [(-0.1, 0.7), (0.3, 0.9), (-7, 1e3)])
+def test_the_bounds_become_the_new_ones_to_the_bit(low, high):
     class Ends(ToyEnv):
         def observe(self):
             return BOX.low if self.time % 2 else BOX.high
 
-    with ScaleObs(DummyBackend([lambda: Ends(observation_space=BOX)]), tuple(low), tuple(high)) as env:
-        assert env.reset()[0][0].tolist() == high.astype(np.float32).tolist()
-        assert env.step([0])[0][0].tolist() == low.astype(np.float32).tolist()
+    with ScaleObs(DummyBackend([lambda: Ends(observation_space=BOX)]), low, high) as env:
+        assert env.reset()[0][0].tolist() == [np.float32(high)] * 3
+        assert env.step([0])[0][0].tolist() == [np.float32(low)] * 3
 
 
 def test_members_of_a_dict():
@@ -105,12 +104,7 @@ def test_members_of_a_dict():
             "scale_obs: observations['more']: expected a Box with bounds, got Discrete(5); name those that it is ",
         ),
         (IMAGE, {"low": 2.0}, "scale_obs: expected low < high, got low=2.0 and high=1.0"),
-        (IMAGE, {"high": 1e39}, "scale_obs: high: expected numbers that float32 can hold, got 1e+39"),
-        (
-            BOX,
-            {"high": (1.0, 2.0)},
-            "scale_obs: high: expected one number, or one for each element of shape (3,), got 2",
-        ),
+        (IMAGE, {"high": 1e39}, "scale_obs: high: expected a finite number that float32 can hold, got 1e+39"),
     ],
 )
 def test_what_cannot_be_scaled_is_refused(space, arguments, message):

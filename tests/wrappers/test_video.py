@@ -22,14 +22,13 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
-from tests.streams import Joined, Lives
+from tests.streams import Joined, Lives, assert_same
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.native import NativeBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
-from vecwrap.errors import CheckpointError, PlanError
+from vecwrap.errors import PlanError
 from vecwrap.sources.sub_env import SubEnvFactory
-from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.video import Video
 
 ROOT = Path(__file__).parents[2]
@@ -345,29 +344,28 @@ def test_counts_go_on_where_the_recording_has_ended(files, mode, tmp_path):
             play(env, 1)
         play(plain, 1)
         for _ in range(20):
-            assert env.layer_state() == plain.layer_state()
+            assert_same(env.layer_state(), plain.layer_state())
             play(env, 1)
             play(plain, 1)
         state = env.layer_state()
-        assert state["counts"][0][1] > 4
+        assert state["episodes"].min() > 2
     with Video(DummyBackend(make(2, length=lengths)), tmp_path / "on", every=1, files=files) as env:
         env.load_layer_state(state)
         env.reset()
-        assert env.layer_state()["counts"] == [[step, episode + 1] for step, episode in state["counts"]]
+        assert_same(env.layer_state(), {"steps": state["steps"], "episodes": state["episodes"] + 1})
 
 
-def test_a_state_of_other_files_is_refused_before_any_layer_takes_it_in(tmp_path):
-    with Monitor(Video(DummyBackend(make(2)), tmp_path, every=1)) as env:
+def test_a_state_of_other_files_counts_on_too(tmp_path):
+    with Video(DummyBackend(make(2, length=(3, 5))), tmp_path, every=1) as env:
         env.reset()
-        play(env, 3)
-        state = env.state_dict()
-    with Monitor(Video(DummyBackend(make(2)), tmp_path, every=1, files="each")) as env:
+        play(env, 9)
+        state = env.layer_state()
+    with Video(DummyBackend(make(2)), tmp_path, every=1, files="each") as env:
+        env.load_layer_state(state)
         env.reset()
-        with pytest.raises(
-            CheckpointError, match="video: files: the state is for 1 video at a time, but this .* records 2"
-        ):
-            env.load_state_dict(state)
-        assert env.layer_state()["lengths"].tolist() == [0, 0]
+        play(env, 1)
+    numbers = [f"video-episode-{number + 1:06d}-env-{i}" for i, number in enumerate(state["episodes"])]
+    assert [path.stem for path in env.paths] == numbers
 
 
 # -- the picture -------------------------------------------------------------------------------------------------------
@@ -680,7 +678,7 @@ def test_a_trigger_that_raises_while_a_state_is_loaded_ends_the_recording_and_no
         with pytest.warns(RuntimeWarning, match="the recording has ended.*division by zero"):
             env.load_layer_state(state)
         play(env, 5)
-        assert env.layer_state() == {"counts": [[10, 2]]}
+        assert_same(env.layer_state(), {"steps": np.array([10]), "episodes": np.array([2])})
 
 
 def test_files_that_are_there_are_never_overwritten(tmp_path):

@@ -13,12 +13,13 @@ from rich.console import Console
 from rich.text import Text
 
 from vecwrap.env import saving as checkpoint
+from vecwrap.env.saving import write_whole
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.plan import Plan
 from vecwrap.pipeline.run_folder import FACTS, LOG, PIPELINE, PROGRESS, STATISTICS, portable, refuse_taken, versions
 from vecwrap.tools.rollout import Tally
-from vecwrap.wrappers.recording.run_files import GrowingFile, csv_line, write_whole
+from vecwrap.wrappers.recording.run_files import GrowingFile, csv_line
 
 __all__ = ["COLUMNS", "Journal"]
 

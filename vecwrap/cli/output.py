@@ -16,9 +16,10 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from vecwrap.env.saving import write_whole
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.scalars import printable
-from vecwrap.wrappers.recording.run_files import try_folder, write_whole
+from vecwrap.wrappers.recording.run_files import try_folder
 
 __all__ = [
     "Terminal",

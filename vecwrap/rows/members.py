@@ -14,13 +14,7 @@ from vecwrap.rows.batch import Batch, copy, leaves, object_array, scatter, take
 from vecwrap.rows.columns import make_column
 from vecwrap.rows.step_result import IntArray
 
-__all__ = [
-    *("Key", "apply", "choose", "is_box", "name_of", "of", "refuse_missing", "replaced", "with_new"),
-    *("LastRows", "Line", "box_between", "flat", "flat_box"),
-]
-
 Array = np.ndarray[Any, Any]
-Bound: TypeAlias = float | tuple[float, ...]
 Key: TypeAlias = str | None
 """A member of a Dict space; None stands for the observation itself, if the space is not a Dict."""
 Space: TypeAlias = spaces.Space[Any]
@@ -37,13 +31,6 @@ def choose(
     """Return the spaces that a layer applies to, by key; ``keys`` None means all, ``fits`` whether it supports one.
 
     PlanError says what spaces are ``expected``, and the ``remedy``.
-
-    >>> camera = spaces.Box(0, 255, (8, 8, 3), np.uint8)
-    >>> choose("dim", spaces.Dict(camera=camera, door=spaces.Discrete(2)), None, is_box, "a Box", "")
-    Traceback (most recent call last):
-    ...
-    vecwrap.errors.PlanError: dim: observations['door']: expected a Box, got Discrete(2); name those that it is for:
-    keys=["camera"]
     """
     if not isinstance(space, spaces.Dict):
         if keys is not None:
@@ -115,21 +102,14 @@ def is_box(space: Space) -> bool:
     return isinstance(space, spaces.Box) and np.dtype(space.dtype).kind in "iuf"
 
 
-def box_between(layer: str, low: Bound, high: Bound, shape: tuple[int, ...], dtype: Any) -> spaces.Box:
-    """Return the Box between two bounds, each one number or one per element; PlanError if they do not fit it."""
+def box_between(layer: str, low: float, high: float, shape: tuple[int, ...], dtype: Any) -> spaces.Box:
+    """Return the Box between two bounds; PlanError if they do not fit it."""
     bounds = []
     for name, bound in (("low", low), ("high", high)):
-        array = np.asarray(bound, dtype=np.float64)
-        if array.shape not in ((), shape):
-            raise PlanError(
-                f"{layer}: {name}: expected one number, or one for each element of shape {shape}, got {array.size}"
-            )
-        if not np.isfinite(array).all():
-            raise PlanError(f"{layer}: {name}: expected finite numbers, got {bound}")
         with np.errstate(over="ignore"):
-            bounds.append(np.broadcast_to(array, shape).astype(dtype))
+            bounds.append(np.full(shape, bound, dtype))
         if not np.isfinite(bounds[-1]).all():
-            raise PlanError(f"{layer}: {name}: expected numbers that {np.dtype(dtype)} can hold, got {bound}")
+            raise PlanError(f"{layer}: {name}: expected a finite number that {np.dtype(dtype)} can hold, got {bound}")
     if not (bounds[0] < bounds[1]).all():
         raise PlanError(f"{layer}: expected low < high, got low={low} and high={high}")
     return spaces.Box(bounds[0], bounds[1], dtype=dtype)
@@ -139,10 +119,6 @@ class Line:
     """Maps the bounds of one bounded Box exactly to those of another, and the values in between linearly.
 
     Values outside the bounds stay outside. An element with equal bounds is mapped to the low bound.
-
-    >>> line = Line(spaces.Box(0, 255, (2,), np.uint8), spaces.Box(-1, 1, (2,)))
-    >>> line(np.array([[0, 255]], np.uint8))
-    array([[-1.,  1.]], dtype=float32)
     """
 
     def __init__(self, source: spaces.Box, target: spaces.Box) -> None:
@@ -177,12 +153,7 @@ def flat_box(layer: str, space: Space) -> spaces.Box:
 
 
 def flat(space: Space, observations: Batch) -> Array:
-    """Flatten m observations to (m, d), each as Gymnasium's ``flatten`` does, in the dtype that its parts share.
-
-    >>> space = spaces.Dict(a=spaces.Discrete(3, start=1), b=spaces.MultiBinary(2))
-    >>> flat(space, {"a": np.array([2]), "b": np.array([[1, 0]])})
-    array([[0, 1, 0, 1, 0]])
-    """
+    """Flatten m observations to (m, d), each as Gymnasium's ``flatten`` does, in the dtype that its parts share."""
     if isinstance(space, spaces.Dict):
         return np.concatenate([flat(member, observations[key]) for key, member in space.spaces.items()], axis=1)
     if isinstance(space, spaces.Tuple):
@@ -208,13 +179,7 @@ def _one_hot(values: Array, sizes: Array, dtype: Any) -> Array:
 
 
 class LastRows:
-    """The last value of each of n sub-environments; not shared with values put in or returned.
-
-    >>> last = LastRows(spaces.Box(0, 1, (2,)), 3)
-    >>> last.put(np.array([1]), np.ones((1, 2), np.float32))
-    >>> last.all().tolist()
-    [[0.0, 0.0], [1.0, 1.0], [0.0, 0.0]]
-    """
+    """The last value of each of n sub-environments; not shared with values put in or returned."""
 
     def __init__(self, space: spaces.Space[Any], num_envs: int) -> None:
         self._batch = make_column(space, num_envs, np.zeros).batch()

@@ -287,17 +287,12 @@ class RewardNormalizer(_Half):
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore the state that ``state`` returned; CheckpointError if it is for another number of rows."""
-        if np.shape(state["returns"]) != self.returns.shape:
-            raise CheckpointError(
-                f"{self._layer}: expected returns of {len(self.returns)} sub-environments, "
-                f"got shape {np.shape(state['returns'])}"
-            )
+        """Restore the state that ``state`` returned."""
         if self._borrowed:
             self.statistics, self._borrowed = RunningStatistics(), False
         self.statistics.load(state["statistics"], f"{self._layer}: rewards")
-        self.returns = np.array(state["returns"], dtype=np.float64)
-        self._original = np.array(state["original"], dtype=np.float64)
+        self.returns[:] = state["returns"]
+        self._original[:] = state["original"]
         self._begun, self._has_shown = bool(state["begun"]), False
 
     def _normalised(self, rewards: Array) -> Array:

@@ -43,7 +43,7 @@ def moments(values: np.ndarray[Any, Any]) -> Moments:
 
 
 class RunningStatistics:
-    """Mean and variance of all values so far, element by element, in float64.
+    """Mean and variance of all values so far, element by element, in float64 (Chan, Golub and LeVeque, 1979).
 
     As in Baselines, SB3 and Gymnasium, they start at mean 0 and variance 1 with the weight of a ten-thousandth of a
     value: enough to be defined before the first one.
@@ -54,16 +54,6 @@ class RunningStatistics:
     Attributes:
         mean, var: float64, of that shape; the variance is that of the values themselves (divided by their number).
         count: the number of values, plus the ten-thousandth.
-
-    Example:
-        >>> statistics = RunningStatistics()
-        >>> for batch in ([1.0, 2.0], [6.0]):
-        ...     statistics.merge(moments(np.array(batch)))
-        >>> print(f"{statistics.mean:.2f} {statistics.var:.2f}")
-        3.00 4.67
-
-    References:
-        Chan, Golub and LeVeque (1979), Updating formulae and a pairwise algorithm for computing sample variances.
     """
 
     def __init__(self, shape: tuple[int, ...] = ()) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import CheckpointError, NotFiniteError, one_of
+from vecwrap.errors import NotFiniteError, one_of
 from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.members import LastRows
@@ -22,9 +22,10 @@ class CheckNan(VecEnvWrapper):
     """Raise or warn when an action, observation or reward is not finite: where, when, and after which action.
 
     Checks the agent's actions on their way down, and on their way up the observations, terminal observations and
-    rewards from the environment and the layers inside this one. The report names the sub-environment, the agent step of
-    its episode, and the action that led there. If it raises on an action, nothing has been stepped; if it raises on a
-    result, the layers outside this one have not seen that result, so reset before continuing.
+    rewards from the environment and the layers inside this one; not what has no array form (Sequence, Graph, OneOf,
+    custom spaces). The report names the sub-environment, the agent step of its episode, and the action that led there.
+    If it raises on an action, nothing has been stepped; if it raises on a result, the layers outside this one have not
+    seen that result, so reset before continuing.
 
     At an episode's end:
         The terminal observation is checked too; the step count restarts.
@@ -110,12 +111,8 @@ class CheckNan(VecEnvWrapper):
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Take in what ``layer_state`` gave."""
-        if np.shape(state["steps"]) != self._steps.shape:
-            raise CheckpointError(
-                f"check_nan: expected steps of shape {self._steps.shape}, got {np.shape(state['steps'])}"
-            )
         self._actions.load(state["actions"], "check_nan: actions")
-        self._steps = np.array(state["steps"], dtype=np.int64)
+        self._steps[:] = state["steps"]
         self._warned = bool(state["warned"])
 
     def _find(self, name: str, batch: Batch, rows: BoolArray) -> tuple[str, int] | None:
@@ -139,23 +136,7 @@ class CheckNan(VecEnvWrapper):
 
 def _not_finite(array: np.ndarray[Any, Any], inf: bool) -> BoolArray | None:
     """(m,) bool: which rows have a NaN (or an infinity); None if no row has one, which is quick to check."""
-    if array.dtype == object:
-        rows = np.array([_within(value, inf) for value in array], dtype=np.bool_)
-        return rows if rows.any() else None
     if array.dtype.kind not in "fc":
         return None
     bad = ~np.isfinite(array) if inf else np.isnan(array)
     return bad.reshape(len(array), -1).any(axis=1) if bad.any() else None
-
-
-def _within(value: Any, inf: bool) -> bool:
-    """Whether a value without an array form contains such a number."""
-    if isinstance(value, dict):
-        return any(_within(item, inf) for item in value.values())
-    if isinstance(value, (tuple, list)):
-        return any(_within(item, inf) for item in value)
-    if isinstance(value, np.ndarray) and value.dtype == object:
-        return any(_within(item, inf) for item in value.flat)
-    if isinstance(value, (float, np.ndarray, np.floating)):
-        return _not_finite(np.asarray(value).reshape(1, -1), inf) is not None
-    return False

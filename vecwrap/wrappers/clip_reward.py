@@ -26,7 +26,8 @@ class ClipReward(VecEnvWrapper):
     Args:
         env: what it wraps.
         low: the lowest reward; None for no lower bound.
-        high: the highest reward; None for no upper bound. Without either, rewards become their sign: -1, 0 or 1.
+        high: the highest reward; None for no upper bound. Without either, rewards become their sign: -1, 0 or 1 (Mnih
+            et al. 2015).
 
     Raises:
         PlanError: ``low`` is above ``high``, or a bound is not a number.
@@ -40,9 +41,6 @@ class ClipReward(VecEnvWrapper):
         >>> rewards
         array([-1., -1.])
         >>> env.close()
-
-    References:
-        The sign: Mnih et al. (2015), Human-level control through deep reinforcement learning, Nature 518.
     """
 
     def __init__(self, env: VecEnv, low: float | None = None, high: float | None = None) -> None:

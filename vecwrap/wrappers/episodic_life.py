@@ -15,10 +15,10 @@ __all__ = ["EpisodicLife"]
 class EpisodicLife(Lives):
     """End an episode at every lost life, and continue with the next life at the reset that follows.
 
-    As in the DeepMind lineage (OpenAI Baselines, Stable-Baselines3): a life counts as lost if ``0 < lives < before``,
-    checked after each step (a whole skip if outside ``frame_skip``); the last life ends with the game. An unseeded
-    `reset` directly after a lost life takes one no-op (action 0) in the running game. Every other reset and, unlike in
-    those libraries, every seeded one starts a new game. A ``monitor`` still reports whole games.
+    As in the DeepMind lineage (Mnih et al. 2015; OpenAI Baselines, Stable-Baselines3): a life counts as lost if ``0 <
+    lives < before``, checked after each step (a whole skip if outside ``frame_skip``); the last life ends with the
+    game. An unseeded `reset` directly after a lost life takes one no-op (action 0) in the running game. Every other
+    reset and, unlike in those libraries, every seeded one starts a new game. A ``monitor`` still reports whole games.
 
     At an episode's end:
         A lost life also ends an episode; the unseeded reset that follows continues the game, with a no-op.
@@ -44,9 +44,6 @@ class EpisodicLife(Lives):
         >>> terminated, info["lives"]
         (True, 2)
         >>> env.close()
-
-    References:
-        Mnih et al. (2015), Human-level control through deep reinforcement learning, Nature 518.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:

@@ -20,10 +20,9 @@ __all__ = ["FrameSkip"]
 class FrameSkip(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Hold each action for ``frame_skip`` steps of what it wraps, or until the episode ends; rewards are summed.
 
-    vecwrap has its own layer because those of Gymnasium (``MaxAndSkipObservation``) and Stable-Baselines3
-    (``MaxAndSkipEnv``) pool frames of *earlier* agent steps if an episode ends within a skip, and pass the same action
-    object to every step, so that an environment that writes into it changes the action being held. Here the maximum is
-    over the last two observations of *this* agent step, or its only one, and each step gets a copy.
+    The maximum is over the last two observations of *this* agent step, or its only one, and each step gets a copy of
+    the action. (Gymnasium's ``MaxAndSkipObservation`` and Stable-Baselines3's ``MaxAndSkipEnv`` pool frames of earlier
+    agent steps if an episode ends within a skip, and an environment that writes into its action changes theirs.)
 
     At an episode's end:
         The agent step ends early, and pools only its own frames.
@@ -32,7 +31,7 @@ class FrameSkip(gymnasium.Wrapper[Any, Any, Any, Any]):
         env: what it wraps. An Atari game that skips frames by itself, such as ``ALE/Pong-v5``, is made without a skip.
         frame_skip: how many steps; with 1 there is no pooling.
         pooling: ``"none"``: the agent sees the last observation; ``"max"``: the element-wise maximum of the last two,
-            for games such as Atari's that draw some objects only in every other frame.
+            for games such as Atari's that draw some objects only in every other frame (Mnih et al. 2015).
 
     Raises:
         PlanError: an argument out of range, an environment that skips by itself, or pooling without a Box.
@@ -45,9 +44,6 @@ class FrameSkip(gymnasium.Wrapper[Any, Any, Any, Any]):
         >>> reward
         4.0
         >>> env.close()
-
-    References:
-        Mnih et al. (2015), Human-level control through deep reinforcement learning, Nature 518, for the maximum.
     """
 
     def __init__(

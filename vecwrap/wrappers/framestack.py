@@ -83,8 +83,9 @@ class FrameStack(VecEnvWrapper):
         super().__init__(env)
         space = env.single_observation_space
         stacked = members.choose(
-            "framestack", space, keys, _is_box, "a Box", "put a layer that makes them one, such as flatten, inside"
-        )
+            "framestack", space, keys, lambda member: isinstance(member, spaces.Box), "a Box",
+            "put a layer that makes them one, such as flatten, inside",
+        )  # fmt: skip
         if k < 1:
             raise PlanError(f"framestack: k: expected 1 or more observations, got {k}")
         one_of("framestack: axis", axis, ("new", "channel"))
@@ -128,10 +129,6 @@ class FrameStack(VecEnvWrapper):
 
     def _all_observations(self) -> Batch:
         return self._stacks[None].all() if None in self._stacks else super()._all_observations()
-
-
-def _is_box(space: spaces.Space[Any]) -> bool:
-    return isinstance(space, spaces.Box)
 
 
 class _Stack:

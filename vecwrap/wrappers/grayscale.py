@@ -17,9 +17,8 @@ __all__ = ["Grayscale"]
 class Grayscale(gymnasium.ObservationWrapper[Any, Any, Any]):
     """Turn RGB images into grey ones: 0.299 R + 0.587 G + 0.114 B, rounded, as OpenCV's ``RGB2GRAY``.
 
-    These are the greys of OpenAI Baselines, Stable-Baselines3 and ``atari``. vecwrap has its own layer because
-    Gymnasium's ``GrayscaleObservation`` uses other weights (0.2125, 0.7154, 0.0721) and truncates: in an image that is
-    already grey, eight of the 256 levels come out one too low.
+    These are the greys of OpenAI Baselines, Stable-Baselines3 and ``atari``. (Gymnasium's ``GrayscaleObservation`` uses
+    other weights, 0.2125, 0.7154 and 0.0721, and truncates.)
 
     Args:
         env: what it wraps; its observations are images, (height, width, 3) uint8 or float32, or a Dict of such.

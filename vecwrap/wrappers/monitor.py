@@ -46,9 +46,9 @@ class Episode(NamedTuple):
 class Monitor(VecEnvWrapper):
     """Record the score and length of every game: in ``infos``, and in ``monitor.csv`` if a folder is given.
 
-    An episode here is one of the environment itself: a whole game, even if lives are lost in it, with the environment's
-    own rewards. This holds wherever the monitor is in the chain, even if other layers clip or scale rewards or end the
-    agent's episodes earlier, and in every autoreset mode. An episode interrupted by a reset is not reported.
+    An episode here is one of the environment itself, with its own rewards, wherever the monitor is in the chain: even
+    if other layers clip or scale rewards or end the agent's episodes earlier. One interrupted by a reset is not
+    reported.
 
     In a step in which games end, ``infos`` has the same columns as with Gymnasium's ``RecordEpisodeStatistics``::
 
@@ -62,10 +62,9 @@ class Monitor(VecEnvWrapper):
     libraries), ``env``, ``lost`` (1 if the game ended because its sub-environment was lost, so ``r`` is not a score),
     and the ``info_keys``. Each row is written when its game ends, so a killed run loses at most the row being written.
 
-    Files of an earlier run in the folder are moved aside (``monitor.csv.1``, ``.2``, ...), never overwriting anything,
-    so that no reader takes them for part of this run. An environment that was not closed, as when a notebook cell is
-    run again, continues in the file moved aside. A folder that cannot be written is an error at the first reset or
-    load; a later write failure ends the recording with a warning, never the training.
+    Files of an earlier run in the folder are moved aside (``monitor.csv.1``, ``.2``, ...), never overwriting anything;
+    an environment that was not closed continues there. A folder that cannot be written is an error at the first reset
+    or load; a later write failure ends the recording with a warning, never the training.
 
     At an episode's end:
         When the environment's own episode ends, its score and length are reported; a lost life is not an end.
@@ -358,33 +357,22 @@ class _MonitorFile:
     def _kept(self, columns: bytes) -> int:
         """Check the existing content, drop the torn row of a killed run; return how many bytes are kept."""
         content = self._file.read()
-        if content and not content.startswith(b"#"):
-            raise self._no_monitor_file(content)
         size = 0
-        if content.count(b"\n") >= 2:  # otherwise the run was killed within the first two lines
-            first, second = content.split(b"\n")[:2]
-            self._check_head(first, second + b"\n", columns)
+        if content.count(b"\n") >= 2 or content[:1] not in (b"", b"#"):  # else killed within the first two lines
+            first, second, *_ = (content + b"\n").split(b"\n")
+            try:
+                self.t_start = float(json.loads(first[1:])["t_start"])
+                fits = first.startswith(b"#") and second + b"\n" == columns
+            except (ValueError, KeyError, TypeError):
+                fits = False
+            if not fits:
+                raise PlanError(
+                    f'monitor: resume: expected {seen_from_here(self.path)} to begin with "#" and JSON with t_start, '
+                    f"then {columns!r}, got {content[:200]!r}; give the same info_keys, or another dir"
+                )
             size = content.rfind(b"\n") + 1
         self._file.cut(size)
         return size
-
-    def _check_head(self, first: bytes, found: bytes, expected: bytes) -> None:
-        try:
-            self.t_start = float(json.loads(first[1:])["t_start"])
-        except (ValueError, KeyError, TypeError):
-            raise self._no_monitor_file(first) from None
-        if found != expected:
-            here, there = (columns.decode(errors="backslashreplace").strip() for columns in (expected, found))
-            raise PlanError(
-                f'monitor: resume: expected {seen_from_here(self.path)} to have the columns "{here}", '
-                f'got "{there}"; give the same info_keys, or another dir'
-            )
-
-    def _no_monitor_file(self, content: bytes) -> PlanError:
-        return PlanError(
-            f'monitor: resume: expected {seen_from_here(self.path)} to begin with "#" and JSON with '
-            f"t_start, got {content[:60]!r}; give another dir"
-        )
 
 
 def _move_aside(folder: Path) -> None:

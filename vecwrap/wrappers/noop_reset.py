@@ -16,10 +16,10 @@ __all__ = ["NoopReset"]
 class NoopReset(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Take 1 to ``noop_max`` no-ops (action 0) at each reset, so that a deterministic game starts in varied states.
 
-    The number is drawn as one ``integers(1, noop_max + 1)`` from the environment's own ``np_random``, as in OpenAI
-    Baselines, Stable-Baselines3 (SB3) and Gymnasium's ``AtariPreprocessing``. If the episode ends meanwhile, a new one
-    is started and the remaining no-ops are taken. Inside ``frame_skip``, as in these libraries, a no-op is one frame;
-    inside ``episodic_life``, only new games start with no-ops.
+    As in Mnih et al. (2015). The number is drawn as one ``integers(1, noop_max + 1)`` from the environment's own
+    ``np_random``, as in OpenAI Baselines, Stable-Baselines3 (SB3) and Gymnasium's ``AtariPreprocessing``. If the
+    episode ends meanwhile, a new one is started and the remaining no-ops are taken. Inside ``frame_skip``, as in these
+    libraries, a no-op is one frame; inside ``episodic_life``, only new games start with no-ops.
 
     At an episode's end:
         The reset that follows takes 1 to ``noop_max`` no-ops.
@@ -39,9 +39,6 @@ class NoopReset(gymnasium.Wrapper[Any, Any, Any, Any]):
         >>> 1 <= info["episode_frame_number"] <= 30
         True
         >>> env.close()
-
-    References:
-        Mnih et al. (2015), Human-level control through deep reinforcement learning, Nature 518.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], noop_max: int = 30) -> None:

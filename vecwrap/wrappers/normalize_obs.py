@@ -47,9 +47,6 @@ class NormalizeObs(Normalizing, VecEnvWrapper):
         >>> observations.dtype, bool((abs(observations) < 10).all()), env.get_original_obs().dtype
         (dtype('float32'), True, dtype('float32'))
         >>> env.close()
-
-    References:
-        Chan, Golub and LeVeque (1979) for the statistics; the rest as in OpenAI Baselines.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ __all__ = ["NormalizeReward"]
 
 
 class NormalizeReward(Normalizing, VecEnvWrapper):
-    """Divide rewards by the standard deviation of the discounted return.
+    """Divide rewards by the standard deviation of the discounted return, as OpenAI Baselines' ``VecNormalize`` does.
 
     Each sub-environment has a running return, ``return * gamma + reward``, which is counted at every action and
     restarts when its episode ends or is reset. A reward becomes ``reward / √(var + epsilon)``, clipped to ±``clip``,
@@ -47,9 +47,6 @@ class NormalizeReward(Normalizing, VecEnvWrapper):
         >>> bool((abs(rewards) < abs(env.get_original_reward())).all())
         True
         >>> env.close()
-
-    References:
-        OpenAI Baselines, VecNormalize; Engstrom et al. (2020), Implementation matters in deep policy gradients.
     """
 
     def __init__(self, env: VecEnv, *, gamma: float = 0.99, clip: float = 10.0, epsilon: float = 1e-8) -> None:

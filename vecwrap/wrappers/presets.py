@@ -36,9 +36,6 @@ class Preset:
         return self._function(*args, **kwargs)
 
 
-# -- the presets ------------------------------------------------------------------------------------------------------
-
-
 @Preset
 def mujoco(*, gamma: float = 0.99, clip: float = 10.0) -> list[Any]:
     """Clip actions to their bounds; normalise observations and rewards by running statistics.

@@ -27,8 +27,8 @@ class RescaleAction(VecEnvWrapper):
 
     Args:
         env: what it wraps; its actions are a bounded Box of floats.
-        low: the lowest action, one number or one per element.
-        high: the highest action, likewise.
+        low: the lowest action.
+        high: the highest action.
 
     Raises:
         PlanError: the action space is not a Box of floats or has no bounds, or ``low`` and ``high`` do not fit.
@@ -44,12 +44,7 @@ class RescaleAction(VecEnvWrapper):
         >>> env.close()
     """
 
-    def __init__(
-        self,
-        env: VecEnv,
-        low: float | tuple[float, ...] = -1.0,
-        high: float | tuple[float, ...] = 1.0,
-    ) -> None:
+    def __init__(self, env: VecEnv, low: float = -1.0, high: float = 1.0) -> None:
         super().__init__(env)
         space: Any = env.single_action_space
         if not (is_box(space) and np.issubdtype(space.dtype, np.floating)):

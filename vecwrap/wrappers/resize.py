@@ -20,9 +20,8 @@ MOST_CHANNELS = 4  # that OpenCV resizes by area
 class Resize(gymnasium.ObservationWrapper[Any, Any, Any]):
     """Resize images by area (OpenCV's ``INTER_AREA``), as OpenAI Baselines, Stable-Baselines3 and ``atari`` do.
 
-    vecwrap has its own layer because Gymnasium's ``ResizeObservation`` takes its size as a tuple, which a one-line
-    pipeline cannot express, supports only uint8, raises at the first reset if there are more than four channels (a
-    stack of frames), and in 1.1 drops the axis of images with one channel, though its space has it.
+    Gymnasium's ``ResizeObservation`` takes its size as a tuple, which a one-line pipeline cannot express, supports only
+    uint8 and up to four channels, and in 1.1 drops the axis of images with one channel, though its space has it.
 
     Args:
         env: what it wraps; its observations are images, (height, width) or (height, width, channels) of uint8 or

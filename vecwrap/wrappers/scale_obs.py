@@ -23,8 +23,8 @@ class ScaleObs(MapObservations):
 
     Args:
         env: what it wraps; its observations are a bounded Box, or a Dict of such Boxes.
-        low: the lowest observation, one number or one per element.
-        high: the highest observation, likewise.
+        low: the lowest observation.
+        high: the highest observation.
         keys: which members of a Dict to scale; None means all.
 
     Raises:
@@ -40,12 +40,7 @@ class ScaleObs(MapObservations):
     """
 
     def __init__(
-        self,
-        env: VecEnv,
-        low: float | tuple[float, ...] = 0.0,
-        high: float | tuple[float, ...] = 1.0,
-        *,
-        keys: tuple[str, ...] | None = None,
+        self, env: VecEnv, low: float = 0.0, high: float = 1.0, *, keys: tuple[str, ...] | None = None
     ) -> None:
         boxes = members.choose(
             "scale_obs",

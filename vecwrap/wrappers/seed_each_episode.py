@@ -31,9 +31,9 @@ class SeedEachEpisode(VecEnvWrapper):
     A function takes the number of the episode (from 0, per sub-environment) and ``start_index + i``, the index that
     seeds are offset by. Each sub-environment has its own copy, with separate state, so the stream is the same on every
     backend. Its exceptions are raised as the sub-environment's (``SubEnvError``). Its state is saved with its
-    ``state_dict`` and ``load_state_dict`` if it is an object, or a method of one, that has them; otherwise those of its
-    attributes are saved that are numbers, text, arrays, or lists, tuples and dicts of these. Nothing else is saved: not
-    generators among its attributes, and not variables it closes over. A recreated sub-environment has a fresh copy.
+    ``state_dict`` and ``load_state_dict`` if it is an object, or a method of one, that has them; otherwise only those
+    of its attributes that are numbers, text, arrays, or lists, tuples and dicts of these. A recreated sub-environment
+    has a fresh copy.
 
     ``infos["episode_seed"]``, with its mask, is the seed of each episode that starts with one.
 
@@ -102,8 +102,7 @@ class SeedEachEpisode(VecEnvWrapper):
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Restore the state that ``layer_state`` returned."""
-        remembered = state.get("remembered", [None] * self.num_envs)
-        both = zip(state["episodes"], remembered, strict=True)
+        both = zip(state["episodes"], state["remembered"], strict=True)
         self._root._go_on_in_schedule([{"episodes": k, "remembered": memory} for k, memory in both])
 
     def _rules(self, seeds: Any) -> list[Rule]:

@@ -19,10 +19,9 @@ class StickyActions(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Take the previous action instead of the one given, with some probability.
 
     Each step draws one ``uniform()`` from the environment's own ``np_random``; an episode's first action is always
-    taken, without a draw. For equal seeds the actions are those of Gymnasium's ``StickyAction``. vecwrap has its own
-    layer because Gymnasium's keeps the action object that it passes on: an environment that writes into its action
-    (``action *= max_torque``), or a caller that reuses one buffer, changes the action to be repeated. Here a copy is
-    kept. (Stable-Baselines3's also draws for the first action, with a no-op as the previous one.)
+    taken, without a draw. For equal seeds the actions are those of Gymnasium's ``StickyAction``, but a copy is kept:
+    an environment that writes into its action, or a caller that reuses one buffer, does not change what is repeated.
+    (Stable-Baselines3's also draws for the first action, with a no-op as the previous one.)
 
     Inside ``frame_skip`` it draws for each frame, as Machado et al. describe, outside it for each agent step. For Atari
     games the emulator can do this itself, which is faster: ``atari:machado``.

@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import CheckpointError, PlanError
+from vecwrap.errors import PlanError
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.members import flat, flat_box
 from vecwrap.rows.step_result import IntArray, StepResult
@@ -20,8 +20,8 @@ __all__ = ["TimeAware"]
 class TimeAware(VecEnvWrapper):
     """Add the number of agent steps since the episode started to the observations.
 
-    If the end of an episode depends on time, an agent that cannot see the time cannot predict what happens next. A
-    terminal observation has the time of the episode that it ends.
+    If the end of an episode depends on time, an agent that cannot see the time cannot predict what happens next (Pardo
+    et al. 2018, Time limits in reinforcement learning). A terminal observation has the time of its own episode.
 
     A Dict space gets another member; a Tuple gets the time appended; anything else becomes a Dict of ``obs`` and the
     time. Then, unless ``flatten`` is off, everything is flattened to one vector. Members, order and dtypes are those of
@@ -52,9 +52,6 @@ class TimeAware(VecEnvWrapper):
         array([[1],
                [1]], dtype=int32)
         >>> env.close()
-
-    References:
-        Pardo et al. (2018), Time limits in reinforcement learning, ICML.
     """
 
     def __init__(
@@ -93,11 +90,7 @@ class TimeAware(VecEnvWrapper):
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Take in what ``layer_state`` gave."""
-        if np.shape(state["times"]) != self._times.shape:
-            raise CheckpointError(
-                f"time_aware: expected times of shape {self._times.shape}, got {np.shape(state['times'])}"
-            )
-        self._times = np.array(state["times"], dtype=np.int64)
+        self._times[:] = state["times"]
 
     def _with_time(self, space: spaces.Space[Any]) -> spaces.Space[Any]:
         time: spaces.Space[Any] = (

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 from vecwrap.env.picture import refuse_without_frames
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import CheckpointError, PlanError, chosen_envs, one_of, text_of
+from vecwrap.errors import PlanError, chosen_envs, one_of, text_of
 from vecwrap.rows.step_result import IntArray, StepResult
 from vecwrap.sources.import_paths import import_target
 from vecwrap.wrappers.recording.recorder import Recorder, VideoFolder
@@ -42,10 +44,9 @@ class Video(VecEnvWrapper):
     itself, so a game is one video even if lives are lost in it. Numbers count from 0 per sub-environment; a tiled video
     uses those of the first of ``envs``. A recording that would start during another is skipped.
 
-    Frames are rendered in the sub-environments' processes and arrive with the results. Recording costs only the
-    rendering, with no extra messages; while nothing is recorded, only the first frame of an episode to be recorded is
-    rendered. Each frame is written to disk at once: memory use stays flat, and after a killed run the file is playable,
-    except for at most its last second.
+    Frames are rendered where the sub-environments are, only while one is recorded, and arrive with the results. Each is
+    written to disk at once: memory use stays flat, and after a killed run the file is playable, except for at most its
+    last second.
 
     Files are ``{name}-episode-000008.mp4`` or ``{name}-step-001000.mp4``, with ``-env-3`` if each sub-environment has
     its own; existing files are never overwritten. Each has a ``.json`` next to it with ``env_id``, ``pipeline`` (its
@@ -133,6 +134,8 @@ class Video(VecEnvWrapper):
         size = (largest, largest) if tiled else UNLIMITED
         groups = [(ids, "")] if tiled else [((i,), f"-env-{i}") for i in ids]
         self._recorders = [Recorder(self._folder, some, by, triggered, length, size, suffix) for some, suffix in groups]
+        self._steps = np.zeros(self.num_envs, dtype=np.int64)
+        self._episodes = np.full(self.num_envs, -1, dtype=np.int64)
         self._asked: Any = None
         self._opened = False
         self.request_frames(())  # raises now if an engine cannot provide frames
@@ -149,16 +152,13 @@ class Video(VecEnvWrapper):
     def on_step(self, step: StepResult) -> None:
         """Record the frames, and request those of the next results."""
         rows = {i: k for k, i in enumerate(step.env_ids.tolist())}
-        before = [(recorder.step, recorder.episode) for recorder in self._recorders]
-        try:
+        self._steps[step.env_ids] += step.acted & (step.dones | ~step.first)
+        with self._surviving():
             for recorder in self._recorders:
-                recorder.take(step, rows)
+                lead = recorder.env_ids[0]
+                recorder.take(step, rows, int(self._steps[lead]), int(self._episodes[lead]))
             self._ask_for_frames(frozenset())
-        except Exception as error:  # a failed recording must never end the training
-            self._give_up(error)
-            for recorder, counts in zip(self._recorders, before, strict=True):
-                recorder.go_on(*counts)
-                recorder.take(step, rows)  # which only counts now, for saved states
+        self._episodes[step.env_ids[step.raw_first]] += 1
 
     def on_close(self) -> None:
         """Finish the videos."""
@@ -169,24 +169,18 @@ class Video(VecEnvWrapper):
 
     def layer_state(self) -> dict[str, Any]:
         """Return the counts of steps and episodes; a running recording is not included."""
-        return {"counts": [[recorder.step, recorder.episode] for recorder in self._recorders]}
+        return {"steps": self._steps.copy(), "episodes": self._episodes.copy()}
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Restore the counts."""
         self._finish("closed")
         self._open()
-        for recorder, (step, episode) in zip(self._recorders, state["counts"], strict=True):
-            recorder.go_on(step, episode)
+        self._steps[:], self._episodes[:] = state["steps"], state["episodes"]
+        for recorder in self._recorders:
+            lead = recorder.env_ids[0]
+            recorder.go_on(int(self._steps[lead]), int(self._episodes[lead]))
         with self._surviving():
             self._ask_for_frames(frozenset())
-
-    def _refuse_state(self, state: dict[str, Any]) -> None:
-        saved, here = len(state["counts"]), len(self._recorders)
-        if saved != here:
-            raise CheckpointError(
-                f"video: files: the state is for {saved} video{'s' * (saved != 1)} at a time, but this environment "
-                f"records {here}; use the same files and envs"
-            )
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
@@ -219,17 +213,14 @@ class Video(VecEnvWrapper):
         try:
             yield
         except Exception as error:
-            self._give_up(error)
-
-    def _give_up(self, error: Exception) -> None:
-        for recorder in self._recorders:
-            recorder.stop()
-        self._ask_for_frames(frozenset())
-        warnings.warn(
-            f"video: the recording has ended; the run continues, and what was written is kept. {text_of(error)}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+            for recorder in self._recorders:
+                recorder.stop()
+            self._ask_for_frames(frozenset())
+            warnings.warn(
+                f"video: the recording has ended; the run continues, and what was written is kept. {text_of(error)}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _finish(self, reason: str) -> None:
         for recorder in getattr(self, "_recorders", ()):

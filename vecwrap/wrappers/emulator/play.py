@@ -1,16 +1,13 @@
 """The emulator under the Atari layer: a few ticks with one action, and one small grey image of their last two frames.
 
-Two players do the same thing, bit for bit. `ThroughStep` goes through ``env.step`` and works with any wrappers in
-between; it pays for a colour frame at each tick, though only two frames of an agent step are used. `Direct` accesses
-the emulator: it keeps the screens as palette indices, from which `PooledImage` makes the image.
+Two players do the same thing, bit for bit: `ThroughStep` works with any wrappers in between, `Direct` accesses the
+emulator and makes no colour frames.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -26,8 +23,6 @@ from vecwrap.sources.description import wrappers_of
 from vecwrap.sources.raw_rewards import Tap
 from vecwrap.wrappers.emulator.lineages import Pooling, Settings
 from vecwrap.wrappers.emulator.openings import Begun
-
-__all__ = ["Direct", "Image", "Path", "PooledImage", "ThroughStep", "choose_player", "num_bands", "obstacle", "palette"]
 
 Image = NDArray[np.uint8]
 Info = dict[str, Any]
@@ -111,15 +106,10 @@ class Direct:
         # inner first, as the result of a step passes them
         self._watchers: list[Any] = [layer for layer in wrappers_of(env) if isinstance(layer, (TimeLimit, Tap))][::-1]
         self._time_limits: list[Any] = [layer for layer in self._watchers if isinstance(layer, TimeLimit)]
-        self._fresh = self._ale.getFloat("repeat_action_probability") == 0.0 and any(
-            isinstance(layer, OrderEnforcing) and not layer.has_reset for layer in wrappers_of(env)
-        )
 
     def reset(self, seed: int | None, options: Info | None) -> Begun:
-        """Start a new game; its first frame is the only one of `image`."""
-        with _as_it_was_loaded(self._game) if self._fresh else contextlib.nullcontext():
-            info = self._env.reset(seed=seed, options=options)[1]
-        self._fresh = False
+        """As `ThroughStep.reset`."""
+        info = self._env.reset(seed=seed, options=options)[1]
         self._ale.getScreen(self._screens[0])
         self._count = 1
         if not np.array_equal(palette()[self._screens[0]], self._ale.getScreenRGB()):
@@ -160,21 +150,6 @@ class Direct:
             return ticks
         left: list[int] = [limit._max_episode_steps - limit._elapsed_steps for limit in self._time_limits]
         return max(1, min(ticks, *left))
-
-
-@contextlib.contextmanager
-def _as_it_was_loaded(game: Any) -> Iterator[None]:
-    """Skip reloading the cartridge, which takes 84 ms, in the environment's seeded reset.
-
-    For a game that was just loaded and never reset, and without sticky actions: then the emulator draws no random
-    numbers, so the seed has no effect in it. (Once a game has been played, its state may outlive ``reset_game``, as in
-    Assault and Tennis: then only reloading gives the same game again.)
-    """
-    game.load_game = lambda: None
-    try:
-        yield
-    finally:
-        del game.load_game
 
 
 def obstacle(env: gymnasium.Env[Any, Any]) -> str | None:
@@ -253,9 +228,6 @@ def num_bands(height: int, size: int) -> int:
     Each band has whole rows before and after resizing: five of a screen's 210 rows become two of 84. OpenCV splits the
     screen's rows at multiples of the scale, height / size, as doubles. If that is exact, a band is split the same alone
     as within the whole; otherwise there is one band.
-
-    >>> num_bands(210, 84), num_bands(210, 70), num_bands(210, 64)
-    (42, 70, 1)
     """
     exact = Fraction(1 / (size / height)) == Fraction(height, size)
     return math.gcd(height, size) if exact else 1

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecwrap.env.picture import fit, tile
+from vecwrap.env.saving import write_whole
 from vecwrap.rows.step_result import StepResult
-from vecwrap.wrappers.recording.run_files import take_unused, write_whole
+from vecwrap.wrappers.recording.run_files import take_unused
 from vecwrap.wrappers.recording.video_file import VideoFile
 
 __all__ = ["Recorder", "VideoFolder"]
@@ -70,14 +71,15 @@ class Recorder:
     _looked_at: int = -1  # the last number at which a recording might have begun
     _recording: _Recording | None = None
 
-    def take(self, step: StepResult, rows: Mapping[int, int]) -> None:
+    def take(self, step: StepResult, rows: Mapping[int, int], number: int, episode: int) -> None:
         """Process a result: first the rows of running episodes, then those that open new ones.
 
-        ``rows`` is the row of each sub-environment in the result.
+        ``rows`` is the row of each sub-environment in the result, ``number`` and ``episode`` what ``step`` and
+        ``episode`` are before it opens new ones.
         """
+        self.step, self.episode = number, episode
         lead = rows.get(self.env_ids[0])
         if lead is not None and (not step.first[lead] or step.dones[lead]):
-            self.step += int(step.acted[lead])
             self._maybe_begin("steps", self.step)
         if self._recording is not None:
             self._put(_last_frames(step, self._mine(rows)))
@@ -109,7 +111,7 @@ class Recorder:
             recording.end(reason, self.step, self.episode)
 
     def stop(self) -> None:
-        """Record nothing from now on, but go on counting."""
+        """Record nothing from now on."""
         self.trigger, self._said = lambda number: False, None
         with contextlib.suppress(Exception):
             self.finish("failed")
@@ -178,9 +180,8 @@ class _Recording:
     def add(self, frames: Mapping[int, Image]) -> list[Image]:
         """Add one frame for some tiles; return the pictures that are complete.
 
-        A picture is complete when every tile has a new frame, or before a tile would get a second one: so none is
-        skipped, even if an episode's last frame and the next one's first come in the same step, or rows arrive one by
-        one. A tile that has shown nothing yet shows its next frame.
+        A picture is complete when every tile has a new frame, or before a tile would get a second one, so that none is
+        skipped. A tile that has shown nothing yet shows its next frame.
         """
         complete = []
         if self._new.intersection(frames):
@@ -201,11 +202,7 @@ class _Recording:
             self._file.append(picture)
 
     def end(self, reason: str, step: int, episode: int) -> None:
-        """Write what is left, and finish the file.
-
-        Raises:
-            OSError: not everything was written.
-        """
+        """Write what is left, and finish the file; an OSError if not everything was written."""
         try:
             if self._new and reason not in ("failed", "length"):
                 self.write(self._picture(), step, episode)

@@ -14,20 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vecwrap.env.saving import write_whole, written
+from vecwrap.env.saving import written
 from vecwrap.errors import PlanError
-
-__all__ = [
-    "GrowingFile",
-    "as_bytes",
-    "csv_line",
-    "make_folder",
-    "seen_from_here",
-    "take_unused",
-    "try_folder",
-    "write_new",
-    "write_whole",
-]
 
 _Taken = TypeVar("_Taken")
 
@@ -71,20 +59,12 @@ class GrowingFile:
 
 
 def as_bytes(text: str) -> bytes:
-    r"""Encode text for a file: UTF-8, with escapes for what UTF-8 cannot encode.
-
-    >>> as_bytes("lvl \udc80")
-    b'lvl \\udc80'
-    """
+    """Encode text for a file: UTF-8, with escapes for what UTF-8 cannot encode."""
     return text.encode(errors="backslashreplace")
 
 
 def csv_line(cells: Sequence[Any]) -> str:
-    r"""Format a row of a CSV file.
-
-    >>> csv_line([1.5, "a,b", None])
-    '1.5,"a,b",\n'
-    """
+    """Format a row of a CSV file."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(cells)
     return text.getvalue()
@@ -112,11 +92,7 @@ def try_folder(folder: Path) -> None:
 
 
 def seen_from_here(path: Path) -> Path:
-    """Return a path as seen from the working directory: relative if it lies inside.
-
-    >>> print(seen_from_here(Path("runs").absolute()))
-    runs
-    """
+    """Return a path as seen from the working directory: relative if it lies inside."""
     try:
         return path.relative_to(Path.cwd())
     except (ValueError, OSError):  # elsewhere, or the working directory was deleted

@@ -20,6 +20,7 @@ from vecwrap.wrappers.window.window import Window, refuse_without_display
 __all__ = ["Viewer"]
 
 WIDTH = 480  # pixels; a narrower picture is enlarged
+SIZE = (1280, 800)  # at most
 
 
 class Viewer(VecEnvWrapper):
@@ -33,7 +34,6 @@ class Viewer(VecEnvWrapper):
 
     Args:
         env: its sub-environments render ``rgb_array``.
-        size: the maximum width and height of the picture, in pixels.
         fps: steps of all sub-environments per second, may be set at any time; None means the environment's
             ``metadata["render_fps"]``, else 30.
 
@@ -43,7 +43,7 @@ class Viewer(VecEnvWrapper):
 
     _window: Window | None = None
 
-    def __init__(self, env: VecEnv, *, size: tuple[int, int] = (1280, 800), fps: float | None = None) -> None:
+    def __init__(self, env: VecEnv, *, fps: float | None = None) -> None:
         super().__init__(env)
         modes = env.metadata.get("render_modes")
         if env.render_mode != "rgb_array" or (modes is not None and "rgb_array" not in modes):
@@ -55,7 +55,6 @@ class Viewer(VecEnvWrapper):
         refuse_without_display()
         self.render_mode = "human"
         self.fps = float(env.metadata.get("render_fps") or 30) if fps is None else float(fps)
-        self._size = size
         self._labels = Labels(env.num_envs)
         self._frames: list[NDArray[np.uint8] | None] = [None] * env.num_envs
         self._due = 0.0  # when the next picture may be shown, by time.monotonic
@@ -145,7 +144,7 @@ class Viewer(VecEnvWrapper):
                 self._frames[i] = np.asarray(frame)
 
     def _labelled(self, frames: Sequence[NDArray[np.uint8] | None]) -> NDArray[np.uint8]:
-        return self._labels.picture(frames, self._size, WIDTH)
+        return self._labels.picture(frames, SIZE, WIDTH)
 
     def _pace(self, rows: int) -> None:
         """Wait until this many more rows may be shown."""

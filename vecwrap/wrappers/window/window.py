@@ -1,8 +1,4 @@
-"""A window that shows pictures, in its own process.
-
-OpenCV ends the whole process if the named display cannot be used, its window freezes while nobody polls its events, and
-it must be used from one thread. In a separate process none of this affects the run.
-"""
+"""A window that shows pictures, in its own process: OpenCV ends it if the display cannot be used, and freezes."""
 
 from __future__ import annotations
 
@@ -50,7 +46,7 @@ class Window:
         self._poller = select.poll()  # select() takes no descriptor above 1023
         self._poller.register(self._connection, select.POLLIN)
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- Qt's complaints, for an error
-        script = str(Path(__file__).with_name("window_process.py"))
+        script = str(Path(__file__).with_name("process.py"))
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", script, "0", title],
