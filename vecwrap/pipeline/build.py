@@ -28,8 +28,6 @@ from vecwrap.pipeline.words import read_layers
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.wrappers.window.viewer import Viewer
 
-__all__ = ["build", "build_plan", "load", "read", "rebuild", "wrap"]
-
 
 def build(
     env: str | Path | Callable[..., Any] | Sequence[Callable[..., Any]] | Mapping[str, Any] | PipelineSpec,

@@ -26,19 +26,6 @@ from vecwrap.pipeline.words import BACKEND_OPTIONS, POSITIONAL, BackendSpec, Lay
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.wrappers.presets import Preset
 
-__all__ = [
-    "EVAL_KEYS",
-    "KEYS",
-    "Draft",
-    "EnvTarget",
-    "Key",
-    "change_layers",
-    "find_layer",
-    "over",
-    "refuse_unknown",
-    "with_argument",
-]
-
 EnvTarget: TypeAlias = str | Callable[..., Any] | tuple[Callable[..., Any], ...]
 
 

@@ -21,8 +21,6 @@ from vecwrap.pipeline.rules import RULES, Fault, Severity
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.words import LayerSpec
 
-__all__ = ["REFUSALS", "Finding", "check", "not_read", "refuse_unknown"]
-
 # What ``build`` refuses, by the stage at which it does, each with its section of docs/checks.md.
 REFUSALS = {
     "unreadable": """A pipeline that cannot be read: invalid YAML, an unknown key, a value of the wrong kind.

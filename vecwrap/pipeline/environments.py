@@ -30,18 +30,6 @@ from vecwrap.pipeline.values import Settings, callable_name, copied, shown
 from vecwrap.rows.infos import own_copy
 from vecwrap.sources.import_paths import imported
 
-__all__ = [
-    "Environment",
-    "MakeByCalling",
-    "MakeEnvironment",
-    "WrapSubEnv",
-    "creator_of",
-    "engine_of",
-    "find_environment",
-    "refusal",
-    "refuse_unsendable",
-]
-
 Env = gymnasium.Env[Any, Any]
 _ABSENT = object()
 

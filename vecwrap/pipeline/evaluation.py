@@ -16,8 +16,6 @@ from vecwrap.pipeline.values import Settings, canonical, shown
 from vecwrap.pipeline.words import LayerSpec
 from vecwrap.wrappers.presets import Preset
 
-__all__ = ["MODES", "differences", "evaluation", "in_mode"]
-
 MODES = ("train", "eval")
 
 

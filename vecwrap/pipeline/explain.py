@@ -31,8 +31,6 @@ from vecwrap.sources.description import Description, bytes_of, bytes_text, short
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.sub_env import SubEnvFactory
 
-__all__ = ["Explanation", "LentEngine", "Line", "OneForAll", "Probe", "Row", "Shares", "Stage", "outer_stages"]
-
 
 @dataclass(frozen=True)
 class Stage:

@@ -18,22 +18,6 @@ from vecwrap.pipeline.places import MAX_DEPTH, Place, Source, Steps, fail
 from vecwrap.pipeline.scalars import joined, printable, read_integer, read_yaml_scalar, write_yaml_scalar
 from vecwrap.pipeline.values import shown
 
-__all__ = [
-    "MAX_BYTES",
-    "MAX_VALUES",
-    "SUFFIXES",
-    "Document",
-    "is_file",
-    "is_folder",
-    "lineage",
-    "names_file",
-    "read_file",
-    "read_json",
-    "read_text",
-    "read_yaml",
-    "write_yaml",
-]
-
 SUFFIXES = (".yaml", ".yml", ".json")
 MAX_BYTES = 1_000_000
 MAX_VALUES = 100_000  # an alias counts as much as its target: a bomb is refused when it reaches this

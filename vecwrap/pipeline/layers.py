@@ -22,8 +22,6 @@ from vecwrap.pipeline.values import Settings, as_data, import_path, shown
 from vecwrap.pipeline.words import LayerSpec, read_layers
 from vecwrap.wrappers.presets import Preset
 
-__all__ = ["PlannedLayer", "at_end", "placed", "plan_layers", "refuse_layers_of_sub_envs", "refuse_wrong_order"]
-
 
 @dataclass(frozen=True)
 class PlannedLayer:

@@ -32,8 +32,6 @@ from vecwrap.pipeline.values import Settings, import_path, shown
 from vecwrap.pipeline.words import PROCESS_OPTIONS, BackendSpec
 from vecwrap.sources.sub_env import SubEnvFactory
 
-__all__ = ["PIPELINE_KEYS", "Plan", "PlannedLayer", "plan", "plan_around", "plan_backend"]
-
 MOST = 1_000_000  # sub-environments; more must be a typo
 
 

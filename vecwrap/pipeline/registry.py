@@ -16,14 +16,6 @@ from vecwrap.errors import SpecError, did_you_mean
 from vecwrap.pipeline.values import import_path, shown
 from vecwrap.sources.import_paths import import_target
 
-__all__ = [
-    "Entry",
-    "NameTable",
-    "backends",
-    "register_wrapper",
-    "wrappers",
-]
-
 _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _OURS = "vecwrap"
 

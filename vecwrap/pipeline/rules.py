@@ -22,8 +22,6 @@ from vecwrap.pipeline.plan import Plan
 from vecwrap.rows.members import Key, name_of
 from vecwrap.sources.description import space_text
 
-__all__ = ["RULES", "Fault", "Rule", "Severity"]
-
 Severity: TypeAlias = Literal["error", "warning"]
 _Faults: TypeAlias = Callable[[Plan], Iterator["Fault"]]
 

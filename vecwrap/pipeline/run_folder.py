@@ -31,21 +31,6 @@ from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import Settings
 from vecwrap.pipeline.words import LayerSpec
 
-__all__ = [
-    "FACTS",
-    "LOG",
-    "PIPELINE",
-    "PROGRESS",
-    "STATISTICS",
-    "VIDEOS",
-    "Run",
-    "moved",
-    "portable",
-    "read_run",
-    "refuse_taken",
-    "versions",
-]
-
 PIPELINE, FACTS, PROGRESS, LOG, STATISTICS = "pipeline.yaml", "run.json", "progress.csv", "log.txt", "stats.npz"
 VIDEOS = "videos"
 

@@ -7,20 +7,6 @@ import sys
 from collections.abc import Iterator
 from typing import TypeAlias
 
-__all__ = [
-    "MAX_BITS",
-    "Scalar",
-    "joined",
-    "pieces",
-    "printable",
-    "quoted",
-    "read_integer",
-    "read_scalar",
-    "read_yaml_scalar",
-    "write_scalar",
-    "write_yaml_scalar",
-]
-
 Scalar: TypeAlias = bool | int | float | str | None
 
 MAX_BITS = 4096  # of an integer: 1,234 digits at most, fewer than Python refuses to write

@@ -22,20 +22,6 @@ import numpy as np
 from vecwrap.errors import SpecError, did_you_mean
 from vecwrap.pipeline.values import Settings, as_data, canonical, is_scalar, plain, shown
 
-__all__ = [
-    "REQUIRED",
-    "Bound",
-    "Parameter",
-    "Signature",
-    "checked",
-    "details",
-    "hints",
-    "in_words",
-    "json_type",
-    "section",
-    "summary",
-]
-
 
 class _Required:
     def __repr__(self) -> str:

@@ -27,8 +27,6 @@ from vecwrap.pipeline.words import BACKEND_OPTIONS, BackendSpec, LayerSpec
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.import_paths import is_import_path
 
-__all__ = ["BACKENDS", "PipelineSpec", "load_without_imports", "read_line", "refuse_imports", "write_line"]
-
 
 @dataclass(frozen=True, eq=False)
 class PipelineSpec:

@@ -19,24 +19,6 @@ import numpy as np
 from vecwrap.pipeline.places import MAX_DEPTH, Source, fail, fail_where
 from vecwrap.pipeline.scalars import MAX_BITS, pieces, printable, quoted, read_scalar, write_scalar
 
-__all__ = [
-    "MAX_PARTS",
-    "Settings",
-    "Whole",
-    "as_data",
-    "callable_name",
-    "canonical",
-    "copied",
-    "identity",
-    "import_path",
-    "is_scalar",
-    "merged",
-    "plain",
-    "scalar",
-    "shown",
-    "split",
-]
-
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the default repr of an object
 MAX_PARTS = 1000  # of one text, and layers in a pipeline; lists in files are counted as they are read
 

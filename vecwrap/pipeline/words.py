@@ -25,18 +25,6 @@ from vecwrap.pipeline.values import (
     split,
 )
 
-__all__ = [
-    "BACKEND_OPTIONS",
-    "POSITIONAL",
-    "PROCESS_OPTIONS",
-    "BackendSpec",
-    "LayerSpec",
-    "checked_name",
-    "read_arguments",
-    "read_layer_text",
-    "read_layers",
-]
-
 _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _WITHOUT_COLON = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+|\s*\((?=.*\)$))(?P<arguments>[^()]+)\)?")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
