@@ -40,7 +40,6 @@ class Stage:
     action_space: spaces.Space[Any]
     render_mode: str | None = None
     stacks: str = ""  # the name of what stacks observations in it
-    held: int | None = None  # the layer's ``bytes_held``
     words: str = ""  # the layer's ``describe``
     refusal: PlanError | None = None
 
@@ -54,7 +53,6 @@ class Stage:
             getattr(env, f"{single}action_space", None),  # type: ignore[arg-type]
             getattr(env, "render_mode", None),
             _stacks_already(env),
-            int(env.bytes_held()) if hasattr(layer, "bytes_held") else None,
             str(env.describe()) if hasattr(layer, "describe") else "",
             refusal,
         )
@@ -241,7 +239,6 @@ class Row:
 
     name: str
     runs_in: str  # "worker" or "parent"
-    copies: int = 1
     arguments: str = ""  # as they were given
     settings: Mapping[str, Any] = field(default_factory=dict)  # with their defaults
     preset: str = ""
@@ -278,11 +275,6 @@ class Row:
     def all_words(self) -> list[str]:
         """What it does, as planned and as made."""
         return [words for words in (self.words, self.after.words if self.after else "") if words]
-
-    @property
-    def held(self) -> int | None:
-        """The bytes kept from one step to the next, by all copies, if it says so."""
-        return None if self.after is None or self.after.held is None else self.after.held * self.copies
 
     def bytes_per_step(self, n: int) -> int | None:
         """The size of n observations; None if unknown, or if it varies."""
@@ -347,8 +339,6 @@ class Explanation:
             notes.append(f"observations: {row.observations.removeprefix('→ ')}")
         if row.actions:
             notes.append(f"actions: {row.actions}")
-        if row.held:
-            notes.append(f"keeps {bytes_text(row.held)} from one step to the next")
         at_end = row.at_end or (_IN_MODE[self.pipeline.autoreset] if row.before is None and row.after else "")
         return [*notes, f"at an episode's end: {_lower(at_end)}"] if at_end else notes
 
@@ -407,7 +397,6 @@ class Explanation:
             "before": _stage_data(row.before),
             "after": _stage_data(row.after),
             "bytes_per_step": row.bytes_per_step(self.pipeline.n or 0),
-            "bytes_held": row.held,
         }
 
     def html(self) -> str:

@@ -123,7 +123,6 @@ class Plan:
             row = Row(
                 layer.spec.name,
                 inside if layer.runs_in == "worker" else "parent",
-                copies=self.n if layer.runs_in == "worker" else 1,
                 arguments=layer.arguments,
                 settings=layer.spec.kwargs,
                 preset=layer.preset,

@@ -19,7 +19,6 @@ from vecwrap.errors import ArgumentError, PlanError, check_info_key
 from vecwrap.rows.batch import Batch, row, tree_map
 from vecwrap.rows.columns import ARRAY_SPACES
 from vecwrap.rows.step_result import BoolArray, StepResult
-from vecwrap.sources.description import bytes_of
 from vecwrap.wrappers.recording.run_files import write_whole
 
 __all__ = ["Ending", "TerminalObs"]
@@ -175,11 +174,6 @@ class TerminalObs(VecEnvWrapper):
             step.add_info(self.key, terminal, ended)
         if self.record:
             self._note(step, ended, terminal)
-
-    def bytes_held(self) -> int:
-        """The maximum memory held, for the plan: all possible endings, and the running scores."""
-        endings = 0 if not self.record else self.record * self.num_envs * (bytes_of(self.single_observation_space) or 0)
-        return endings + self._scores.nbytes + self._lengths.nbytes
 
     def _note(self, step: StepResult, ended: BoolArray, terminal: Batch) -> None:
         """Add up the running scores, and keep the endings."""
