@@ -1,4 +1,4 @@
-"""What a plan shows: the spaces after each layer, and everything else, as text, data or HTML.
+"""What a plan shows: the spaces after each layer, and everything else, as text or data.
 
 The spaces are determined with one sub-environment before n of them are started. It is made where the backend would make
 it, with the layers that run there; those of the vector are then put around a backend that has n rows but only that one
@@ -11,7 +11,6 @@ import dataclasses
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import gymnasium
@@ -211,8 +210,6 @@ def outer_stages(env: VecEnv, layers: Sequence[PlannedLayer], inside: Stage) -> 
 WIDTH = 80
 _SPACE = 25  # the most characters of a space in the table; a longer one gets a line
 _TITLES = ("runs in", "observations", "bytes/step")
-_HTML_TITLES = ("layer", "arguments", "runs in", "observations", "at an episode's end")
-_CELL = "text-align: left; vertical-align: top"
 _SAID = ("workers", "envs_per_worker", "start_method", "parent_share")
 _IN_MODE = {
     "same_step": "Reset within the step; `final_obs` is its last observation.",
@@ -364,7 +361,7 @@ class Explanation:
         notes = ["shown in a window until Esc"] * (self.pipeline.render_mode == "human")
         return [*notes, f"because {self.reason}"] if self.reason else notes
 
-    # -- as data and HTML
+    # -- as data
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
@@ -399,21 +396,6 @@ class Explanation:
             "bytes_per_step": row.bytes_per_step(self.pipeline.n or 0),
         }
 
-    def html(self) -> str:
-        """A table without scripts, with the environment at the top and how it is run below."""
-        head = "".join(f'<th style="{_CELL}">{title}</th>' for title in _HTML_TITLES)
-        body = "".join(f"<tr>{''.join(map(_html_cell, self._html_cells(row)))}</tr>" for row in self.rows)
-        foot = escape("; ".join([self._backend(), *self._backend_notes()]))
-        return (
-            f"<table><caption style='text-align: left'><b>{escape(self._head())}</b></caption>"
-            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-            f'<tfoot><tr><td colspan="{len(_HTML_TITLES)}" style="{_CELL}">{foot}</td></tr></tfoot></table>'
-        )
-
-    def _html_cells(self, row: Row) -> tuple[str, ...]:
-        name = f"{row.name} ({row.preset})" if row.preset else row.name
-        return name, row.arguments, row.runs_in, row.observations, row.at_end.replace("`", "")
-
 
 def _in_columns(cells: Sequence[str], widths: Sequence[int]) -> str:
     *left, last = map(str.ljust, cells, widths)
@@ -436,10 +418,6 @@ def _or_endless(space: Any) -> str:
     text = space_text(space)
     endless = "[" not in text and "(" in text and hasattr(space, "is_bounded") and not space.is_bounded()
     return f"{text} without bounds" if endless else text
-
-
-def _html_cell(text: str) -> str:
-    return f'<td style="{_CELL}">{escape(text)}</td>'
 
 
 def _stage_data(stage: Stage | None) -> dict[str, Any] | None:

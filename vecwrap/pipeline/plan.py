@@ -11,6 +11,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -159,8 +160,8 @@ class Plan:
         return str(self._explanation)
 
     def _repr_html_(self) -> str:
-        """A table, for notebooks."""
-        return self._explanation.html()
+        """What ``print`` shows, for notebooks."""
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 def _started(backend: Callable[..., VecEnv], factories: list[Any], settings: Mapping[str, Any], plan: Plan) -> VecEnv:
