@@ -209,7 +209,7 @@ def _findings_in(planned: Plan, strict: bool) -> Iterator[Finding]:
     """
     asked = {name: rule for name, rule in RULES.items() if strict or not rule.strict}
     found = [
-        (fault, _finding(name, fault.severity or rule.severity, fault, planned))
+        (fault, _finding(name, rule.severity, fault, planned))
         for name, rule in asked.items()
         for fault in rule.faults(planned)
     ]
