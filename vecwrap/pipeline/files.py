@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.places import MAX_DEPTH, Place, Source, Steps, fail
-from vecwrap.pipeline.scalars import joined, printable, read_integer, read_yaml_scalar, write_yaml_scalar
+from vecwrap.pipeline.scalars import printable, read_integer, read_yaml_scalar, write_yaml_scalar
 from vecwrap.pipeline.values import shown
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -305,7 +305,8 @@ def _yaml_scalar(event: Any, line: int, name: str) -> Any:
     if event.tag not in (None, "!", "tag:yaml.org,2002:str"):
         _refuse_tag(event, line, name)
     if event.style is not None or event.tag is not None:
-        return joined(event.value)
+        text: str = event.value
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")  # joins JSON's pairs
     if event.value == "<<":
         _fail(
             name,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import re
-import sys
 from collections.abc import Iterator
 from typing import TypeAlias
 
@@ -31,8 +31,7 @@ _PYTHON_WORDS: dict[str, float | None] = {
 # What needs no quotes in a spec string; and in YAML, which is stricter.
 _BARE = re.compile(r"[^\s\"'=,:|\x00-\x20\x7f-\xa0]+")
 _BARE_YAML = re.compile(r"[A-Za-z_/][\w./+-]*(:[\w./+-]+)*", re.ASCII)
-_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
-_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+_QUOTED = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^']|'')*'(?!')""", re.DOTALL)
 
 
 def read_scalar(text: str) -> Scalar:
@@ -104,53 +103,36 @@ def _write_plain(value: bool | float | None) -> str:
 
 
 def quoted(text: str) -> str:
-    """Write text between double quotes, with the escapes that YAML and spec strings share."""
-    return '"' + "".join("\\" + char if char in '"\\' else _visible(char) for char in text) + '"'
+    """Write text between double quotes, with the escapes that JSON, YAML and spec strings share."""
+    return '"' + "".join(_escaped(char) if char in '"\\' else _visible(char) for char in text) + '"'
 
 
 def printable(text: str) -> str:
     r"""Write text for a message: on one line, without control characters.
 
     >>> print(printable("two\nlines"))
-    two\x0alines
+    two\nlines
     """
     return "".join(map(_visible, text))
 
 
 def _visible(char: str) -> str:
-    if char.isprintable() and char != "\ufeff":
-        return char
-    code = ord(char)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return char if char.isprintable() and char != "\ufeff" else _escaped(char)
+
+
+def _escaped(char: str) -> str:
+    return json.dumps(char)[1:-1]
 
 
 def _unquoted(text: str) -> str:
-    quote, inside = text[0], text[1:-1]
-    if len(text) < 2 or text[-1] != quote or _end_of_quote(text, 0) != len(text):
+    if not _QUOTED.fullmatch(text):
         raise ValueError(f"a quote that does not end where the text ends: {text}")
-    if quote == "'":
-        return inside.replace("''", "'")
-
-    def read(match: re.Match[str]) -> str:
-        code, char = match[1] or match[2] or match[3], match[4]
-        if code is not None:
-            if int(code, 16) > sys.maxunicode:
-                raise ValueError(f"there is no character {match[0]}")
-            return chr(int(code, 16))
-        if char not in _ESCAPES:
-            raise ValueError(f'unknown escape "\\{char}" in {text}')
-        return _ESCAPES[char]
-
-    return joined(_ESCAPE.sub(read, inside))
-
-
-def joined(text: str) -> str:
-    r"""Join surrogate pairs, as JSON writes characters beyond 16 bits, into one character each.
-
-    >>> joined("\ud83d\ude00") == chr(0x1F600)
-    True
-    """
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    if text[0] == "'":
+        return text[1:-1].replace("''", "'")
+    try:
+        return str(json.loads(text, strict=False))
+    except ValueError:
+        raise ValueError(f"unknown escape in {text}") from None
 
 
 def pieces(text: str, separators: str) -> Iterator[tuple[str, str]]:
@@ -165,25 +147,13 @@ def pieces(text: str, separators: str) -> Iterator[tuple[str, str]]:
     while at < len(text):
         char = text[at]
         if char in "\"'" and (at == 0 or text[at - 1].isspace() or text[at - 1] in "=:,|"):
-            at = _end_of_quote(text, at)
+            quote = _QUOTED.match(text, at)
+            if quote is None:
+                raise ValueError(f"a quote that does not end: {text[at:]}")
+            at = quote.end()
         elif char in separators:
             yield text[start:at], char
             start = at = at + 1
         else:
             at += 1
     yield text[start:], ""
-
-
-def _end_of_quote(text: str, at: int) -> int:
-    """The index after the quote that opens at ``at``."""
-    quote, place = text[at], at + 1
-    while place < len(text):
-        if quote == '"' and text[place] == "\\":
-            place += 2
-        elif text[place] != quote:
-            place += 1
-        elif quote == "'" and text[place + 1 : place + 2] == "'":
-            place += 2
-        else:
-            return place + 1
-    raise ValueError(f"a quote that does not end: {text[at:]}")
