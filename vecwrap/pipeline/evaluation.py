@@ -11,7 +11,7 @@ from vecwrap.pipeline.changes import KEYS, change_layers, find_layer, with_argum
 from vecwrap.pipeline.layers import plan_layers
 from vecwrap.pipeline.places import Place, Source
 from vecwrap.pipeline.signatures import Signature
-from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.spec import PipelineSpec, from_draft, overridden, to_draft
 from vecwrap.pipeline.values import Settings, canonical, shown
 from vecwrap.pipeline.words import LayerSpec
 from vecwrap.wrappers.presets import Preset
@@ -30,10 +30,10 @@ def in_mode(
         raise SpecError(f'mode: expected "train" or "eval", got {shown(mode)}.{did_you_mean(str(mode), MODES)}')
     overrides = overrides or {}
     of_eval = {key: value for key, value in overrides.items() if key.partition(".")[0] == "eval"}
-    spec = spec.overridden(of_eval, places)
+    spec = overridden(spec, of_eval, places)
     if mode == "eval":
         spec = evaluation(spec)
-    return spec.overridden({key: value for key, value in overrides.items() if key not in of_eval}, places)
+    return overridden(spec, {key: value for key, value in overrides.items() if key not in of_eval}, places)
 
 
 def evaluation(spec: PipelineSpec) -> PipelineSpec:
@@ -54,10 +54,10 @@ def evaluation(spec: PipelineSpec) -> PipelineSpec:
     layers = tuple(part for word in words for part in _parts_in_evaluation(word))
     if section.get("training") is None:
         section["training"] = False
-    draft = spec.draft()
+    draft = to_draft(spec)
     draft.write_over(section, source)
     draft.settings |= {"wrappers": layers, "eval": Settings()}
-    return PipelineSpec.of(draft)
+    return from_draft(draft)
 
 
 def differences(training: PipelineSpec, evaluation: PipelineSpec) -> Mapping[str, Any]:

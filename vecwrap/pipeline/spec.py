@@ -128,7 +128,7 @@ class PipelineSpec:
             draft.write_over(said, where)
         if draft.settings.get("env") is None:
             fail(source, "the key env is missing: which environment?")
-        return cls.of(draft)
+        return from_draft(draft)
 
     @classmethod
     def from_yaml(cls, text: str, file: str = "pipeline", directory: Path | None = None) -> PipelineSpec:
@@ -156,24 +156,10 @@ class PipelineSpec:
             SpecError: with file and line.
         """
         if not isinstance(path, (str, os.PathLike)):
-            raise SpecError(f"pipeline: expected the path of a pipeline file, got {shown(path)}.")
+            raise SpecError(
+                f"pipeline: expected the path of a pipeline file, got {shown(path)}. vecwrap.build takes other forms."
+            )
         return cls.from_dict(*read_file(Path(path)))
-
-    @classmethod
-    def of(cls, draft: Draft) -> PipelineSpec:
-        """Return the spec of a draft.
-
-        Args:
-            draft: settings with the places where they were written.
-
-        Raises:
-            SpecError: a value of the wrong kind.
-        """
-        return cls(**draft.settings, source=Source(draft.places))
-
-    def draft(self) -> Draft:
-        """Return an equivalent draft, to be changed."""
-        return Draft({name: getattr(self, name) for name in KEYS}, self.source.places)
 
     def override(self, **changes: Any) -> PipelineSpec:
         """Return a spec with some settings replaced; the rest is kept.
@@ -189,31 +175,7 @@ class PipelineSpec:
         >>> PipelineSpec("CartPole-v1", n=4).override(n=8, workers=2).to_dict()
         {'env': 'CartPole-v1', 'n': 8, 'backend': {'name': 'auto', 'workers': 2}}
         """
-        return self.overridden(changes)
-
-    def overridden(self, changes: Mapping[str, Any], places: Mapping[str, Place] | None = None) -> PipelineSpec:
-        """As ``override``, with the locations of the changes in errors.
-
-        Args:
-            changes: as those of ``override``, in a mapping.
-            places: where they were written, by key: a file and a line, or ``--set``.
-
-        Raises:
-            SpecError: as ``override``.
-
-        >>> spec = PipelineSpec.parse("CartPole-v1 | framestack:4")
-        >>> str(spec.overridden({"wrappers.framestack.k": 2, "n": 1}))
-        'CartPole-v1 n=1 | framestack:2'
-        """
-        draft, known = self.draft(), [*KEYS, *BACKEND_OPTIONS]
-        for key in sorted(changes, key=_depth):  # the whole before its parts, in any given order
-            place = (places or {}).get(key, Place())
-            first = key.partition(".")[0]
-            if first in self.layer_names and first not in known:
-                fail_where(f"{place}{key}", f'unknown key. Did you mean "wrappers.{key}"?')
-            refuse_unknown(first, known, Source(otherwise=place))
-            draft.set(f"backend.{key}" if key in BACKEND_OPTIONS else key, changes[key], place)
-        return self.of(draft)
+        return overridden(self, changes)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -310,6 +272,31 @@ class PipelineSpec:
         """The line that ``format`` writes; values that a line cannot express are still shown, objects by name."""
         data = {name: _shown_data(name, value) for name, value in self._said()}
         return write_line({**data, "env": self.env}, map(str, self.wrappers), shown_anyway=True)
+
+
+def from_draft(draft: Draft) -> PipelineSpec:
+    """Return the spec of a draft."""
+    return PipelineSpec(**draft.settings, source=Source(draft.places))
+
+
+def to_draft(spec: PipelineSpec) -> Draft:
+    """Return an equivalent draft, to be changed."""
+    return Draft({name: getattr(spec, name) for name in KEYS}, spec.source.places)
+
+
+def overridden(
+    spec: PipelineSpec, changes: Mapping[str, Any], places: Mapping[str, Place] | None = None
+) -> PipelineSpec:
+    """As ``override``, with the places where the changes were written (a file and a line, or ``--set``) in errors."""
+    draft, known = to_draft(spec), [*KEYS, *BACKEND_OPTIONS]
+    for key in sorted(changes, key=_depth):  # the whole before its parts, in any given order
+        place = (places or {}).get(key, Place())
+        first = key.partition(".")[0]
+        if first in spec.layer_names and first not in known:
+            fail_where(f"{place}{key}", f'unknown key. Did you mean "wrappers.{key}"?')
+        refuse_unknown(first, known, Source(otherwise=place))
+        draft.set(f"backend.{key}" if key in BACKEND_OPTIONS else key, changes[key], place)
+    return from_draft(draft)
 
 
 def _default(f: dataclasses.Field[Any]) -> Any:
@@ -462,7 +449,7 @@ def refuse_imports(spec: PipelineSpec) -> None:
     ...
     vecwrap.errors.SpecError: wrappers[0]: expected nothing to import (--no-imports), got "my.layers:Scale".
     """
-    _refuse(spec.draft())
+    _refuse(to_draft(spec))
 
 
 def _refuse(draft: Draft) -> None:
