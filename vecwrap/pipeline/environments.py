@@ -7,13 +7,11 @@ registered works in every worker, and no worker reads a registry.
 from __future__ import annotations
 
 import dataclasses
-import dis
 import functools
 import importlib
 import inspect
 import re
 import sys
-import types
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -43,11 +41,7 @@ _NEEDS_TO_DRAW = {
     "gymnasium.envs.classic_control.": ("pygame", 'pip install "gymnasium[classic-control]"'),
     "gymnasium.envs.toy_text.": ("pygame", 'pip install "gymnasium[toy-text]"'),
 }
-_ATARI = re.compile(
-    r"ALE/.+|\w+(NoFrameskip|Deterministic|-ram)\S*-v\d+|(Alien|Amidar|Assault|Asterix|BeamRider|Bowling|Boxing|Breakout|"
-    r"Enduro|Freeway|Frostbite|MontezumaRevenge|MsPacman|Pitfall|Pong|PrivateEye|Qbert|Riverraid|Seaquest|SpaceInvaders|"
-    r"Tennis|Venture|Zaxxon)-v[045]"
-)
+_ATARI = re.compile(r"ALE/.+|\w+(NoFrameskip|Deterministic|-ram)\S*-v\d+")
 
 
 @dataclass(frozen=True)
@@ -323,19 +317,12 @@ def _not_in_module(target: str, held: Any, module: Any, source: Source) -> NoRet
             f'{source} "{target}": expected a callable that makes an environment, or an id, got {shown(held)}, which '
             f"{module_name} holds under this name."
         )
-    near = did_you_mean(name, [*registry, *(each for each in dir(module) if _may_make_one(getattr(module, each)))])
+    near = did_you_mean(name, [*registry, *(each for each, made in vars(module).items() if callable(made))])
     near = near.replace('"', f'"{module_name}:', 1)  # names are compared without the module, which all share
     raise SpecError(
         f'{source} "{target}": unknown environment: {module_name} holds no {name}, and no id is registered as '
         f"{name}.{near}"
     )
-
-
-def _may_make_one(held: Any) -> bool:
-    """Whether this may be a callable that makes an environment; wrappers are environments, but make none."""
-    if isinstance(held, type):
-        return issubclass(held, gymnasium.Env) and not issubclass(held, gymnasium.Wrapper)
-    return callable(held)
 
 
 def _registered(target: str, make: MakeEnvironment, source: Source) -> Environment:
@@ -428,9 +415,8 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield f"the object of its method {value.__name__}", value.__self__
     elif inspect.isfunction(value):
         captured = inspect.getclosurevars(value)
-        used = set(_names_of_globals(value.__code__))  # inspect mistakes the names of attributes for globals
         yield from ((f'the captured variable "{name}"', part) for name, part in captured.nonlocals.items())
-        yield from ((f'the global variable "{name}"', part) for name, part in value.__globals__.items() if name in used)
+        yield from ((f'the global variable "{name}"', part) for name, part in captured.globals.items())
         signature = inspect.signature(value)
         yield from (
             (f'the default of "{p.name}"', p.default) for p in signature.parameters.values() if p.default is not p.empty
@@ -443,13 +429,3 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f'its "{name}"', getattr(part, "__func__", part)) for name, part in vars(value).items())
     elif hasattr(value, "__dict__"):
         yield from ((f'its attribute "{name}"', part) for name, part in vars(value).items())
-
-
-def _names_of_globals(code: types.CodeType) -> Iterator[str]:
-    """The globals that a function uses, and those of the functions within it."""
-    for instruction in dis.get_instructions(code):
-        if instruction.opname == "LOAD_GLOBAL":
-            yield instruction.argval
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _names_of_globals(constant)
