@@ -174,10 +174,10 @@ def test_a_line_and_a_dict_extend_a_file_of_the_working_directory() -> None:
          "child.yaml:4: YAML 1.2 has no merge keys"),
         ("env: CartPole-v1\t\nn: 1\n",
          "child.yaml:1: this is not YAML: while scanning for the next token found character '\\t' that cannot start "
-         "any token. A tab stands in this line; take a space."),
+         "any token. Take spaces, not tabs."),
         ("env:\n\t- A-v0\n",
          "child.yaml:2: this is not YAML: while scanning for the next token found character '\\t' that cannot start "
-         "any token. Indent with spaces, not with tabs."),
+         "any token. Take spaces, not tabs."),
         ("wrappers: {framestack: 3}\nenv: CartPole-v1\n",
          "child.yaml:1: wrappers: expected a list of layers, got {framestack: 3}. A mapping changes the layers of a "
          "file that this one extends."),

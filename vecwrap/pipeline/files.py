@@ -229,32 +229,20 @@ def _fail(name: str, line: int, message: str) -> NoReturn:
 # -- YAML -------------------------------------------------------------------------------------------------------------
 
 # What the parser says, and the remedy; the first match counts.
-_REMEDIES = (
-    ("found character '\\t'", "Indent with spaces, not with tabs."),
-    ("cannot start any token", "Text that begins with it needs quotes."),
-    ("expected alphabetic or numeric character", "Text that begins with * or & needs quotes."),
-    ("unknown escape character", "Between double quotes a backslash is written twice; between single quotes once."),
-    ("a quoted scalar", "Is the quote that opens in line {line} closed?"),
-    (
-        "while parsing a flow",
-        "Is the bracket that opens in line {line} closed? Text that holds a colon, a comma or a bracket needs quotes.",
-    ),
-    ("'<document start>'", "Is there a bracket too many?"),
-    ("could not find expected ':'", 'Is what begins in line {line} a key? One ends with a colon and a space: "n: 4".'),
-    ("sequence entries are not allowed", "The entries of a list stand below its key, one a line, or in brackets."),
-    (
-        "mapping values are not allowed",
-        'Keys of one mapping begin in the same column; text that holds ": " needs quotes.',
-    ),
-    ("<block end>", "The entries of one list or mapping begin in the same column."),
-)
+_REMEDIES = {
+    "found character '\\t'": "Take spaces, not tabs.",
+    "cannot start any token": "Text that begins with it needs quotes.",
+    "unknown escape character": "Between double quotes a backslash is written twice; between single quotes once.",
+    "while parsing a flow": "Text that holds a colon, a comma or a bracket needs quotes.",
+    "could not find expected ':'": 'A key ends with a colon and a space: "n: 4".',
+    "mapping values are not": 'Keys of one mapping begin in the same column; text that holds ": " needs quotes.',
+}
 
 
 def read_yaml(text: str, name: str) -> Document:
     """Read one YAML document; the name is for errors."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError
-    from ruamel.yaml.reader import ReaderError
 
     try:
         return _document(name, text, _yaml_events(YAML(typ="safe", pure=True).parse(text), name))
@@ -264,19 +252,10 @@ def read_yaml(text: str, name: str) -> Document:
         mark = error.problem_mark or error.context_mark
         place = f"{name}:{mark.line + 1}" if mark is not None else name
         said = " ".join(part for part in (error.context, error.problem) if part)
-        began = error.context_mark or mark
-        remedy = next((f" {remedy}" for words, remedy in _REMEDIES if words in said), "")
-        if "found character '\\t'" in said and text.splitlines()[mark.line][: mark.column].strip():
-            remedy = " A tab stands in this line; take a space."
-        remedy = remedy.replace("{line}", str(began.line + 1 if began is not None else 1))
+        if error.context_mark is not None and error.context_mark.line != mark.line:
+            said += f" (it begins in line {error.context_mark.line + 1})"
+        remedy = next((f" {remedy}" for words, remedy in _REMEDIES.items() if words in said), "")
         raise SpecError(f"{place}: this is not YAML: {said}.{remedy}") from None
-    except ReaderError as error:  # a character that no YAML holds
-        line = text.count("\n", 0, error.position) + 1
-        number = f"{error.character:04x}"
-        raise SpecError(
-            f"{name}:{line}: this is not YAML: it holds the character U+{number.upper()}, which cannot stand "
-            f'in it. Leave it out; between double quotes "\\u{number}" is that character.'
-        ) from None
     except Exception as error:  # for some texts, ruamel raises errors that are not its own
         raise SpecError(f"{name}: this is not YAML: {' '.join(str(error).split())}.") from None
 
@@ -308,12 +287,7 @@ def _yaml_scalar(event: Any, line: int, name: str) -> Any:
         text: str = event.value
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")  # joins JSON's pairs
     if event.value == "<<":
-        _fail(
-            name,
-            line,
-            "YAML 1.2 has no merge keys; a file builds upon another one with extends. Write what << stands for, or "
-            '"<<" where that is a name',
-        )
+        _fail(name, line, "YAML 1.2 has no merge keys; a file builds upon another one with extends")
     try:
         return read_yaml_scalar(event.value)
     except ValueError as error:  # a number with too many digits
