@@ -52,8 +52,7 @@ def refuse_unknown(key: Any, known: Sequence[str], source: Source) -> None:
     if key in known:
         return
     name = key if isinstance(key, str) else shown(key)
-    remedies = {**_OTHER_WORDS, **_WORDS_OF_EVAL} if source.steps == ("eval",) else _OTHER_WORDS
-    hint = f" {remedies[name]}" if name in remedies else did_you_mean(name.lower(), known)
+    hint = f" {_OTHER_WORDS[name]}" if name in _OTHER_WORDS else did_you_mean(name.lower(), known)
     if not hint and name.isidentifier() and name not in KEYS:
         hint = " What the environment takes goes into env_kwargs"
     fail_where(source.at(key).prefix() + source.at(name).label(), f"unknown key.{hint}")
@@ -238,15 +237,12 @@ _OTHER_WORDS = {
     },
     **dict.fromkeys(("base", "extend", "defaults", "include"), "The file that this one builds upon is called extends"),
     "extends": "A pipeline file builds upon another one, and says so at its top",
+    **dict.fromkeys(("add", "drop"), "An evaluation with other layers lists them all in eval.wrappers"),
     **dict.fromkeys(("evaluation", "test"), "What differs in an evaluation is called eval"),
     "<<": "YAML 1.2 has no merge keys; a file builds upon another one with extends",
     "mode": "Did you mean autoreset or render_mode?",
     "kwargs": "Did you mean env_kwargs?",
 }
-_WORDS_OF_EVAL = dict.fromkeys(
-    ("add", "drop"),
-    "An evaluation with other layers lists them all in eval.wrappers, or is a file of its own that extends this one",
-)
 
 
 # -- changes to single layers of a list -------------------------------------------------------------------------------

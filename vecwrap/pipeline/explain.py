@@ -57,9 +57,6 @@ class Stage:
         )
 
 
-_STACK_SETTINGS = ("stack_num", "num_stack", "frame_stack", "stack_size")
-
-
 def _stacks_already(env: Any) -> str:
     """The name of what stacks observations in an environment or engine, if that can be seen; else ``""``."""
     while isinstance(env, (gymnasium.Wrapper, gymnasium.vector.VectorWrapper)):
@@ -68,18 +65,11 @@ def _stacks_already(env: Any) -> str:
         env = env.env
     if isinstance(env, VecEnv):
         env = getattr(env.unwrapped, "vector_env", env)
-    name = type(env).__name__
-    config = getattr(env, "config", None)  # EnvPool's
-    settings = [getattr(env, key, None) for key in _STACK_SETTINGS]
-    settings += [config.get(key) for key in _STACK_SETTINGS] if isinstance(config, Mapping) else []
-    spaces_of = (getattr(env, f"{single}observation_space", None) for single in ("single_", ""))
-    shape = next((space.shape for space in spaces_of if space is not None), None) or ()
-    for value in settings:  # a stack of frames shows in the shape; a player's stack of chips does not
-        if isinstance(value, int) and value > 1 and any(size and size % value == 0 for size in shape):
-            return f"{name} ({value})"
-    if name == "AtariVectorEnv" and shape and shape[0] > 1:  # it does not expose its stack_num
-        return f"{name} ({shape[0]})"
-    return ""
+    name, config = type(env).__name__, getattr(env, "config", None)  # EnvPool's
+    stacked = config.get("stack_num") if isinstance(config, Mapping) else getattr(env, "stack_num", None)
+    if name == "AtariVectorEnv":  # it does not expose its stack_num
+        stacked = env.single_observation_space.shape[0]
+    return f"{name} ({stacked})" if isinstance(stacked, int) and stacked > 1 else ""
 
 
 # -- in the sub-environment -------------------------------------------------------------------------------------------

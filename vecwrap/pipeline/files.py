@@ -21,7 +21,6 @@ from vecwrap.pipeline.values import shown
 SUFFIXES = (".yaml", ".yml", ".json")
 MAX_BYTES = 1_000_000
 MAX_VALUES = 100_000  # an alias counts as much as its target: a bomb is refused when it reaches this
-MAX_FILES = 30
 
 # Keys of a file that are not part of the pipeline: the file it extends, and where an editor finds the schema.
 _EXTENDS = "extends"
@@ -93,8 +92,6 @@ def lineage(data: Mapping[Any, Any], source: Source) -> list[tuple[Mapping[Any, 
             fail(at, f"there is no file {path}")
         if path.resolve() in seen:
             fail(at, f"the files extend each other in a circle: {' > '.join(names)}")
-        if len(found) == MAX_FILES:
-            fail(at, f"expected at most {MAX_FILES} files, each of which extends the next")
         seen.append(path.resolve())
         data, source = read_file(path)
         _refuse_no_mapping(data, source, "n: 8")

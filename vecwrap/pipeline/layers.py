@@ -166,17 +166,14 @@ def at_end(target: Any) -> str:
     >>> at_end(MapObservations)
     'The terminal observation is changed like every other.'
     """
-    if isinstance(target, type):
-        for kind in target.__mro__:
-            said = section(kind, "At an episode's end") or _AT_END_ELSEWHERE.get(kind, "")
-            if said:
-                return " ".join(said.replace("``", "`").split())
-        return ""
-    return " ".join(section(target, "At an episode's end").replace("``", "`").split())
+    for kind in target.__mro__ if isinstance(target, type) else (target,):
+        if said := section(kind, "At an episode's end") or _AT_END_ELSEWHERE.get(kind, ""):
+            return " ".join(said.replace("``", "`").split())
+    return ""
 
 
 # Gymnasium's classes do not document it in that form.
-_AT_END_ELSEWHERE: dict[type, str] = {
+_AT_END_ELSEWHERE: dict[Any, str] = {
     gymnasium.wrappers.TimeLimit: "Truncates the episode after `max_episode_steps` steps, and counts anew.",
     gymnasium.ObservationWrapper: "The terminal observation is changed like every other.",
 }

@@ -22,13 +22,7 @@ import numpy as np
 from vecwrap.errors import SpecError, did_you_mean
 from vecwrap.pipeline.values import Settings, as_data, canonical, is_scalar, plain, shown
 
-
-class _Required:
-    def __repr__(self) -> str:
-        return "required"
-
-
-REQUIRED = _Required()
+REQUIRED: Any = inspect.Parameter.empty  # instead of a default
 
 
 @dataclass(frozen=True)
@@ -105,7 +99,7 @@ class Signature:
                 Parameter(
                     p.name,
                     types_of.get(p.name, Any),
-                    REQUIRED if p.default is p.empty else p.default,
+                    p.default,
                     p.kind is not p.KEYWORD_ONLY,
                 )
                 for p in named
@@ -133,10 +127,7 @@ class Signature:
         rest = tuple(args[len(by_position) :])
         if rest and not self.any_position:
             most = f"at most {len(by_position)}" if by_position else "none"
-            raise SpecError(
-                f"{where}: expected {most} without a name, got {len(args)} arguments. {self._takes()}"
-                f"{_as_one_list(by_position, args)}"
-            )
+            raise SpecError(f"{where}: expected {most} without a name, got {len(args)} arguments. {self._takes()}")
         names = [parameter.name for parameter in self.parameters]
         for name in given:
             if name not in names and not self.any_name:
@@ -164,18 +155,6 @@ class Signature:
         if not self.parameters:
             return "It takes no arguments."
         return f"It takes ({', '.join(map(str, self.parameters))})."
-
-
-def _as_one_list(parameters: Sequence[Parameter], args: Sequence[Any]) -> str:
-    """What to write if a list was meant as one argument."""
-    if not parameters:
-        return ""
-    name, annotation = parameters[0].name, parameters[0].annotation
-    try:
-        checked(list(args), annotation, name)
-    except SpecError:
-        return ""
-    return f" A list beneath a layer's name is its arguments; a list for one goes by name: {{{name}: [...]}}."
 
 
 def checked(value: Any, annotation: Any, where: str) -> Any:
@@ -206,7 +185,7 @@ def checked(value: Any, annotation: Any, where: str) -> Any:
             return value
     if isinstance(value, PathLike) and str in members:
         return as_data(value)
-    raise SpecError(f"{where}: expected {in_words(annotation)}, got {shown(value)}.{_as_list(value, members)}")
+    raise SpecError(f"{where}: expected {in_words(annotation)}, got {shown(value)}.")
 
 
 def in_words(annotation: Any) -> str:
@@ -280,14 +259,6 @@ def _is_number_for(value: Any, members: Sequence[Any]) -> bool:
     wanted = tuple(member for member in members if isinstance(member, type) and issubclass(member, np.number))
     kinds = {int: (np.integer, np.floating), float: (np.floating,)}.get(type(value), ())
     return any(issubclass(member, kinds) or member is np.number for member in wanted) if kinds else False
-
-
-def _as_list(value: Any, members: Sequence[Any]) -> str:
-    """How to write one value if any number of them is expected, or ``""``; a one-line pipeline has no lists."""
-    lists = ((type(value), ...), (type(value),))  # the arguments of a tuple's type and of a list's
-    if any(get_origin(member) in (tuple, list) and get_args(member) in lists for member in members):
-        return f" A list goes by the argument's name, [{shown(value)}] here, in YAML or in Python; a line holds none."
-    return ""
 
 
 def _decode(wanted: type, value: Any) -> Any:

@@ -42,6 +42,15 @@ class _Named:
         """The registered name or import path, or the object's own name."""
         return self.target if isinstance(self.target, str) else shown(self.target)
 
+    def _identity(self) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
 
 def _is_dotless_path(target: str) -> bool:
     """Whether it is an import path of a module without a dot, which would be read as a name with an argument."""
@@ -133,12 +142,6 @@ class LayerSpec(_Named):
             self.where,
             "an object of this process cannot be written down; move it into a module and give its import path",
         )
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, LayerSpec) and self._identity() == other._identity()
-
-    def __hash__(self) -> int:
-        return hash(self.name)
 
     def _identity(self) -> tuple[Any, ...]:
         return self.target, canonical(self.args), canonical(self.kwargs)
@@ -334,11 +337,5 @@ class BackendSpec(_Named):
             fail_where("backend", f"{self.name} lives in this process only; give its import path")
         return {"name": self.target, **options} if options or _is_dotless_path(self.target) else self.target
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, BackendSpec) and (self.target, canonical(self.options)) == (
-            other.target,
-            canonical(other.options),
-        )
-
-    def __hash__(self) -> int:
-        return hash(self.name)
+    def _identity(self) -> tuple[Any, ...]:
+        return self.target, canonical(self.options)
