@@ -161,7 +161,8 @@ def load(
     >>> observations.shape, observations.dtype
     ((2, 3, 4), dtype('float32'))
     """
-    if isinstance(path, (str, os.PathLike)) and is_folder(Path(path)):
+    given: Any = path  # of any type
+    if isinstance(given, (str, os.PathLike)) and is_folder(Path(given)):
         run = read_run(path)
         return rebuild(run, run.pipeline(mode, overrides), stats)
     return build_plan(plan(in_mode(PipelineSpec.load(path), mode, overrides)), stats)

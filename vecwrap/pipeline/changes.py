@@ -249,12 +249,7 @@ _OTHER_WORDS = {
 
 
 def change_layers(layers: Sequence[LayerSpec], changes: Mapping[Any, Any], source: Source) -> tuple[LayerSpec, ...]:
-    """Return the layers with other arguments; what is not named stays.
-
-    >>> layers = LayerSpec.parse("atari"), LayerSpec.parse("framestack:4,padding=first")
-    >>> print(*change_layers(layers, {"framestack": {"k": 2}}, Source()))
-    atari framestack:2,padding=first
-    """
+    """Return the layers with other arguments; what is not named stays."""
     changed = list(layers)
     for step, change in changes.items():
         index = find_layer(layers, step, source)

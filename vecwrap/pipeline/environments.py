@@ -137,13 +137,7 @@ class WrapSubEnv:
 
 
 def refusal(where: str, error: BaseException) -> PlanError:
-    """Return what a layer raised as a PlanError with its place; the layer's name is not repeated.
-
-    >>> print(refusal('wrappers[0] "framestack"', PlanError("framestack: k: expected 1 or more, got 0")))
-    wrappers[0] "framestack": k: expected 1 or more, got 0
-    >>> print(refusal('wrappers[0] "lambda"', KeyError("size")))
-    wrappers[0] "lambda": raised KeyError: 'size'
-    """
+    """Return what a layer raised as a PlanError with its place; the layer's name is not repeated."""
     if isinstance(error, VecwrapError):
         name = where.rpartition('"')[0].rpartition('"')[2]
         return PlanError(f"{where}: {str(error).removeprefix(f'{name}: ')}")
@@ -208,11 +202,7 @@ def find_environment(
     render_mode: str | None = None,
     source: Source | None = None,
 ) -> Environment:
-    """Find what to build.
-
-    >>> find_environment("CartPole").name
-    'CartPole-v1'
-    """
+    """Find what to build."""
     source = source or Source(steps=("env",))
     kwargs = {key: copied(value) for key, value in (env_kwargs or {}).items()}
     if render_mode is not None:
@@ -237,11 +227,7 @@ def creator_of(entry_point: Any) -> Any:
 
 
 def engine_of(entry_point: Any) -> str | None:
-    """Return the package that an environment's module needs, if its distribution does not install it by default.
-
-    >>> engine_of("gymnasium.envs.mujoco.walker2d_v5:Walker2dEnv"), engine_of("gymnasium.envs.classic_control:CartPole")
-    ('mujoco', None)
-    """
+    """Return the package that an environment's module needs, if its distribution does not install it by default."""
     needed = _needed(_NEEDS, entry_point)
     return None if needed is None else needed[0]
 

@@ -41,13 +41,6 @@ def evaluation(spec: PipelineSpec) -> PipelineSpec:
 
     Statistics are frozen unless the section sets ``training: true``. Layers that differ in an evaluation define how
     (``in_evaluation``): ``atari`` plays whole games with raw rewards, and layers that write files use their own folder.
-
-    >>> spec = PipelineSpec.from_dict(
-    ...     {"env": "CartPole-v1", "n": 8, "wrappers": ["framestack:4", "monitor:runs"],
-    ...      "eval": {"n": 1, "wrappers": {"framestack": {"k": 2}}}}
-    ... )
-    >>> print(evaluation(spec))
-    CartPole-v1 n=1 training=false | framestack:2 | monitor:runs/eval
     """
     section, source = dict(spec.eval), spec.source.at("eval")
     words = _layers(spec.wrappers, section.pop("wrappers", {}), source.at("wrappers"))

@@ -110,11 +110,7 @@ def _own(data: Mapping[Any, Any]) -> Mapping[Any, Any]:
 
 
 def names_file(text: str) -> bool:
-    """Whether a text is a pipeline file's name, by its suffix; a pipeline in one line may end in one, too.
-
-    >>> names_file("runs/pong.yaml"), names_file("CartPole-v1 n=1 | monitor:dir=runs/a.json")
-    (True, False)
-    """
+    """Whether a text is a pipeline file's name, by its suffix; a pipeline in one line may end in one, too."""
     return text.endswith(SUFFIXES) and not re.search(r"\||\s[\w.]+=", text)
 
 

@@ -160,12 +160,7 @@ def placed(where: str) -> Iterator[None]:
 
 
 def at_end(target: Any) -> str:
-    """What a layer does at an episode's end: a section of its docstring or of a base class's, or ``""``.
-
-    >>> from vecwrap.env.wrapper import MapObservations
-    >>> at_end(MapObservations)
-    'The terminal observation is changed like every other.'
-    """
+    """What a layer does at an episode's end: a section of its docstring or of a base class's, or ``""``."""
     for kind in target.__mro__ if isinstance(target, type) else (target,):
         if said := section(kind, "At an episode's end") or _AT_END_ELSEWHERE.get(kind, ""):
             return " ".join(said.replace("``", "`").split())

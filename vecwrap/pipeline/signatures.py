@@ -81,12 +81,7 @@ class Signature:
 
     @classmethod
     def of(cls, target: Callable[..., Any], skip: int = 1) -> Signature:
-        """Read a signature, without its first ``skip`` parameters (the environment).
-
-        >>> def scale(env, factor: float = 2.0, *, clip: bool | None = None): ...
-        >>> print(*Signature.of(scale).parameters, sep="; ")
-        factor: float = 2.0; clip: bool or null = null
-        """
+        """Read a signature, without its first ``skip`` parameters (the environment)."""
         try:
             found = list(inspect.signature(target).parameters.values())
         except (TypeError, ValueError):
@@ -161,9 +156,6 @@ def checked(value: Any, annotation: Any, where: str) -> Any:
     """Convert a value to the type where needed: an int to a float, a list to a tuple, a path to text.
 
     Text stays text.
-
-    >>> checked(4, float, "scale, argument factor"), checked([1, 2], tuple[int, int], "size")
-    (4.0, (1, 2))
     """
     import msgspec
 
@@ -189,11 +181,7 @@ def checked(value: Any, annotation: Any, where: str) -> Any:
 
 
 def in_words(annotation: Any) -> str:
-    """Describe a type in an error or a table.
-
-    >>> in_words(int | None), in_words(Literal["zero", "first"]), in_words(tuple[int, int])
-    ('int or null', '"zero" or "first"', 'tuple[int, int]')
-    """
+    """Describe a type in an error or a table."""
     origin = get_origin(annotation)
     if origin is Literal:
         return " or ".join(map(shown, get_args(annotation)))
@@ -218,10 +206,6 @@ def details(target: Any) -> str:
     """The text of a docstring between its first line and its sections and examples, or ``""``; a line per paragraph.
 
     Lists, tables and blocks are left as they are.
-
-    >>> from vecwrap.wrappers.transpose import Transpose
-    >>> details(Transpose)
-    'Axes before these three stay where they are, so a stack k×H×W×C becomes k×C×H×W.'
     """
     body = (inspect.getdoc(target) or "").partition("\n")[2]
     prose = re.split(r"^(?:[A-Z][\w' ]*:$|>>> )", body, maxsplit=1, flags=re.MULTILINE)[0].strip()
@@ -282,11 +266,7 @@ def _is_data(value: Any) -> bool:
 
 
 def json_type(annotation: Any) -> dict[str, Any]:
-    """Return the JSON schema of what ``checked`` accepts from a file for a type; ``{}`` if that is anything.
-
-    >>> json_type(int | None), json_type(Literal["zero", "first"])
-    ({'anyOf': [{'type': 'integer'}, {'type': 'null'}]}, {'enum': ['zero', 'first']})
-    """
+    """Return the JSON schema of what ``checked`` accepts from a file for a type; ``{}`` if that is anything."""
     import msgspec
 
     if isinstance(annotation, str) or annotation is Any:

@@ -326,11 +326,7 @@ _WITH_OPTIONS = re.compile(r"=|:[^A-Za-z_]")  # of a backend: an import path has
 
 
 def read_line(line: str) -> dict[str, Any]:
-    """Return the keys of a pipeline that is written in one line; layers stay as written.
-
-    >>> read_line("CartPole-v1 n=4 backend=shmem backend.workers=2 | framestack:4 | monitor")
-    {'env': 'CartPole-v1', 'n': 4, 'backend': {'name': 'shmem', 'workers': 2}, 'wrappers': ['framestack:4', 'monitor']}
-    """
+    """Return the keys of a pipeline that is written in one line; layers stay as written."""
     source = Source()
     head, *layers = split(line, "|", source)
     words = [word for word in split(head, " \t\r\n", source) if word]
@@ -442,12 +438,6 @@ def refuse_imports(spec: PipelineSpec) -> None:
 
     Arguments count because layers import some of them (``trigger`` of ``video``), and layers of other packages may do
     anything with theirs. Names alone lead only to what is installed and registered.
-
-    >>> refuse_imports(PipelineSpec.parse("CartPole-v1 | framestack:4"))
-    >>> refuse_imports(PipelineSpec.parse("CartPole-v1 | my.layers:Scale"))
-    Traceback (most recent call last):
-    ...
-    vecwrap.errors.SpecError: wrappers[0]: expected nothing to import (--no-imports), got "my.layers:Scale".
     """
     _refuse(to_draft(spec))
 

@@ -77,13 +77,7 @@ class LayerSpec(_Named):
 
     @classmethod
     def parse(cls, layer: Any, source: Source = _NOWHERE) -> LayerSpec:
-        """Read a layer in any of its forms.
-
-        >>> LayerSpec.parse("framestack:4,padding=first")
-        LayerSpec(target='framestack', args=(4,), kwargs={'padding': 'first'})
-        >>> LayerSpec.parse({"monitor": {"dir": "runs/pong"}}).format()
-        'monitor:dir=runs/pong'
-        """
+        """Read a layer in any of its forms."""
         if isinstance(layer, LayerSpec):
             return layer
         if isinstance(layer, str):
