@@ -95,11 +95,6 @@ def _parts_in_evaluation(word: LayerSpec) -> tuple[LayerSpec, ...]:
     """Replace a preset by its layers if one of them differs in an evaluation."""
     if not isinstance(registry.wrappers.find(word.target, word.where), Preset):
         return (word,)
-    parts = _parts(word)
+    parts = tuple(layer.spec for layer in plan_layers([word])[1])
     asked = tuple(_in_evaluation(part, of_training=True) for part in parts)
     return (word,) if asked == parts else asked
-
-
-def _parts(word: LayerSpec) -> tuple[LayerSpec, ...]:
-    """The layers of one word, with all their arguments by name."""
-    return tuple(layer.spec for layer in plan_layers([word])[1])

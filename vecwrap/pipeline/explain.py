@@ -256,7 +256,7 @@ class Row:
         if self.before is None:
             return space_text(space)
         before = self.before.action_space
-        return "" if before == space else f"{_or_endless(space)} from the agent → {_or_endless(before)}"
+        return "" if before == space else f"{space_text(space)} from the agent → {space_text(before)}"
 
     @property
     def all_words(self) -> list[str]:
@@ -402,12 +402,6 @@ def _lower(text: str) -> str:
     """The text as the rest of a sentence; a name in capitals stays as it is."""
     text = text.replace("`", "")
     return text if text[:2].isalpha() and text[:2].isupper() else text[:1].lower() + text[1:]
-
-
-def _or_endless(space: Any) -> str:
-    text = space_text(space)
-    endless = "[" not in text and "(" in text and hasattr(space, "is_bounded") and not space.is_bounded()
-    return f"{text} without bounds" if endless else text
 
 
 def _stage_data(stage: Stage | None) -> dict[str, Any] | None:

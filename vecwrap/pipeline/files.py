@@ -45,10 +45,7 @@ class Document:
 
 
 def read_file(path: Path) -> tuple[Any, Source]:
-    """Read a file, JSON if it is named so, else YAML: its contents and where they were written.
-
-    Paths in it are relative to its folder.
-    """
+    """Read a file, JSON if it is named so, else YAML: its contents and where they were written."""
     text, name = read_text(path), str(path)
     document = read_json(text, name) if path.suffix == ".json" else read_yaml(text, name)
     return document.value, document.source(name, path.parent)
@@ -71,11 +68,7 @@ def read_text(path: Path) -> str:
 
 
 def lineage(data: Mapping[Any, Any], source: Source) -> list[tuple[Mapping[Any, Any], Source]]:
-    """Follow ``extends`` from one file to the next.
-
-    Returns:
-        The contents of each file, without ``extends``, and their source; the outermost base first, ``data`` last.
-    """
+    """Follow ``extends``: the contents of each file, without it, and their source; the outermost base first."""
     _refuse_no_mapping(data, source, "env: CartPole-v1")
     found = [(_own(data), source)]
     seen = [Path(source.file).resolve()] if source.file and is_file(Path(source.file)) else []

@@ -64,12 +64,10 @@ class PlannedLayer:
 
 
 def plan_layers(words: Iterable[LayerSpec]) -> tuple[tuple[LayerSpec, ...], tuple[PlannedLayer, ...]]:
-    """Find layers and fit their arguments; nothing is created.
+    """Find layers and fit their arguments: the words with all arguments by name, and the layers of presets, too.
 
-    Returns:
-        The words with all their arguments by name, and the layers, with a preset's in its place. A preset stays one
-        word, unless one of its layers has a path: only the preset knows which of its arguments that came from, and a
-        path must be found where it is.
+    A preset stays one word, unless one of its layers has a path: only the preset knows which of its arguments that came
+    from, and a path must be found where it is.
     """
     planned = [_plan_word(word, ()) for word in words]
     laid_open = (word.expanded if any(map(_has_path, layers)) else (word,) for word, layers in planned)

@@ -318,11 +318,7 @@ PIPELINE_KEYS = ("autoreset", "copy", "batch_size", "start_index", "seed", "debu
 def plan_backend(
     spec: PipelineSpec, n: int, *, known: bool = False
 ) -> tuple[Callable[..., VecEnv], Mapping[str, Any], BackendSpec, str]:
-    """Choose and check a backend; nothing is started.
-
-    Returns:
-        Its class, its options, its resolved spec, and why it was chosen (``""`` if it was requested).
-    """
+    """Choose and check a backend: its class, its options, its resolved spec, and why (``""`` if it was requested)."""
     options = dict(spec.backend.options)
     target, reason = spec.backend.target, ""
     if target == "auto":

@@ -14,10 +14,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.pipeline.evaluation import evaluation
 from vecwrap.pipeline.explain import Stage
-from vecwrap.pipeline.layers import PlannedLayer, plan_layers
+from vecwrap.pipeline.layers import PlannedLayer
 from vecwrap.pipeline.plan import Plan
 from vecwrap.rows.members import Key, name_of
 from vecwrap.sources.description import space_text
@@ -207,34 +205,6 @@ def clip_hides_bounds(plan: Plan) -> Iterator[Fault]:
                 f"{inner[0].label} shows the agent bounds, and this layer hides them.",
                 "Leave it out for an agent that uses bounds; for one with unbounded actions, ignore this.",
             )
-
-
-@rule("warning")
-def eval_keeps_training(plan: Plan) -> Iterator[Fault]:
-    """An evaluation whose running statistics keep updating.
-
-    In an evaluation, statistics should be frozen: otherwise each result depends on earlier ones, and statistics shared
-    with the training are changed by the evaluation. ``training: true`` in the section ``eval`` keeps them updating.
-
-    Wrong: ``Pendulum-v1 eval.training=true | normalize``
-    Right: ``Pendulum-v1 eval.n=1 | normalize``
-    """
-    if not plan.written.eval:
-        return
-    other = evaluation(plan.written)
-    _, layers = plan_layers(other.wrappers)
-    keep = [layer.spec.name for layer in layers if _has_statistics(layer.target)]
-    if other.training and keep:
-        yield Fault(
-            "eval.training",
-            f"the running statistics of {' and '.join(keep)} keep updating in the evaluation, with what it sees.",
-            "Leave training out of the section eval.",
-        )
-
-
-def _has_statistics(target: object) -> bool:
-    own = isinstance(target, type) and issubclass(target, VecEnvWrapper)
-    return own and getattr(target, "layer_statistics", None) is not VecEnvWrapper.layer_statistics
 
 
 @rule("warning")
