@@ -56,7 +56,9 @@ class MakeEnvironment:
     def __call__(self) -> Env:
         """Make one."""
         if str(self.env_spec.entry_point).startswith("ale_py"):
-            _silence_ale()
+            import ale_py
+
+            ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner in the user's output
         creator = creator_of(self.env_spec.entry_point)
         _refuse_render_mode(creator, self.kwargs, str(self), self.where, for_window=self.for_window)
         # The passive checker would look at each sub-environment's first steps; build(debug=True) looks at all of them.
@@ -99,13 +101,6 @@ def _refuse_render_mode(
         raise PlanError(f"{where}: {no_frames(name, f'render_modes {list(modes)} in its metadata')}")
     near = did_you_mean(str(mode), modes)
     raise PlanError(f"{where}: expected one that {name} has ({', '.join(modes)}), got {shown(mode)}.{near}")
-
-
-def _silence_ale() -> None:
-    """Keep the emulator from printing its banner, once per worker, into the user's output."""
-    import ale_py
-
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 
 @dataclass(frozen=True)
