@@ -11,7 +11,7 @@ import vecwrap
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.pipeline.places import Place
 from vecwrap.pipeline.plan import plan
-from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.spec import PipelineSpec, overridden
 
 BASE: dict[str, Any] = {
     "env": "CartPole-v1",
@@ -146,7 +146,7 @@ def test_errors_say_where_a_setting_was_written() -> None:
     spec = PipelineSpec.from_yaml("env: CartPole-v1\nn: 4\nwrappers:\n  - framestack: 4\n  - monitor\n", "p.yaml")
     changes = {"n": 0, "wrappers.framestack.k": "x", "seed": 3}
     places = {"n": Place("--set"), "wrappers.framestack.k": Place("--set"), "seed": Place("--seed")}
-    changed = spec.overridden(changes, places)
+    changed = overridden(spec, changes, places)
     assert (changed.where("n"), changed.where("seed")) == ("--set: n", "--seed: seed")
     assert changed.where("wrappers") == "p.yaml:3: wrappers"
     assert changed.wrappers[0].where == 'p.yaml:4: wrappers[0] "framestack"'

@@ -238,8 +238,6 @@ def test_an_unknown_id_suggests_a_near_one() -> None:
     assert message_of("json:nope") == (
         'env "json:nope": unknown environment: json holds no nope, and no id is registered as nope.'
     )
-    assert "Did you mean" not in message_of("vecwrap:VecEnvWrappe")  # a wrapper makes no environment
-    assert "Did you mean" not in message_of("gymnasium.wrappers:TimeLimi")
     assert message_of("math:pi") == (
         'env "math:pi": expected a callable that makes an environment, or an id, got 3.141592653589793, which math '
         "holds under this name."
@@ -259,9 +257,7 @@ def test_a_place_in_a_file_is_named() -> None:
 
 
 @pytest.mark.usefixtures("without_ale")
-@pytest.mark.parametrize(
-    "id", ["PongNoFrameskip-v4", "ALE/Pong-v5", "Breakout-v4", "Krull-ram-v4", "HeroDeterministic-v0"]
-)
+@pytest.mark.parametrize("id", ["PongNoFrameskip-v4", "ALE/Pong-v5", "Krull-ram-v4", "HeroDeterministic-v0"])
 def test_an_atari_id_without_ale_py_names_the_extra(id: str) -> None:
     assert message_of(id) == f'{id} needs ale-py: pip install "vecwrap[atari]"'
 

@@ -180,8 +180,7 @@ def test_a_mistake_in_the_section_is_found_before_the_training_begins(section: s
         ),
         ("eval:\n  num_envs: 2", "p.yaml:13: eval.num_envs: unknown key. The number of sub-environments is called n."),
         ("eval:\n  add: [video]",
-         "p.yaml:13: eval.add: unknown key. An evaluation with other layers lists them all in eval.wrappers, or is a "
-         "file of its own that extends this one."),
+         "p.yaml:13: eval.add: unknown key. An evaluation with other layers lists them all in eval.wrappers."),
         ("evall: {n: 1}", 'p.yaml:12: evall: unknown key. Did you mean "eval"?'),
     ],
 )  # fmt: skip

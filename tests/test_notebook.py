@@ -1,9 +1,7 @@
 """What a notebook shows, in a real one: the plan as a table, the tiles, a recorded clip."""
 
 import base64
-import html
 import os
-import textwrap
 from pathlib import Path
 
 import cv2
@@ -55,18 +53,18 @@ def outputs(notebook, cell):
     return [output["data"] for output in notebook[0].cells[cell].outputs]
 
 
-def test_an_environment_is_its_plan_as_a_table(notebook):
+def test_an_environment_is_its_plan(notebook):
     (shown,) = outputs(notebook, 1)
     assert shown["text/plain"].startswith("<VecEnv CartPole-v1, n=3, dummy")
     table = shown["text/html"]
     assert "CartPole-v1, n=3, seed=1, same_step, pipeline " in table
-    rows = [row.split("</td>") for row in table.split("<tbody>")[1].split("</tbody>")[0].split("<tr>")[1:]]
-    cells = [[cell.rpartition(">")[2] for cell in row[:-1]] for row in rows]
-    assert [row[0] for row in cells] == ["CartPole-v1", "time_limit", "framestack", "tile", "video"]
-    assert [row[1] for row in cells][:3] == ["", "max_episode_steps=50", "k=4"]
+    lines = table.splitlines()
     # What the layers of the sub-environments make of it is known after the last of them.
-    assert [row[3] for row in cells] == ["", "(4,) float32", "→ (4, 4) float32", "unchanged", "unchanged"]
-    assert "stacked with its own episode&#x27;s history" in cells[2][4]
+    for name, space in (("time_limit", "(4,) float32"), ("framestack", "→ (4, 4) float32"), ("tile", "unchanged")):
+        (row,) = (line for line in lines if line.strip().startswith(f"{name} "))
+        assert space in row
+    assert "max_episode_steps=50" in table
+    assert "stacked with its own" in table
     assert "backend dummy: in this process" in table
 
 
@@ -97,23 +95,13 @@ def test_outside_of_a_notebook_it_is_said_what_to_use_instead():
             env.show()
 
 
-def test_a_plan_is_a_table_too_and_what_somebody_wrote_in_it_is_no_html():
+def test_what_somebody_wrote_in_a_plan_is_no_html():
     table = plan(PipelineSpec.parse('CartPole-v1 n=2 backend=dummy | monitor:"<script>"'))._repr_html_()
     assert "<script>" not in table
     assert "&lt;script&gt;" in table
 
 
-def test_a_table_says_of_the_backend_what_the_text_says():
-    planned = plan(PipelineSpec.parse("CartPole-v1 n=4 render_mode=human"))
-    lines = textwrap.dedent(str(planned).partition("\nbackend ")[2]).splitlines()
-    assert len(lines) > 2
-    foot = html.unescape(planned._repr_html_().partition("<tfoot>")[2])
-    place = 0
-    for line in lines:
-        place = foot.index(line.strip(), place)  # in their order
-
-
-def test_what_was_put_together_by_hand_has_no_table():
+def test_what_was_put_together_by_hand_has_no_plan():
     from vecwrap.backends.dummy import DummyBackend
     from vecwrap.testing import ToyEnv
     from vecwrap.wrappers.monitor import Monitor

@@ -31,7 +31,6 @@ from vecwrap.pipeline.plan import Plan, plan
 from vecwrap.pipeline.registry import register_wrapper, wrappers
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.words import BACKEND_OPTIONS, LayerSpec
-from vecwrap.wrappers.framestack import FrameStack
 
 
 class Scale(gymnasium.ObservationWrapper[Any, Any, Any]):
@@ -521,8 +520,6 @@ def test_spaces_and_bytes_are_those_of_the_environment_that_is_built() -> None:
         assert outermost["after"]["observations"]["shape"] == list(env.single_observation_space.shape or ())
         assert outermost["bytes_per_step"] == observations.nbytes
         assert data["environment"]["bytes_per_step"] == env.unwrapped.slots.observations.batch().nbytes
-        stack = env.find(FrameStack)
-        assert outermost["bytes_held"] == stack.layer_state()["stacks"].nbytes
     before, after = (data["layers"][1][when]["actions"] for when in ("before", "after"))
     assert (before["low"], before["high"], after["low"], after["high"]) == (-2.0, 2.0, -1.0, 1.0)
 

@@ -47,7 +47,7 @@ def test_a_name_gives_its_target() -> None:
 
 def test_looking_at_names_imports_nothing() -> None:
     code = (
-        "import sys; from vecwrap import registry; registry.wrappers.names(); registry.backends.names();"
+        "import sys; from vecwrap.pipeline import registry; registry.wrappers.names(); registry.backends.names();"
         "heavy = ('vecwrap.wrappers', 'vecwrap.backends', 'msgspec', 'ruamel', 'cv2');"
         "print(*[m for m in sys.modules if m.startswith(heavy)])"
     )
@@ -142,7 +142,7 @@ def test_two_packages_that_claim_a_name_are_both_named(installed: Any) -> None:
         ),
         ("gymnasium.no_such:Thing", "here: there is no module gymnasium.no_such."),
         ("gymnasium.wrappers:TimeLimi", 'here: gymnasium.wrappers has no TimeLimi. Did you mean "TimeLimit"?'),
-        ("gymnasium:__version__", f'here: expected a class or callable, got "{gymnasium.__version__}".'),
+        ("gymnasium:__version__", "here: expected a class or callable, got a str."),
     ],
 )
 def test_an_import_path_that_leads_nowhere_is_told(path: str, message: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.signatures import REQUIRED, Signature, checked, in_words, summary
-from vecwrap.pipeline.values import plain, shown
+from vecwrap.pipeline.values import plain
 from vecwrap.pipeline.words import LayerSpec
 
 if TYPE_CHECKING:
@@ -88,40 +88,6 @@ def test_an_argument_that_does_not_fit_is_told(args: tuple[Any, ...], kwargs: di
     with pytest.raises(SpecError) as error:
         bind(stack, *args, **kwargs)
     assert str(error.value).startswith(message)
-
-
-def test_a_list_that_was_meant_as_one_argument_is_told_how_it_is_written() -> None:
-    def levels(env: object, seeds: tuple[int, ...], use: str = "cycle") -> None: ...
-
-    with pytest.raises(SpecError) as error:
-        bind(levels, 3, 4, 5)
-    message = "A list beneath a layer's name is its arguments; a list for one goes by name: {seeds: [...]}."
-    assert str(error.value).endswith(message)
-    for target, args in ((stack, (4, "zero", 2.0)), (levels, ("a", "b", "c"))):  # no list would fit there
-        with pytest.raises(SpecError) as error:
-            bind(target, *args)
-        assert "list" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("value", "annotation", "remedy"),
-    [
-        (
-            "camera",
-            tuple[str, ...] | None,
-            'A list goes by the argument\'s name, ["camera"] here, in YAML or in Python',
-        ),
-        (3, list[int], "A list goes by the argument's name, [3] here, in YAML or in Python; a line holds none."),
-        (3, tuple[int, int], ""),  # one would not do
-        ("camera", tuple[int, ...], ""),
-    ],
-)
-def test_one_value_in_the_place_of_several_is_told_how_it_is_written(value: Any, annotation: Any, remedy: str) -> None:
-    with pytest.raises(SpecError) as error:
-        checked(value, annotation, "keys")
-    told = str(error.value).partition(f"got {shown(value)}.")[2].strip()
-    assert told.startswith(remedy)
-    assert bool(told) == bool(remedy)
 
 
 @pytest.mark.parametrize(

@@ -396,14 +396,11 @@ def test_places_lead_to_the_line() -> None:
          "p.yaml:2: autoreset: expected one of same_step, next_step, disabled, episodic, "
          "got 'same'. Did you mean \"same_step\"?"),
         ("env: [A\n",
-         "p.yaml:2: this is not YAML: while parsing a flow sequence expected ',' or ']', but got '<stream end>'. Is "
-         "the bracket that opens in line 1 closed? Text that holds a colon, a comma or a bracket needs quotes."),
+         "p.yaml:2: this is not YAML: while parsing a flow sequence expected ',' or ']', but got '<stream end>' (it "
+         "begins in line 1). Text that holds a colon, a comma or a bracket needs quotes."),
         ("env: !!python/object:os.system x\n",
          "p.yaml:1: the tag tag:yaml.org,2002:python/object:os.system is not read: a "
          "pipeline file holds plain values only. Remove it."),
-        ("env: A-v0\nstats: a\x07b\n",
-         "p.yaml:2: this is not YAML: it holds the character U+0007, which cannot stand in it. Leave it out; between "
-         'double quotes "\\u0007" is that character.'),
         ("env: *a\n", "p.yaml:1: *a stands for nothing: no &a is complete before it."),
         ("env: &a [*a]\n", "p.yaml:1: *a stands for nothing: no &a is complete before it."),
         ("env: a\n--- \nenv: b\n", "p.yaml:2: a second document begins; expected one pipeline a file."),
@@ -430,21 +427,14 @@ def test_what_is_no_text_is_no_pipeline(given: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "remedy"),
     [
-        ("env: A-v0\nwrappers:\n\t- atari\n", 3, "Indent with spaces, not with tabs."),
+        ("env: A-v0\nwrappers:\n\t- atari\n", 3, "Take spaces, not tabs."),
         ("env: @x\n", 1, "Text that begins with it needs quotes."),
-        ("env: A-v0\nwrappers: *\n", 2, "Text that begins with * or & needs quotes."),
         ('env: A-v0\nstats: "runs\\walker"\n', 2,
          "Between double quotes a backslash is written twice; between single quotes once."),
-        ('env: A-v0\nstats: "runs\nn: 3\n', 4, "Is the quote that opens in line 2 closed?"),
         ("env: A-v0\nwrappers:\n  - monitor: {dir: a: b}\n", 3,
-         "Is the bracket that opens in line 3 closed? Text that holds a colon, a comma or a bracket needs quotes."),
-        ("{env: A-v0}}\n", 1, "Is there a bracket too many?"),
-        ("env: A-v0\nn 3\n", 3, 'Is what begins in line 2 a key? One ends with a colon and a space: "n: 4".'),
-        ("env: A-v0\nwrappers: - atari\n", 2,
-         "The entries of a list stand below its key, one a line, or in brackets."),
+         "Text that holds a colon, a comma or a bracket needs quotes."),
+        ("env: A-v0\nn 3\n", 3, 'A key ends with a colon and a space: "n: 4".'),
         ("env: A-v0\n n: 2\n", 2, 'Keys of one mapping begin in the same column; text that holds ": " needs quotes.'),
-        ("env: A-v0\nwrappers:\n  - atari\n - monitor\n", 4,
-         "The entries of one list or mapping begin in the same column."),
     ],
 )  # fmt: skip
 def test_what_is_no_yaml_is_told_with_what_to_do(text: str, line: int, remedy: str) -> None:

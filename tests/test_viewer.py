@@ -405,7 +405,7 @@ def test_a_plan_of_it_needs_no_display_and_says_that_there_will_be_a_window(monk
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     planned = plan(PipelineSpec.parse("CartPole-v1 n=2 backend=dummy render_mode=human | tile")).with_spaces()
     assert str(planned).splitlines()[-1].strip() == "shown in a window until Esc"
-    assert "; shown in a window until Esc" in planned._repr_html_()
+    assert "shown in a window until Esc" in planned._repr_html_()
     assert planned.stages[0].render_mode == "rgb_array"
     plain = plan(PipelineSpec.parse("CartPole-v1 n=2 backend=dummy | tile"))
     assert "window" not in str(plain)
@@ -459,7 +459,7 @@ def test_picture_is_the_tiles_with_labels_where_the_pipeline_has_them():
     with vecwrap.build(make(3), backend="dummy", render_mode="rgb_array") as env:
         env.reset()
         np.testing.assert_array_equal(env.picture(), tiles.tile(env.get_images()))
-        assert env._repr_html_().count("<tr>") == 3
+        assert env._repr_html_().startswith("<pre>")
         assert not env.viewer_open
     layers = [{"tile": {"labels": True}}, "monitor"]
     with vecwrap.build(make(3), backend="dummy", render_mode="rgb_array", wrappers=layers) as env:

@@ -98,7 +98,7 @@ def choosy(kind: str = "c"):
     ],
 )
 def test_what_another_package_brings_takes_no_other_rows_along(table, target, told, capsys):
-    table.register("strange", target, "somebody")
+    table.register("strange", target)
     try:
         for words in (["list"], ["list", "strange"], ["list", "--json"], ["schema"]):
             assert main(words) == 0

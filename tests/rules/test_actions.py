@@ -13,10 +13,10 @@ from vecwrap.errors import PlanError
     [
         ("clip_action", []),
         ("rescale_action", []),
-        ("clip_action | rescale_action", ["clip_inside_rescale"]),
+        ("clip_action | rescale_action", ["refused"]),
         ("rescale_action | clip_action", ["clip_hides_bounds"]),
         ("rescale_action | monitor | clip_action", ["clip_hides_bounds"]),
-        ("mujoco | rescale_action", ["clip_inside_rescale"]),
+        ("mujoco | rescale_action", ["refused"]),
     ],
 )
 def test_clipping_and_rescaling(layers, expected):

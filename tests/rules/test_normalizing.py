@@ -21,7 +21,7 @@ def only(line, **settings):
 def test_images_without_integers_are_an_error_that_is_told_once(layer):
     line = f"PongNoFrameskip-v4 | atari:clip_reward=false | {layer}"
     finding = only(line)
-    assert (finding.id, finding.severity, finding.layer) == ("normalize_images", "error", layer)
+    assert (finding.id, finding.severity, finding.layer) == ("refused", "error", layer)
     with pytest.raises(PlanError):
         vecwrap.build(line, n=2, backend="dummy")
 

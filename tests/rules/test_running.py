@@ -43,27 +43,3 @@ def test_a_policy_of_restarts_where_nothing_is_made_anew(settings, places):
 )
 def test_a_seed_is_missing_where_strict_asks_for_one(line, strict, found):
     assert ids(line, strict=strict) == ["no_seed"] * found
-
-
-@pytest.mark.parametrize(
-    ("layers", "evaluation", "found"),
-    [
-        (["normalize"], {"training": True}, True),
-        (["normalize_reward"], {"training": True, "n": 1}, True),
-        (["normalize"], {"n": 1}, False),
-        (["normalize"], {"training": False}, False),
-        (["normalize"], {"training": True, "wrappers": []}, False),
-        (["monitor"], {"training": True}, False),  # no statistics
-        (["normalize"], {}, False),
-    ],
-)
-def test_an_evaluation_whose_statistics_go_on(layers, evaluation, found):
-    settings = {"env": "Pendulum-v1", "n": 2, "backend": "dummy", "wrappers": layers, "eval": evaluation}
-    assert [finding.id for finding in vecwrap.check(settings)] == ["eval_keeps_training"] * found
-
-
-def test_it_is_the_training_that_is_named_in_the_file(tmp_path):
-    file = tmp_path / "p.yaml"
-    file.write_text("env: Pendulum-v1\nn: 2\nbackend: dummy\nwrappers:\n  - normalize\neval:\n  training: true\n")
-    (finding,) = vecwrap.check(file)
-    assert (finding.line, finding.place) == (7, "eval.training")

@@ -80,18 +80,6 @@ def test_an_environment_that_stacks_already(backend):
     assert ids(lambda: gymnasium.wrappers.FrameStackObservation(Stacks(1), 3), "framestack:4") == ["stack_twice"]
 
 
-class Poker(gymnasium.Env):
-    """Has a stack of chips."""
-
-    observation_space = spaces.Box(0, 1, (9,), np.float32)
-    action_space = spaces.Discrete(2)
-    stack_size = 200
-
-
-def test_a_stack_that_no_shape_shows_is_none():
-    assert ids(Poker, "framestack:4,padding=first") == []
-
-
 def test_an_engine_that_stacks_already():
     engine = pytest.importorskip("ale_py.vector_env", reason="came with ale-py 0.11").AtariVectorEnv
     for stack_num, found in ((4, ["stack_twice"]), (1, [])):

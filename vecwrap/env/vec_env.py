@@ -483,7 +483,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return False
 
     def _repr_html_(self) -> str | None:
-        """The plan as a table, for notebooks; None if the environment was assembled by hand."""
+        """The plan, for notebooks; None if the environment was assembled by hand."""
         return None if self._plan is None else str(self._plan._repr_html_())
 
     def request_frames(self, env_ids: Sequence[int] | IntArray, opening: Sequence[int] | IntArray = ()) -> None:

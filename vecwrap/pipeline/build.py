@@ -17,18 +17,15 @@ from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.pipeline.changes import KEYS, refuse_unknown
 from vecwrap.pipeline.evaluation import in_mode
-from vecwrap.pipeline.files import is_file, is_folder, names_file
+from vecwrap.pipeline.files import is_folder, names_file
 from vecwrap.pipeline.layers import plan_layers, refuse_layers_of_sub_envs
 from vecwrap.pipeline.places import Place, Source, fail_where
 from vecwrap.pipeline.plan import Plan, plan
 from vecwrap.pipeline.run_folder import Run, read_run
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.words import read_layers
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.wrappers.window.viewer import Viewer
-
-__all__ = ["build", "build_plan", "load", "read", "rebuild", "wrap"]
 
 
 def build(
@@ -164,8 +161,8 @@ def load(
     >>> observations.shape, observations.dtype
     ((2, 3, 4), dtype('float32'))
     """
-    _refuse_what_is_no_path(path)
-    if Path(path).is_dir():
+    given: Any = path  # of any type
+    if isinstance(given, (str, os.PathLike)) and is_folder(Path(given)):
         run = read_run(path)
         return rebuild(run, run.pipeline(mode, overrides), stats)
     return build_plan(plan(in_mode(PipelineSpec.load(path), mode, overrides)), stats)
@@ -176,20 +173,6 @@ def _refuse_unknown_argument(key: str, known: Sequence[str]) -> None:
     if key in KEYS:
         fail_where(f"build: {key}", f"expected in the pipeline itself, or in vecwrap.load(FILE, {key}=...)")
     refuse_unknown(key, known, Source(otherwise=Place("build")))
-
-
-def _refuse_what_is_no_path(path: Any) -> None:
-    """Refuse an environment id, a one-line pipeline, and the other forms that only ``build`` takes."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise SpecError(
-            f"load: expected the path of a pipeline file or of a run folder, got {shown(path)}. For a pipeline that is "
-            "not a path, such as a dict or a PipelineSpec, use vecwrap.build."
-        )
-    if isinstance(path, str) and not (names_file(path) or is_file(Path(path)) or is_folder(Path(path))):
-        raise SpecError(
-            f"load: expected a pipeline file or a run folder, got {shown(path)}, which does not exist relative to "
-            f"{Path.cwd()}. Is the path right? For an id or a one-line pipeline, use vecwrap.build."
-        )
 
 
 def rebuild(run: Run, pipeline: PipelineSpec, stats: VecEnv | str | Path | None = None) -> VecEnv:

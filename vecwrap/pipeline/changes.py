@@ -7,37 +7,22 @@ layers replaces the pipeline's, a mapping changes the layers it names.
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import gymnasium
-import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.errors import PlanError, SpecError, did_you_mean
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.places import Place, Source, Steps, fail, fail_where
-from vecwrap.pipeline.scalars import MAX_BITS, printable
+from vecwrap.pipeline.scalars import printable
 from vecwrap.pipeline.signatures import Signature
-from vecwrap.pipeline.values import Settings, Whole, as_data, import_path, merged, plain, shown
+from vecwrap.pipeline.values import Settings, Whole, as_data, copied, import_path, is_scalar, merged, plain, shown
 from vecwrap.pipeline.words import BACKEND_OPTIONS, POSITIONAL, BackendSpec, LayerSpec, read_arguments, read_layers
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.wrappers.presets import Preset
-
-__all__ = [
-    "EVAL_KEYS",
-    "KEYS",
-    "Draft",
-    "EnvTarget",
-    "Key",
-    "change_layers",
-    "find_layer",
-    "over",
-    "refuse_unknown",
-    "with_argument",
-]
 
 EnvTarget: TypeAlias = str | Callable[..., Any] | tuple[Callable[..., Any], ...]
 
@@ -67,8 +52,7 @@ def refuse_unknown(key: Any, known: Sequence[str], source: Source) -> None:
     if key in known:
         return
     name = key if isinstance(key, str) else shown(key)
-    remedies = {**_OTHER_WORDS, **_WORDS_OF_EVAL} if source.steps == ("eval",) else _OTHER_WORDS
-    hint = f" {remedies[name]}" if name in remedies else did_you_mean(name.lower(), known)
+    hint = f" {_OTHER_WORDS[name]}" if name in _OTHER_WORDS else did_you_mean(name.lower(), known)
     if not hint and name.isidentifier() and name not in KEYS:
         hint = " What the environment takes goes into env_kwargs"
     fail_where(source.at(key).prefix() + source.at(name).label(), f"unknown key.{hint}")
@@ -108,29 +92,16 @@ def _write_env(env: EnvTarget) -> str:
     return fail_where("env", f"{shown(env)} lives in this process only; register an id or give an import path")
 
 
-def _read_integer(value: Any, source: Source) -> int:
-    if isinstance(value, (bool, np.bool_)):
-        fail(source, f"expected int, got {shown(value)}")
-    try:
-        number = operator.index(value)
-    except TypeError:  # no number, or an array of several
-        fail(source, f"expected int, got {shown(value)}")
-    return number if number.bit_length() <= MAX_BITS else fail(source, f"expected int, got {shown(number)}")
+def _of(kind: type, words: str) -> Callable[[Any, Source], Any]:
+    """What reads a value of one type, in NumPy's form too, or null."""
 
+    def read(value: Any, source: Source) -> Any:
+        data = as_data(copied(value))
+        if data is None or (type(data) is kind and is_scalar(data) and data != ""):
+            return data
+        return fail(source, f"expected {words}, got {shown(value)}")
 
-def _read_bool(value: Any, source: Source) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
-        fail(source, f"expected true or false, got {shown(value)}")
-    return bool(value)
-
-
-def _read_text(value: Any, source: Source) -> str:
-    return value if isinstance(value, str) else fail(source, f"expected text, got {shown(value)}")
-
-
-def _read_path(value: Any, source: Source) -> str:
-    text = as_data(value)
-    return text if isinstance(text, str) and text else fail(source, f"expected a path, got {shown(value)}")
+    return read
 
 
 def _read_autoreset(value: Any, source: Source) -> str:
@@ -232,16 +203,16 @@ def _read_layers_of_eval(value: Any, source: Source) -> Any:
 
 _PLAIN_KEYS = {
     "env": Key(_read_env, write=_write_env),
-    "n": Key(_or_none(_read_integer)),
-    "seed": Key(_or_none(_read_integer)),
-    "start_index": Key(_or_none(_read_integer)),
+    "n": Key(_of(int, "int")),
+    "seed": Key(_of(int, "int")),
+    "start_index": Key(_of(int, "int")),
     "autoreset": Key(_or_none(_read_autoreset)),
-    "copy": Key(_or_none(_read_bool)),
-    "batch_size": Key(_or_none(_read_integer)),
-    "render_mode": Key(_or_none(_read_text)),
-    "debug": Key(_or_none(_read_bool)),
-    "training": Key(_or_none(_read_bool)),
-    "stats": Key(_or_none(_read_path)),
+    "copy": Key(_of(bool, "true or false")),
+    "batch_size": Key(_of(int, "int")),
+    "render_mode": Key(_of(str, "text")),
+    "debug": Key(_of(bool, "true or false")),
+    "training": Key(_of(bool, "true or false")),
+    "stats": Key(_of(str, "a path")),
 }
 KEYS: dict[str, Key] = {
     **_PLAIN_KEYS,
@@ -266,27 +237,19 @@ _OTHER_WORDS = {
     },
     **dict.fromkeys(("base", "extend", "defaults", "include"), "The file that this one builds upon is called extends"),
     "extends": "A pipeline file builds upon another one, and says so at its top",
+    **dict.fromkeys(("add", "drop"), "An evaluation with other layers lists them all in eval.wrappers"),
     **dict.fromkeys(("evaluation", "test"), "What differs in an evaluation is called eval"),
     "<<": "YAML 1.2 has no merge keys; a file builds upon another one with extends",
     "mode": "Did you mean autoreset or render_mode?",
     "kwargs": "Did you mean env_kwargs?",
 }
-_WORDS_OF_EVAL = dict.fromkeys(
-    ("add", "drop"),
-    "An evaluation with other layers lists them all in eval.wrappers, or is a file of its own that extends this one",
-)
 
 
 # -- changes to single layers of a list -------------------------------------------------------------------------------
 
 
 def change_layers(layers: Sequence[LayerSpec], changes: Mapping[Any, Any], source: Source) -> tuple[LayerSpec, ...]:
-    """Return the layers with other arguments; what is not named stays.
-
-    >>> layers = LayerSpec.parse("atari"), LayerSpec.parse("framestack:4,padding=first")
-    >>> print(*change_layers(layers, {"framestack": {"k": 2}}, Source()))
-    atari framestack:2,padding=first
-    """
+    """Return the layers with other arguments; what is not named stays."""
     changed = list(layers)
     for step, change in changes.items():
         index = find_layer(layers, step, source)

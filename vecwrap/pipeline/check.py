@@ -21,8 +21,6 @@ from vecwrap.pipeline.rules import RULES, Fault, Severity
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.words import LayerSpec
 
-__all__ = ["REFUSALS", "Finding", "check", "not_read", "refuse_unknown"]
-
 # What ``build`` refuses, by the stage at which it does, each with its section of docs/checks.md.
 REFUSALS = {
     "unreadable": """A pipeline that cannot be read: invalid YAML, an unknown key, a value of the wrong kind.
@@ -211,7 +209,7 @@ def _findings_in(planned: Plan, strict: bool) -> Iterator[Finding]:
     """
     asked = {name: rule for name, rule in RULES.items() if strict or not rule.strict}
     found = [
-        (fault, _finding(name, fault.severity or rule.severity, fault, planned))
+        (fault, _finding(name, rule.severity, fault, planned))
         for name, rule in asked.items()
         for fault in rule.faults(planned)
     ]

@@ -7,13 +7,11 @@ registered works in every worker, and no worker reads a registry.
 from __future__ import annotations
 
 import dataclasses
-import dis
 import functools
 import importlib
 import inspect
 import re
 import sys
-import types
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -30,18 +28,6 @@ from vecwrap.pipeline.values import Settings, callable_name, copied, shown
 from vecwrap.rows.infos import own_copy
 from vecwrap.sources.import_paths import imported
 
-__all__ = [
-    "Environment",
-    "MakeByCalling",
-    "MakeEnvironment",
-    "WrapSubEnv",
-    "creator_of",
-    "engine_of",
-    "find_environment",
-    "refusal",
-    "refuse_unsendable",
-]
-
 Env = gymnasium.Env[Any, Any]
 _ABSENT = object()
 
@@ -55,11 +41,7 @@ _NEEDS_TO_DRAW = {
     "gymnasium.envs.classic_control.": ("pygame", 'pip install "gymnasium[classic-control]"'),
     "gymnasium.envs.toy_text.": ("pygame", 'pip install "gymnasium[toy-text]"'),
 }
-_ATARI = re.compile(
-    r"ALE/.+|\w+(NoFrameskip|Deterministic|-ram)\S*-v\d+|(Alien|Amidar|Assault|Asterix|BeamRider|Bowling|Boxing|Breakout|"
-    r"Enduro|Freeway|Frostbite|MontezumaRevenge|MsPacman|Pitfall|Pong|PrivateEye|Qbert|Riverraid|Seaquest|SpaceInvaders|"
-    r"Tennis|Venture|Zaxxon)-v[045]"
-)
+_ATARI = re.compile(r"ALE/.+|\w+(NoFrameskip|Deterministic|-ram)\S*-v\d+")
 
 
 @dataclass(frozen=True)
@@ -74,7 +56,9 @@ class MakeEnvironment:
     def __call__(self) -> Env:
         """Make one."""
         if str(self.env_spec.entry_point).startswith("ale_py"):
-            _silence_ale()
+            import ale_py
+
+            ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner in the user's output
         creator = creator_of(self.env_spec.entry_point)
         _refuse_render_mode(creator, self.kwargs, str(self), self.where, for_window=self.for_window)
         # The passive checker would look at each sub-environment's first steps; build(debug=True) looks at all of them.
@@ -119,13 +103,6 @@ def _refuse_render_mode(
     raise PlanError(f"{where}: expected one that {name} has ({', '.join(modes)}), got {shown(mode)}.{near}")
 
 
-def _silence_ale() -> None:
-    """Keep the emulator from printing its banner, once per worker, into the user's output."""
-    import ale_py
-
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-
-
 @dataclass(frozen=True)
 class WrapSubEnv:
     """A sub-environment layer with its arguments: takes an environment, returns the wrapped one."""
@@ -155,13 +132,7 @@ class WrapSubEnv:
 
 
 def refusal(where: str, error: BaseException) -> PlanError:
-    """Return what a layer raised as a PlanError with its place; the layer's name is not repeated.
-
-    >>> print(refusal('wrappers[0] "framestack"', PlanError("framestack: k: expected 1 or more, got 0")))
-    wrappers[0] "framestack": k: expected 1 or more, got 0
-    >>> print(refusal('wrappers[0] "lambda"', KeyError("size")))
-    wrappers[0] "lambda": raised KeyError: 'size'
-    """
+    """Return what a layer raised as a PlanError with its place; the layer's name is not repeated."""
     if isinstance(error, VecwrapError):
         name = where.rpartition('"')[0].rpartition('"')[2]
         return PlanError(f"{where}: {str(error).removeprefix(f'{name}: ')}")
@@ -226,11 +197,7 @@ def find_environment(
     render_mode: str | None = None,
     source: Source | None = None,
 ) -> Environment:
-    """Find what to build.
-
-    >>> find_environment("CartPole").name
-    'CartPole-v1'
-    """
+    """Find what to build."""
     source = source or Source(steps=("env",))
     kwargs = {key: copied(value) for key, value in (env_kwargs or {}).items()}
     if render_mode is not None:
@@ -255,11 +222,7 @@ def creator_of(entry_point: Any) -> Any:
 
 
 def engine_of(entry_point: Any) -> str | None:
-    """Return the package that an environment's module needs, if its distribution does not install it by default.
-
-    >>> engine_of("gymnasium.envs.mujoco.walker2d_v5:Walker2dEnv"), engine_of("gymnasium.envs.classic_control:CartPole")
-    ('mujoco', None)
-    """
+    """Return the package that an environment's module needs, if its distribution does not install it by default."""
     needed = _needed(_NEEDS, entry_point)
     return None if needed is None else needed[0]
 
@@ -335,19 +298,12 @@ def _not_in_module(target: str, held: Any, module: Any, source: Source) -> NoRet
             f'{source} "{target}": expected a callable that makes an environment, or an id, got {shown(held)}, which '
             f"{module_name} holds under this name."
         )
-    near = did_you_mean(name, [*registry, *(each for each in dir(module) if _may_make_one(getattr(module, each)))])
+    near = did_you_mean(name, [*registry, *(each for each, made in vars(module).items() if callable(made))])
     near = near.replace('"', f'"{module_name}:', 1)  # names are compared without the module, which all share
     raise SpecError(
         f'{source} "{target}": unknown environment: {module_name} holds no {name}, and no id is registered as '
         f"{name}.{near}"
     )
-
-
-def _may_make_one(held: Any) -> bool:
-    """Whether this may be a callable that makes an environment; wrappers are environments, but make none."""
-    if isinstance(held, type):
-        return issubclass(held, gymnasium.Env) and not issubclass(held, gymnasium.Wrapper)
-    return callable(held)
 
 
 def _registered(target: str, make: MakeEnvironment, source: Source) -> Environment:
@@ -440,9 +396,8 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield f"the object of its method {value.__name__}", value.__self__
     elif inspect.isfunction(value):
         captured = inspect.getclosurevars(value)
-        used = set(_names_of_globals(value.__code__))  # inspect mistakes the names of attributes for globals
         yield from ((f'the captured variable "{name}"', part) for name, part in captured.nonlocals.items())
-        yield from ((f'the global variable "{name}"', part) for name, part in value.__globals__.items() if name in used)
+        yield from ((f'the global variable "{name}"', part) for name, part in captured.globals.items())
         signature = inspect.signature(value)
         yield from (
             (f'the default of "{p.name}"', p.default) for p in signature.parameters.values() if p.default is not p.empty
@@ -455,13 +410,3 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f'its "{name}"', getattr(part, "__func__", part)) for name, part in vars(value).items())
     elif hasattr(value, "__dict__"):
         yield from ((f'its attribute "{name}"', part) for name, part in vars(value).items())
-
-
-def _names_of_globals(code: types.CodeType) -> Iterator[str]:
-    """The globals that a function uses, and those of the functions within it."""
-    for instruction in dis.get_instructions(code):
-        if instruction.opname == "LOAD_GLOBAL":
-            yield instruction.argval
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _names_of_globals(constant)

@@ -11,12 +11,10 @@ from vecwrap.pipeline.changes import KEYS, change_layers, find_layer, with_argum
 from vecwrap.pipeline.layers import plan_layers
 from vecwrap.pipeline.places import Place, Source
 from vecwrap.pipeline.signatures import Signature
-from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.spec import PipelineSpec, from_draft, overridden, to_draft
 from vecwrap.pipeline.values import Settings, canonical, shown
 from vecwrap.pipeline.words import LayerSpec
 from vecwrap.wrappers.presets import Preset
-
-__all__ = ["MODES", "differences", "evaluation", "in_mode"]
 
 MODES = ("train", "eval")
 
@@ -32,10 +30,10 @@ def in_mode(
         raise SpecError(f'mode: expected "train" or "eval", got {shown(mode)}.{did_you_mean(str(mode), MODES)}')
     overrides = overrides or {}
     of_eval = {key: value for key, value in overrides.items() if key.partition(".")[0] == "eval"}
-    spec = spec.overridden(of_eval, places)
+    spec = overridden(spec, of_eval, places)
     if mode == "eval":
         spec = evaluation(spec)
-    return spec.overridden({key: value for key, value in overrides.items() if key not in of_eval}, places)
+    return overridden(spec, {key: value for key, value in overrides.items() if key not in of_eval}, places)
 
 
 def evaluation(spec: PipelineSpec) -> PipelineSpec:
@@ -43,23 +41,16 @@ def evaluation(spec: PipelineSpec) -> PipelineSpec:
 
     Statistics are frozen unless the section sets ``training: true``. Layers that differ in an evaluation define how
     (``in_evaluation``): ``atari`` plays whole games with raw rewards, and layers that write files use their own folder.
-
-    >>> spec = PipelineSpec.from_dict(
-    ...     {"env": "CartPole-v1", "n": 8, "wrappers": ["framestack:4", "monitor:runs"],
-    ...      "eval": {"n": 1, "wrappers": {"framestack": {"k": 2}}}}
-    ... )
-    >>> print(evaluation(spec))
-    CartPole-v1 n=1 training=false | framestack:2 | monitor:runs/eval
     """
     section, source = dict(spec.eval), spec.source.at("eval")
     words = _layers(spec.wrappers, section.pop("wrappers", {}), source.at("wrappers"))
     layers = tuple(part for word in words for part in _parts_in_evaluation(word))
     if section.get("training") is None:
         section["training"] = False
-    draft = spec.draft()
+    draft = to_draft(spec)
     draft.write_over(section, source)
     draft.settings |= {"wrappers": layers, "eval": Settings()}
-    return PipelineSpec.of(draft)
+    return from_draft(draft)
 
 
 def differences(training: PipelineSpec, evaluation: PipelineSpec) -> Mapping[str, Any]:
@@ -104,11 +95,6 @@ def _parts_in_evaluation(word: LayerSpec) -> tuple[LayerSpec, ...]:
     """Replace a preset by its layers if one of them differs in an evaluation."""
     if not isinstance(registry.wrappers.find(word.target, word.where), Preset):
         return (word,)
-    parts = _parts(word)
+    parts = tuple(layer.spec for layer in plan_layers([word])[1])
     asked = tuple(_in_evaluation(part, of_training=True) for part in parts)
     return (word,) if asked == parts else asked
-
-
-def _parts(word: LayerSpec) -> tuple[LayerSpec, ...]:
-    """The layers of one word, with all their arguments by name."""
-    return tuple(layer.spec for layer in plan_layers([word])[1])

@@ -1,4 +1,4 @@
-"""What a plan shows: the spaces after each layer, and everything else, as text, data or HTML.
+"""What a plan shows: the spaces after each layer, and everything else, as text or data.
 
 The spaces are determined with one sub-environment before n of them are started. It is made where the backend would make
 it, with the layers that run there; those of the vector are then put around a backend that has n rows but only that one
@@ -11,7 +11,6 @@ import dataclasses
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import gymnasium
@@ -31,8 +30,6 @@ from vecwrap.sources.description import Description, bytes_of, bytes_text, short
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.sub_env import SubEnvFactory
 
-__all__ = ["Explanation", "LentEngine", "Line", "OneForAll", "Probe", "Row", "Shares", "Stage", "outer_stages"]
-
 
 @dataclass(frozen=True)
 class Stage:
@@ -42,7 +39,6 @@ class Stage:
     action_space: spaces.Space[Any]
     render_mode: str | None = None
     stacks: str = ""  # the name of what stacks observations in it
-    held: int | None = None  # the layer's ``bytes_held``
     words: str = ""  # the layer's ``describe``
     refusal: PlanError | None = None
 
@@ -56,13 +52,9 @@ class Stage:
             getattr(env, f"{single}action_space", None),  # type: ignore[arg-type]
             getattr(env, "render_mode", None),
             _stacks_already(env),
-            int(env.bytes_held()) if hasattr(layer, "bytes_held") else None,
             str(env.describe()) if hasattr(layer, "describe") else "",
             refusal,
         )
-
-
-_STACK_SETTINGS = ("stack_num", "num_stack", "frame_stack", "stack_size")
 
 
 def _stacks_already(env: Any) -> str:
@@ -73,18 +65,11 @@ def _stacks_already(env: Any) -> str:
         env = env.env
     if isinstance(env, VecEnv):
         env = getattr(env.unwrapped, "vector_env", env)
-    name = type(env).__name__
-    config = getattr(env, "config", None)  # EnvPool's
-    settings = [getattr(env, key, None) for key in _STACK_SETTINGS]
-    settings += [config.get(key) for key in _STACK_SETTINGS] if isinstance(config, Mapping) else []
-    spaces_of = (getattr(env, f"{single}observation_space", None) for single in ("single_", ""))
-    shape = next((space.shape for space in spaces_of if space is not None), None) or ()
-    for value in settings:  # a stack of frames shows in the shape; a player's stack of chips does not
-        if isinstance(value, int) and value > 1 and any(size and size % value == 0 for size in shape):
-            return f"{name} ({value})"
-    if name == "AtariVectorEnv" and shape and shape[0] > 1:  # it does not expose its stack_num
-        return f"{name} ({shape[0]})"
-    return ""
+    name, config = type(env).__name__, getattr(env, "config", None)  # EnvPool's
+    stacked = config.get("stack_num") if isinstance(config, Mapping) else getattr(env, "stack_num", None)
+    if name == "AtariVectorEnv":  # it does not expose its stack_num
+        stacked = env.single_observation_space.shape[0]
+    return f"{name} ({stacked})" if isinstance(stacked, int) and stacked > 1 else ""
 
 
 # -- in the sub-environment -------------------------------------------------------------------------------------------
@@ -215,8 +200,6 @@ def outer_stages(env: VecEnv, layers: Sequence[PlannedLayer], inside: Stage) -> 
 WIDTH = 80
 _SPACE = 25  # the most characters of a space in the table; a longer one gets a line
 _TITLES = ("runs in", "observations", "bytes/step")
-_HTML_TITLES = ("layer", "arguments", "runs in", "observations", "at an episode's end")
-_CELL = "text-align: left; vertical-align: top"
 _SAID = ("workers", "envs_per_worker", "start_method", "parent_share")
 _IN_MODE = {
     "same_step": "Reset within the step; `final_obs` is its last observation.",
@@ -243,7 +226,6 @@ class Row:
 
     name: str
     runs_in: str  # "worker" or "parent"
-    copies: int = 1
     arguments: str = ""  # as they were given
     settings: Mapping[str, Any] = field(default_factory=dict)  # with their defaults
     preset: str = ""
@@ -274,17 +256,12 @@ class Row:
         if self.before is None:
             return space_text(space)
         before = self.before.action_space
-        return "" if before == space else f"{_or_endless(space)} from the agent → {_or_endless(before)}"
+        return "" if before == space else f"{space_text(space)} from the agent → {space_text(before)}"
 
     @property
     def all_words(self) -> list[str]:
         """What it does, as planned and as made."""
         return [words for words in (self.words, self.after.words if self.after else "") if words]
-
-    @property
-    def held(self) -> int | None:
-        """The bytes kept from one step to the next, by all copies, if it says so."""
-        return None if self.after is None or self.after.held is None else self.after.held * self.copies
 
     def bytes_per_step(self, n: int) -> int | None:
         """The size of n observations; None if unknown, or if it varies."""
@@ -349,8 +326,6 @@ class Explanation:
             notes.append(f"observations: {row.observations.removeprefix('→ ')}")
         if row.actions:
             notes.append(f"actions: {row.actions}")
-        if row.held:
-            notes.append(f"keeps {bytes_text(row.held)} from one step to the next")
         at_end = row.at_end or (_IN_MODE[self.pipeline.autoreset] if row.before is None and row.after else "")
         return [*notes, f"at an episode's end: {_lower(at_end)}"] if at_end else notes
 
@@ -376,7 +351,7 @@ class Explanation:
         notes = ["shown in a window until Esc"] * (self.pipeline.render_mode == "human")
         return [*notes, f"because {self.reason}"] if self.reason else notes
 
-    # -- as data and HTML
+    # -- as data
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
@@ -409,23 +384,7 @@ class Explanation:
             "before": _stage_data(row.before),
             "after": _stage_data(row.after),
             "bytes_per_step": row.bytes_per_step(self.pipeline.n or 0),
-            "bytes_held": row.held,
         }
-
-    def html(self) -> str:
-        """A table without scripts, with the environment at the top and how it is run below."""
-        head = "".join(f'<th style="{_CELL}">{title}</th>' for title in _HTML_TITLES)
-        body = "".join(f"<tr>{''.join(map(_html_cell, self._html_cells(row)))}</tr>" for row in self.rows)
-        foot = escape("; ".join([self._backend(), *self._backend_notes()]))
-        return (
-            f"<table><caption style='text-align: left'><b>{escape(self._head())}</b></caption>"
-            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-            f'<tfoot><tr><td colspan="{len(_HTML_TITLES)}" style="{_CELL}">{foot}</td></tr></tfoot></table>'
-        )
-
-    def _html_cells(self, row: Row) -> tuple[str, ...]:
-        name = f"{row.name} ({row.preset})" if row.preset else row.name
-        return name, row.arguments, row.runs_in, row.observations, row.at_end.replace("`", "")
 
 
 def _in_columns(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -443,16 +402,6 @@ def _lower(text: str) -> str:
     """The text as the rest of a sentence; a name in capitals stays as it is."""
     text = text.replace("`", "")
     return text if text[:2].isalpha() and text[:2].isupper() else text[:1].lower() + text[1:]
-
-
-def _or_endless(space: Any) -> str:
-    text = space_text(space)
-    endless = "[" not in text and "(" in text and hasattr(space, "is_bounded") and not space.is_bounded()
-    return f"{text} without bounds" if endless else text
-
-
-def _html_cell(text: str) -> str:
-    return f'<td style="{_CELL}">{escape(text)}</td>'
 
 
 def _stage_data(stage: Stage | None) -> dict[str, Any] | None:

@@ -15,29 +15,12 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.places import MAX_DEPTH, Place, Source, Steps, fail
-from vecwrap.pipeline.scalars import joined, printable, read_integer, read_yaml_scalar, write_yaml_scalar
+from vecwrap.pipeline.scalars import printable, read_integer, read_yaml_scalar, write_yaml_scalar
 from vecwrap.pipeline.values import shown
-
-__all__ = [
-    "MAX_BYTES",
-    "MAX_VALUES",
-    "SUFFIXES",
-    "Document",
-    "is_file",
-    "is_folder",
-    "lineage",
-    "names_file",
-    "read_file",
-    "read_json",
-    "read_text",
-    "read_yaml",
-    "write_yaml",
-]
 
 SUFFIXES = (".yaml", ".yml", ".json")
 MAX_BYTES = 1_000_000
 MAX_VALUES = 100_000  # an alias counts as much as its target: a bomb is refused when it reaches this
-MAX_FILES = 30
 
 # Keys of a file that are not part of the pipeline: the file it extends, and where an editor finds the schema.
 _EXTENDS = "extends"
@@ -62,10 +45,7 @@ class Document:
 
 
 def read_file(path: Path) -> tuple[Any, Source]:
-    """Read a file, JSON if it is named so, else YAML: its contents and where they were written.
-
-    Paths in it are relative to its folder.
-    """
+    """Read a file, JSON if it is named so, else YAML: its contents and where they were written."""
     text, name = read_text(path), str(path)
     document = read_json(text, name) if path.suffix == ".json" else read_yaml(text, name)
     return document.value, document.source(name, path.parent)
@@ -88,11 +68,7 @@ def read_text(path: Path) -> str:
 
 
 def lineage(data: Mapping[Any, Any], source: Source) -> list[tuple[Mapping[Any, Any], Source]]:
-    """Follow ``extends`` from one file to the next.
-
-    Returns:
-        The contents of each file, without ``extends``, and their source; the outermost base first, ``data`` last.
-    """
+    """Follow ``extends``: the contents of each file, without it, and their source; the outermost base first."""
     _refuse_no_mapping(data, source, "env: CartPole-v1")
     found = [(_own(data), source)]
     seen = [Path(source.file).resolve()] if source.file and is_file(Path(source.file)) else []
@@ -109,8 +85,6 @@ def lineage(data: Mapping[Any, Any], source: Source) -> list[tuple[Mapping[Any, 
             fail(at, f"there is no file {path}")
         if path.resolve() in seen:
             fail(at, f"the files extend each other in a circle: {' > '.join(names)}")
-        if len(found) == MAX_FILES:
-            fail(at, f"expected at most {MAX_FILES} files, each of which extends the next")
         seen.append(path.resolve())
         data, source = read_file(path)
         _refuse_no_mapping(data, source, "n: 8")
@@ -129,11 +103,7 @@ def _own(data: Mapping[Any, Any]) -> Mapping[Any, Any]:
 
 
 def names_file(text: str) -> bool:
-    """Whether a text is a pipeline file's name, by its suffix; a pipeline in one line may end in one, too.
-
-    >>> names_file("runs/pong.yaml"), names_file("CartPole-v1 n=1 | monitor:dir=runs/a.json")
-    (True, False)
-    """
+    """Whether a text is a pipeline file's name, by its suffix; a pipeline in one line may end in one, too."""
     return text.endswith(SUFFIXES) and not re.search(r"\||\s[\w.]+=", text)
 
 
@@ -245,32 +215,20 @@ def _fail(name: str, line: int, message: str) -> NoReturn:
 # -- YAML -------------------------------------------------------------------------------------------------------------
 
 # What the parser says, and the remedy; the first match counts.
-_REMEDIES = (
-    ("found character '\\t'", "Indent with spaces, not with tabs."),
-    ("cannot start any token", "Text that begins with it needs quotes."),
-    ("expected alphabetic or numeric character", "Text that begins with * or & needs quotes."),
-    ("unknown escape character", "Between double quotes a backslash is written twice; between single quotes once."),
-    ("a quoted scalar", "Is the quote that opens in line {line} closed?"),
-    (
-        "while parsing a flow",
-        "Is the bracket that opens in line {line} closed? Text that holds a colon, a comma or a bracket needs quotes.",
-    ),
-    ("'<document start>'", "Is there a bracket too many?"),
-    ("could not find expected ':'", 'Is what begins in line {line} a key? One ends with a colon and a space: "n: 4".'),
-    ("sequence entries are not allowed", "The entries of a list stand below its key, one a line, or in brackets."),
-    (
-        "mapping values are not allowed",
-        'Keys of one mapping begin in the same column; text that holds ": " needs quotes.',
-    ),
-    ("<block end>", "The entries of one list or mapping begin in the same column."),
-)
+_REMEDIES = {
+    "found character '\\t'": "Take spaces, not tabs.",
+    "cannot start any token": "Text that begins with it needs quotes.",
+    "unknown escape character": "Between double quotes a backslash is written twice; between single quotes once.",
+    "while parsing a flow": "Text that holds a colon, a comma or a bracket needs quotes.",
+    "could not find expected ':'": 'A key ends with a colon and a space: "n: 4".',
+    "mapping values are not": 'Keys of one mapping begin in the same column; text that holds ": " needs quotes.',
+}
 
 
 def read_yaml(text: str, name: str) -> Document:
     """Read one YAML document; the name is for errors."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError
-    from ruamel.yaml.reader import ReaderError
 
     try:
         return _document(name, text, _yaml_events(YAML(typ="safe", pure=True).parse(text), name))
@@ -280,19 +238,10 @@ def read_yaml(text: str, name: str) -> Document:
         mark = error.problem_mark or error.context_mark
         place = f"{name}:{mark.line + 1}" if mark is not None else name
         said = " ".join(part for part in (error.context, error.problem) if part)
-        began = error.context_mark or mark
-        remedy = next((f" {remedy}" for words, remedy in _REMEDIES if words in said), "")
-        if "found character '\\t'" in said and text.splitlines()[mark.line][: mark.column].strip():
-            remedy = " A tab stands in this line; take a space."
-        remedy = remedy.replace("{line}", str(began.line + 1 if began is not None else 1))
+        if error.context_mark is not None and error.context_mark.line != mark.line:
+            said += f" (it begins in line {error.context_mark.line + 1})"
+        remedy = next((f" {remedy}" for words, remedy in _REMEDIES.items() if words in said), "")
         raise SpecError(f"{place}: this is not YAML: {said}.{remedy}") from None
-    except ReaderError as error:  # a character that no YAML holds
-        line = text.count("\n", 0, error.position) + 1
-        number = f"{error.character:04x}"
-        raise SpecError(
-            f"{name}:{line}: this is not YAML: it holds the character U+{number.upper()}, which cannot stand "
-            f'in it. Leave it out; between double quotes "\\u{number}" is that character.'
-        ) from None
     except Exception as error:  # for some texts, ruamel raises errors that are not its own
         raise SpecError(f"{name}: this is not YAML: {' '.join(str(error).split())}.") from None
 
@@ -321,14 +270,10 @@ def _yaml_scalar(event: Any, line: int, name: str) -> Any:
     if event.tag not in (None, "!", "tag:yaml.org,2002:str"):
         _refuse_tag(event, line, name)
     if event.style is not None or event.tag is not None:
-        return joined(event.value)
+        text: str = event.value
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")  # joins JSON's pairs
     if event.value == "<<":
-        _fail(
-            name,
-            line,
-            "YAML 1.2 has no merge keys; a file builds upon another one with extends. Write what << stands for, or "
-            '"<<" where that is a name',
-        )
+        _fail(name, line, "YAML 1.2 has no merge keys; a file builds upon another one with extends")
     try:
         return read_yaml_scalar(event.value)
     except ValueError as error:  # a number with too many digits

@@ -22,8 +22,6 @@ from vecwrap.pipeline.values import Settings, as_data, import_path, shown
 from vecwrap.pipeline.words import LayerSpec, read_layers
 from vecwrap.wrappers.presets import Preset
 
-__all__ = ["PlannedLayer", "at_end", "placed", "plan_layers", "refuse_layers_of_sub_envs", "refuse_wrong_order"]
-
 
 @dataclass(frozen=True)
 class PlannedLayer:
@@ -66,12 +64,10 @@ class PlannedLayer:
 
 
 def plan_layers(words: Iterable[LayerSpec]) -> tuple[tuple[LayerSpec, ...], tuple[PlannedLayer, ...]]:
-    """Find layers and fit their arguments; nothing is created.
+    """Find layers and fit their arguments: the words with all arguments by name, and the layers of presets, too.
 
-    Returns:
-        The words with all their arguments by name, and the layers, with a preset's in its place. A preset stays one
-        word, unless one of its layers has a path: only the preset knows which of its arguments that came from, and a
-        path must be found where it is.
+    A preset stays one word, unless one of its layers has a path: only the preset knows which of its arguments that came
+    from, and a path must be found where it is.
     """
     planned = [_plan_word(word, ()) for word in words]
     laid_open = (word.expanded if any(map(_has_path, layers)) else (word,) for word, layers in planned)
@@ -162,23 +158,15 @@ def placed(where: str) -> Iterator[None]:
 
 
 def at_end(target: Any) -> str:
-    """What a layer does at an episode's end: a section of its docstring or of a base class's, or ``""``.
-
-    >>> from vecwrap.env.wrapper import MapObservations
-    >>> at_end(MapObservations)
-    'The terminal observation is changed like every other.'
-    """
-    if isinstance(target, type):
-        for kind in target.__mro__:
-            said = section(kind, "At an episode's end") or _AT_END_ELSEWHERE.get(kind, "")
-            if said:
-                return " ".join(said.replace("``", "`").split())
-        return ""
-    return " ".join(section(target, "At an episode's end").replace("``", "`").split())
+    """What a layer does at an episode's end: a section of its docstring or of a base class's, or ``""``."""
+    for kind in target.__mro__ if isinstance(target, type) else (target,):
+        if said := section(kind, "At an episode's end") or _AT_END_ELSEWHERE.get(kind, ""):
+            return " ".join(said.replace("``", "`").split())
+    return ""
 
 
 # Gymnasium's classes do not document it in that form.
-_AT_END_ELSEWHERE: dict[type, str] = {
+_AT_END_ELSEWHERE: dict[Any, str] = {
     gymnasium.wrappers.TimeLimit: "Truncates the episode after `max_episode_steps` steps, and counts anew.",
     gymnasium.ObservationWrapper: "The terminal observation is changed like every other.",
 }

@@ -12,8 +12,6 @@ from typing import NoReturn, cast
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.scalars import printable
 
-__all__ = ["MAX_DEPTH", "Place", "Source", "Steps", "fail", "fail_where"]
-
 MAX_DEPTH = 40  # of nested values
 Steps = tuple[str | int, ...]
 

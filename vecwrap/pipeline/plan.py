@@ -11,6 +11,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,6 @@ from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import Settings, import_path, shown
 from vecwrap.pipeline.words import PROCESS_OPTIONS, BackendSpec
 from vecwrap.sources.sub_env import SubEnvFactory
-
-__all__ = ["PIPELINE_KEYS", "Plan", "PlannedLayer", "plan", "plan_around", "plan_backend"]
 
 MOST = 1_000_000  # sub-environments; more must be a typo
 
@@ -125,7 +124,6 @@ class Plan:
             row = Row(
                 layer.spec.name,
                 inside if layer.runs_in == "worker" else "parent",
-                copies=self.n if layer.runs_in == "worker" else 1,
                 arguments=layer.arguments,
                 settings=layer.spec.kwargs,
                 preset=layer.preset,
@@ -162,8 +160,8 @@ class Plan:
         return str(self._explanation)
 
     def _repr_html_(self) -> str:
-        """A table, for notebooks."""
-        return self._explanation.html()
+        """What ``print`` shows, for notebooks."""
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 def _started(backend: Callable[..., VecEnv], factories: list[Any], settings: Mapping[str, Any], plan: Plan) -> VecEnv:
@@ -320,11 +318,7 @@ PIPELINE_KEYS = ("autoreset", "copy", "batch_size", "start_index", "seed", "debu
 def plan_backend(
     spec: PipelineSpec, n: int, *, known: bool = False
 ) -> tuple[Callable[..., VecEnv], Mapping[str, Any], BackendSpec, str]:
-    """Choose and check a backend; nothing is started.
-
-    Returns:
-        Its class, its options, its resolved spec, and why it was chosen (``""`` if it was requested).
-    """
+    """Choose and check a backend: its class, its options, its resolved spec, and why (``""`` if it was requested)."""
     options = dict(spec.backend.options)
     target, reason = spec.backend.target, ""
     if target == "auto":

@@ -16,14 +16,6 @@ from vecwrap.errors import SpecError, did_you_mean
 from vecwrap.pipeline.values import import_path, shown
 from vecwrap.sources.import_paths import import_target
 
-__all__ = [
-    "Entry",
-    "NameTable",
-    "backends",
-    "register_wrapper",
-    "wrappers",
-]
-
 _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _OURS = "vecwrap"
 
@@ -79,7 +71,7 @@ class NameTable:
         """Return the target of a pipeline's word: a name, an import path, or the object itself."""
         if not isinstance(target, str):
             return target
-        return import_target(target, where, otherwise=_dotless(target)) if ":" in target else self.load(target, where)
+        return import_target(target, where) if ":" in target else self.load(target, where)
 
     def name_of(self, target: Callable[..., Any]) -> str | None:
         """Return the name of this object, or None."""
@@ -89,14 +81,14 @@ class NameTable:
                 return name
         return None
 
-    def register(self, name: str, target: str | Callable[..., Any], owner: str | None = None) -> None:
+    def register(self, name: str, target: str | Callable[..., Any]) -> None:
         """Add a name."""
         if not _NAME.fullmatch(str(name)):
             raise SpecError(f"register: expected a name of letters, digits, _ and -, got {shown(name)}.")
         if not isinstance(target, str) and not callable(target):
             raise SpecError(f'register "{name}": expected a callable or an import path, got {shown(target)}.')
         self._read_entry_points()
-        entry = Entry(name, target, owner or _module(target))
+        entry = Entry(name, target, _module(target))
         claims = self._entries.get(name, [])
         if any(shown_target(claim) != shown_target(entry) or claim.owner != entry.owner for claim in claims):
             taken = claims[0]
@@ -130,13 +122,6 @@ def shown_target(entry: Entry) -> str:
     if isinstance(entry.target, str):
         return entry.target
     return f"{getattr(entry.target, '__module__', '')}:{getattr(entry.target, '__qualname__', shown(entry.target))}"
-
-
-def _dotless(path: str) -> str:
-    module_name, _, attr = path.partition(":")
-    if module_name not in wrappers.names():
-        return ""
-    return f'For the layer {module_name} with text that holds a colon, quote the text: {module_name}:"{attr}:..."'
 
 
 def _module(target: str | Callable[..., Any]) -> str:

@@ -1,4 +1,4 @@
-"""The nineteen rules: each a function from a plan to its faults, whose docstring is its section in docs/checks.md.
+"""The rules: each a function from a plan to its faults, whose docstring is its section in docs/checks.md.
 
 A docstring names the mistake, gives the reasons, and two one-line pipelines after ``Wrong:`` and ``Right:``. The tests
 run them: the first must have this finding and the second none at all.
@@ -14,15 +14,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.pipeline.evaluation import evaluation
 from vecwrap.pipeline.explain import Stage
-from vecwrap.pipeline.layers import PlannedLayer, plan_layers
+from vecwrap.pipeline.layers import PlannedLayer
 from vecwrap.pipeline.plan import Plan
 from vecwrap.rows.members import Key, name_of
 from vecwrap.sources.description import space_text
-
-__all__ = ["RULES", "Fault", "Rule", "Severity"]
 
 Severity: TypeAlias = Literal["error", "warning"]
 _Faults: TypeAlias = Callable[[Plan], Iterator["Fault"]]
@@ -34,7 +30,6 @@ class Fault(NamedTuple):
     place: PlannedLayer | str
     reason: str
     fix: str
-    severity: Severity | None = None  # if different from the rule's own
 
 
 class Rule(NamedTuple):
@@ -212,77 +207,6 @@ def clip_hides_bounds(plan: Plan) -> Iterator[Fault]:
             )
 
 
-@rule("error")
-def clip_inside_rescale(plan: Plan) -> Iterator[Fault]:
-    """``clip_action`` inside ``rescale_action``.
-
-    ``clip_action`` accepts any number, so its action space has no bounds, and ``rescale_action`` has none to map
-    actions to. ``build`` refuses it.
-
-    Wrong: ``Pendulum-v1 | clip_action | rescale_action``
-    Right: ``Pendulum-v1 | rescale_action``
-    """
-    for spot in spots(plan, "rescale_action"):
-        inner = spot.inside("clip_action")
-        if inner and spot.before is not None and spot.after is None:
-            yield Fault(
-                spot.layer,
-                f"it maps actions to the bounds of what it wraps, and {inner[0].label} has removed them.",
-                f'Put "{inner[0].name}" after "{spot.name}", or leave it out.',
-            )
-
-
-@rule("warning")
-def eval_keeps_training(plan: Plan) -> Iterator[Fault]:
-    """An evaluation whose running statistics keep updating.
-
-    In an evaluation, statistics should be frozen: otherwise each result depends on earlier ones, and statistics shared
-    with the training are changed by the evaluation. ``training: true`` in the section ``eval`` keeps them updating.
-
-    Wrong: ``Pendulum-v1 eval.training=true | normalize``
-    Right: ``Pendulum-v1 eval.n=1 | normalize``
-    """
-    if not plan.written.eval:
-        return
-    other = evaluation(plan.written)
-    _, layers = plan_layers(other.wrappers)
-    keep = [layer.spec.name for layer in layers if _has_statistics(layer.target)]
-    if other.training and keep:
-        yield Fault(
-            "eval.training",
-            f"the running statistics of {' and '.join(keep)} keep updating in the evaluation, with what it sees.",
-            "Leave training out of the section eval.",
-        )
-
-
-def _has_statistics(target: object) -> bool:
-    own = isinstance(target, type) and issubclass(target, VecEnvWrapper)
-    return own and getattr(target, "layer_statistics", None) is not VecEnvWrapper.layer_statistics
-
-
-@rule("error")
-def extract_inside_dict(plan: Plan) -> Iterator[Fault]:
-    """A layer that needs a Dict, outside one that extracts a member of it.
-
-    After ``extract_obs`` there is one member and no Dict: nothing can be filtered or extracted, and there are no
-    ``keys`` to name. ``build`` refuses it.
-
-    Wrong: ``vecwrap.testing:ToyEnv env_kwargs.observations=mixed | extract_obs:position | extract_obs:mesh``
-    Right: ``vecwrap.testing:ToyEnv env_kwargs.observations=mixed | extract_obs:position``
-    """
-    for spot in spots(plan):
-        extracts = spot.inside("extract_obs")
-        if not extracts or spot.before is None or isinstance(spot.before.observation_space, spaces.Dict):
-            continue
-        inner = extracts[0]
-        left = f'{inner.label} leaves only "{inner.argument("key")}"'
-        if spot.name in ("extract_obs", "filter_obs"):
-            yield Fault(spot.layer, f"it needs a Dict, but {left}.", f'Put it before "{inner.name}".')
-        elif spot.keys is not None and spot.after is None:
-            fix = f'Put it before "{inner.name}", or leave keys out.'
-            yield Fault(spot.layer, f"its keys are members of a Dict, but {left}.", fix)
-
-
 @rule("warning")
 def fewer_than_workers(plan: Plan) -> Iterator[Fault]:
     """More workers than sub-environments.
@@ -390,14 +314,12 @@ def normalize_images(plan: Plan) -> Iterator[Fault]:
     """Running statistics of uint8 images.
 
     A mean and a variance per pixel take memory and time, turn bytes into float32 (four times the traffic), and amplify
-    pixels that hardly ever change. Networks for images divide by 255. Without ``integers=true``, ``build`` refuses it,
-    so it is an error.
+    pixels that hardly ever change. Networks for images divide by 255. Without ``integers=true``, ``build`` refuses it.
 
     Wrong: ``PongNoFrameskip-v4 | atari | normalize_obs:integers=true``
     Right: ``PongNoFrameskip-v4 | atari | scale_obs``
     """
     for spot in spots(plan, *OBSERVATION_NORMALIZERS):
-        refused = "integers" in spot.layer.spec.kwargs and not spot.argument("integers")
         instead = "normalize_reward for the rewards" if spot.name == "normalize" else "scale_obs for values from 0 to 1"
         for key, box in spot.boxes().items():
             if box.dtype == np.uint8 and len(box.shape) >= 2:
@@ -405,7 +327,6 @@ def normalize_images(plan: Plan) -> Iterator[Fault]:
                     spot.layer,
                     f"{name_of(key)} are images, {space_text(box)}: each pixel would have a mean and a variance.",
                     f"Use {instead} instead." if key is None else "Name the other members in keys.",
-                    "error" if refused else None,
                 )
 
 

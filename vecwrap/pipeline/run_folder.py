@@ -31,40 +31,18 @@ from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import Settings
 from vecwrap.pipeline.words import LayerSpec
 
-__all__ = [
-    "FACTS",
-    "LOG",
-    "PIPELINE",
-    "PROGRESS",
-    "STATISTICS",
-    "VIDEOS",
-    "Run",
-    "moved",
-    "portable",
-    "read_run",
-    "refuse_taken",
-    "versions",
-]
-
 PIPELINE, FACTS, PROGRESS, LOG, STATISTICS = "pipeline.yaml", "run.json", "progress.csv", "log.txt", "stats.npz"
 VIDEOS = "videos"
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder whose parts belong together.
-
-    Attributes:
-        folder: its path.
-        resolved: the pipeline, with everything filled in.
-        facts: the contents of ``run.json``; empty if there is none.
-        statistics: the file of running statistics; None if there is none.
-    """
+    """A run folder whose parts belong together."""
 
     folder: Path
-    resolved: PipelineSpec
-    facts: Mapping[str, Any]
-    statistics: Path | None
+    resolved: PipelineSpec  # with everything filled in
+    facts: Mapping[str, Any]  # the contents of ``run.json``; empty if there is none
+    statistics: Path | None  # the file of running statistics; None if there is none
 
     def pipeline(
         self,
@@ -91,12 +69,7 @@ class Run:
 
 @paths_looked_at(SpecError)
 def read_run(folder: str | Path) -> Run:
-    """Read a run folder, and check that its parts are of one pipeline.
-
-    Raises:
-        SpecError: no pipeline in it, one that cannot be read, or a file of another pipeline beside it.
-        CheckpointError: statistics that cannot be read.
-    """
+    """Read a run folder, and check that its parts are of one pipeline."""
     folder = Path(folder)
     if not (folder / PIPELINE).is_file():
         raise SpecError(f"{folder}: expected a folder that `vecwrap run --out` filled, got {_instead(folder)}")

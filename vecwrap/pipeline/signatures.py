@@ -22,27 +22,7 @@ import numpy as np
 from vecwrap.errors import SpecError, did_you_mean
 from vecwrap.pipeline.values import Settings, as_data, canonical, is_scalar, plain, shown
 
-__all__ = [
-    "REQUIRED",
-    "Bound",
-    "Parameter",
-    "Signature",
-    "checked",
-    "details",
-    "hints",
-    "in_words",
-    "json_type",
-    "section",
-    "summary",
-]
-
-
-class _Required:
-    def __repr__(self) -> str:
-        return "required"
-
-
-REQUIRED = _Required()
+REQUIRED: Any = inspect.Parameter.empty  # instead of a default
 
 
 @dataclass(frozen=True)
@@ -101,12 +81,7 @@ class Signature:
 
     @classmethod
     def of(cls, target: Callable[..., Any], skip: int = 1) -> Signature:
-        """Read a signature, without its first ``skip`` parameters (the environment).
-
-        >>> def scale(env, factor: float = 2.0, *, clip: bool | None = None): ...
-        >>> print(*Signature.of(scale).parameters, sep="; ")
-        factor: float = 2.0; clip: bool or null = null
-        """
+        """Read a signature, without its first ``skip`` parameters (the environment)."""
         try:
             found = list(inspect.signature(target).parameters.values())
         except (TypeError, ValueError):
@@ -119,7 +94,7 @@ class Signature:
                 Parameter(
                     p.name,
                     types_of.get(p.name, Any),
-                    REQUIRED if p.default is p.empty else p.default,
+                    p.default,
                     p.kind is not p.KEYWORD_ONLY,
                 )
                 for p in named
@@ -147,10 +122,7 @@ class Signature:
         rest = tuple(args[len(by_position) :])
         if rest and not self.any_position:
             most = f"at most {len(by_position)}" if by_position else "none"
-            raise SpecError(
-                f"{where}: expected {most} without a name, got {len(args)} arguments. {self._takes()}"
-                f"{_as_one_list(by_position, args)}"
-            )
+            raise SpecError(f"{where}: expected {most} without a name, got {len(args)} arguments. {self._takes()}")
         names = [parameter.name for parameter in self.parameters]
         for name in given:
             if name not in names and not self.any_name:
@@ -180,25 +152,10 @@ class Signature:
         return f"It takes ({', '.join(map(str, self.parameters))})."
 
 
-def _as_one_list(parameters: Sequence[Parameter], args: Sequence[Any]) -> str:
-    """What to write if a list was meant as one argument."""
-    if not parameters:
-        return ""
-    name, annotation = parameters[0].name, parameters[0].annotation
-    try:
-        checked(list(args), annotation, name)
-    except SpecError:
-        return ""
-    return f" A list beneath a layer's name is its arguments; a list for one goes by name: {{{name}: [...]}}."
-
-
 def checked(value: Any, annotation: Any, where: str) -> Any:
     """Convert a value to the type where needed: an int to a float, a list to a tuple, a path to text.
 
     Text stays text.
-
-    >>> checked(4, float, "scale, argument factor"), checked([1, 2], tuple[int, int], "size")
-    (4.0, (1, 2))
     """
     import msgspec
 
@@ -220,15 +177,11 @@ def checked(value: Any, annotation: Any, where: str) -> Any:
             return value
     if isinstance(value, PathLike) and str in members:
         return as_data(value)
-    raise SpecError(f"{where}: expected {in_words(annotation)}, got {shown(value)}.{_as_list(value, members)}")
+    raise SpecError(f"{where}: expected {in_words(annotation)}, got {shown(value)}.")
 
 
 def in_words(annotation: Any) -> str:
-    """Describe a type in an error or a table.
-
-    >>> in_words(int | None), in_words(Literal["zero", "first"]), in_words(tuple[int, int])
-    ('int or null', '"zero" or "first"', 'tuple[int, int]')
-    """
+    """Describe a type in an error or a table."""
     origin = get_origin(annotation)
     if origin is Literal:
         return " or ".join(map(shown, get_args(annotation)))
@@ -253,10 +206,6 @@ def details(target: Any) -> str:
     """The text of a docstring between its first line and its sections and examples, or ``""``; a line per paragraph.
 
     Lists, tables and blocks are left as they are.
-
-    >>> from vecwrap.wrappers.transpose import Transpose
-    >>> details(Transpose)
-    'Axes before these three stay where they are, so a stack k×H×W×C becomes k×C×H×W.'
     """
     body = (inspect.getdoc(target) or "").partition("\n")[2]
     prose = re.split(r"^(?:[A-Z][\w' ]*:$|>>> )", body, maxsplit=1, flags=re.MULTILINE)[0].strip()
@@ -296,14 +245,6 @@ def _is_number_for(value: Any, members: Sequence[Any]) -> bool:
     return any(issubclass(member, kinds) or member is np.number for member in wanted) if kinds else False
 
 
-def _as_list(value: Any, members: Sequence[Any]) -> str:
-    """How to write one value if any number of them is expected, or ``""``; a one-line pipeline has no lists."""
-    lists = ((type(value), ...), (type(value),))  # the arguments of a tuple's type and of a list's
-    if any(get_origin(member) in (tuple, list) and get_args(member) in lists for member in members):
-        return f" A list goes by the argument's name, [{shown(value)}] here, in YAML or in Python; a line holds none."
-    return ""
-
-
 def _decode(wanted: type, value: Any) -> Any:
     if not isinstance(value, str):
         return value
@@ -325,11 +266,7 @@ def _is_data(value: Any) -> bool:
 
 
 def json_type(annotation: Any) -> dict[str, Any]:
-    """Return the JSON schema of what ``checked`` accepts from a file for a type; ``{}`` if that is anything.
-
-    >>> json_type(int | None), json_type(Literal["zero", "first"])
-    ({'anyOf': [{'type': 'integer'}, {'type': 'null'}]}, {'enum': ['zero', 'first']})
-    """
+    """Return the JSON schema of what ``checked`` accepts from a file for a type; ``{}`` if that is anything."""
     import msgspec
 
     if isinstance(annotation, str) or annotation is Any:

@@ -27,8 +27,6 @@ from vecwrap.pipeline.words import BACKEND_OPTIONS, BackendSpec, LayerSpec
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.import_paths import is_import_path
 
-__all__ = ["BACKENDS", "PipelineSpec", "load_without_imports", "read_line", "refuse_imports", "write_line"]
-
 
 @dataclass(frozen=True, eq=False)
 class PipelineSpec:
@@ -130,7 +128,7 @@ class PipelineSpec:
             draft.write_over(said, where)
         if draft.settings.get("env") is None:
             fail(source, "the key env is missing: which environment?")
-        return cls.of(draft)
+        return from_draft(draft)
 
     @classmethod
     def from_yaml(cls, text: str, file: str = "pipeline", directory: Path | None = None) -> PipelineSpec:
@@ -158,24 +156,10 @@ class PipelineSpec:
             SpecError: with file and line.
         """
         if not isinstance(path, (str, os.PathLike)):
-            raise SpecError(f"pipeline: expected the path of a pipeline file, got {shown(path)}.")
+            raise SpecError(
+                f"pipeline: expected the path of a pipeline file, got {shown(path)}. vecwrap.build takes other forms."
+            )
         return cls.from_dict(*read_file(Path(path)))
-
-    @classmethod
-    def of(cls, draft: Draft) -> PipelineSpec:
-        """Return the spec of a draft.
-
-        Args:
-            draft: settings with the places where they were written.
-
-        Raises:
-            SpecError: a value of the wrong kind.
-        """
-        return cls(**draft.settings, source=Source(draft.places))
-
-    def draft(self) -> Draft:
-        """Return an equivalent draft, to be changed."""
-        return Draft({name: getattr(self, name) for name in KEYS}, self.source.places)
 
     def override(self, **changes: Any) -> PipelineSpec:
         """Return a spec with some settings replaced; the rest is kept.
@@ -191,31 +175,7 @@ class PipelineSpec:
         >>> PipelineSpec("CartPole-v1", n=4).override(n=8, workers=2).to_dict()
         {'env': 'CartPole-v1', 'n': 8, 'backend': {'name': 'auto', 'workers': 2}}
         """
-        return self.overridden(changes)
-
-    def overridden(self, changes: Mapping[str, Any], places: Mapping[str, Place] | None = None) -> PipelineSpec:
-        """As ``override``, with the locations of the changes in errors.
-
-        Args:
-            changes: as those of ``override``, in a mapping.
-            places: where they were written, by key: a file and a line, or ``--set``.
-
-        Raises:
-            SpecError: as ``override``.
-
-        >>> spec = PipelineSpec.parse("CartPole-v1 | framestack:4")
-        >>> str(spec.overridden({"wrappers.framestack.k": 2, "n": 1}))
-        'CartPole-v1 n=1 | framestack:2'
-        """
-        draft, known = self.draft(), [*KEYS, *BACKEND_OPTIONS]
-        for key in sorted(changes, key=_depth):  # the whole before its parts, in any given order
-            place = (places or {}).get(key, Place())
-            first = key.partition(".")[0]
-            if first in self.layer_names and first not in known:
-                fail_where(f"{place}{key}", f'unknown key. Did you mean "wrappers.{key}"?')
-            refuse_unknown(first, known, Source(otherwise=place))
-            draft.set(f"backend.{key}" if key in BACKEND_OPTIONS else key, changes[key], place)
-        return self.of(draft)
+        return overridden(self, changes)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -314,6 +274,31 @@ class PipelineSpec:
         return write_line({**data, "env": self.env}, map(str, self.wrappers), shown_anyway=True)
 
 
+def from_draft(draft: Draft) -> PipelineSpec:
+    """Return the spec of a draft."""
+    return PipelineSpec(**draft.settings, source=Source(draft.places))
+
+
+def to_draft(spec: PipelineSpec) -> Draft:
+    """Return an equivalent draft, to be changed."""
+    return Draft({name: getattr(spec, name) for name in KEYS}, spec.source.places)
+
+
+def overridden(
+    spec: PipelineSpec, changes: Mapping[str, Any], places: Mapping[str, Place] | None = None
+) -> PipelineSpec:
+    """As ``override``, with the places where the changes were written (a file and a line, or ``--set``) in errors."""
+    draft, known = to_draft(spec), [*KEYS, *BACKEND_OPTIONS]
+    for key in sorted(changes, key=_depth):  # the whole before its parts, in any given order
+        place = (places or {}).get(key, Place())
+        first = key.partition(".")[0]
+        if first in spec.layer_names and first not in known:
+            fail_where(f"{place}{key}", f'unknown key. Did you mean "wrappers.{key}"?')
+        refuse_unknown(first, known, Source(otherwise=place))
+        draft.set(f"backend.{key}" if key in BACKEND_OPTIONS else key, changes[key], place)
+    return from_draft(draft)
+
+
 def _default(f: dataclasses.Field[Any]) -> Any:
     """The value of a key that is missing or null."""
     return f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
@@ -341,11 +326,7 @@ _WITH_OPTIONS = re.compile(r"=|:[^A-Za-z_]")  # of a backend: an import path has
 
 
 def read_line(line: str) -> dict[str, Any]:
-    """Return the keys of a pipeline that is written in one line; layers stay as written.
-
-    >>> read_line("CartPole-v1 n=4 backend=shmem backend.workers=2 | framestack:4 | monitor")
-    {'env': 'CartPole-v1', 'n': 4, 'backend': {'name': 'shmem', 'workers': 2}, 'wrappers': ['framestack:4', 'monitor']}
-    """
+    """Return the keys of a pipeline that is written in one line; layers stay as written."""
     source = Source()
     head, *layers = split(line, "|", source)
     words = [word for word in split(head, " \t\r\n", source) if word]
@@ -457,14 +438,8 @@ def refuse_imports(spec: PipelineSpec) -> None:
 
     Arguments count because layers import some of them (``trigger`` of ``video``), and layers of other packages may do
     anything with theirs. Names alone lead only to what is installed and registered.
-
-    >>> refuse_imports(PipelineSpec.parse("CartPole-v1 | framestack:4"))
-    >>> refuse_imports(PipelineSpec.parse("CartPole-v1 | my.layers:Scale"))
-    Traceback (most recent call last):
-    ...
-    vecwrap.errors.SpecError: wrappers[0]: expected nothing to import (--no-imports), got "my.layers:Scale".
     """
-    _refuse(spec.draft())
+    _refuse(to_draft(spec))
 
 
 def _refuse(draft: Draft) -> None:

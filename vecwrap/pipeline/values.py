@@ -19,24 +19,6 @@ import numpy as np
 from vecwrap.pipeline.places import MAX_DEPTH, Source, fail, fail_where
 from vecwrap.pipeline.scalars import MAX_BITS, pieces, printable, quoted, read_scalar, write_scalar
 
-__all__ = [
-    "MAX_PARTS",
-    "Settings",
-    "Whole",
-    "as_data",
-    "callable_name",
-    "canonical",
-    "copied",
-    "identity",
-    "import_path",
-    "is_scalar",
-    "merged",
-    "plain",
-    "scalar",
-    "shown",
-    "split",
-]
-
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the default repr of an object
 MAX_PARTS = 1000  # of one text, and layers in a pipeline; lists in files are counted as they are read
 
@@ -63,11 +45,7 @@ class Settings(Mapping[str, Any]):
 
 
 def import_path(target: Any) -> str | None:
-    """Return ``"module:qualname"`` if that finds this very object, from another process too; else None.
-
-    >>> import_path(os.PathLike), import_path(lambda env: env)
-    ('os:PathLike', None)
-    """
+    """Return ``"module:qualname"`` if that finds this very object, from another process too; else None."""
     module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or module == "__main__" or "<" in name:
         return None
@@ -78,11 +56,7 @@ def import_path(target: Any) -> str | None:
 
 
 def shown(value: Any) -> str:
-    """Format a value briefly for an error or a plan: text in quotes, objects by name.
-
-    >>> shown("four"), shown(None), shown([1, 2]), shown(os.PathLike)
-    ('"four"', 'null', '[1, 2]', 'os:PathLike')
-    """
+    """Format a value briefly for an error or a plan: text in quotes, objects by name."""
     if isinstance(value, str):
         text = value if len(value) <= 60 else f"{value[:57]}..."
         return f'"{text}"' if text.isprintable() else quoted(text)
@@ -146,13 +120,7 @@ class Whole:
 
 
 def merged(old: Any, new: Any, depth: int = 0) -> Any:
-    """Return ``new`` written over ``old``: mappings are merged key by key; anything else replaces.
-
-    >>> merged({"a": {"b": 1}, "c": 2}, {"a": {"d": 3}})
-    {'a': {'b': 1, 'd': 3}, 'c': 2}
-    >>> merged({"a": {"b": 1}}, {"a": Whole({"d": 3})})
-    {'a': {'d': 3}}
-    """
+    """Return ``new`` written over ``old``: mappings are merged key by key; anything else replaces."""
     if isinstance(new, Whole):
         return new.value
     if not isinstance(new, Mapping):
@@ -171,12 +139,7 @@ def is_scalar(value: Any) -> bool:
 
 
 def as_data(value: Any) -> Any:
-    """Return a value's form in a file: a path's text, an enum member's value, a set's sorted list; else itself.
-
-    >>> from pathlib import Path
-    >>> as_data(Path("runs")), as_data({3, 1, 2}), as_data(4)
-    ('runs', [1, 2, 3], 4)
-    """
+    """Return a value's form in a file: a path's text, an enum member's value, a set's sorted list; else itself."""
     if isinstance(value, os.PathLike):
         return os.fsdecode(value)
     if isinstance(value, Enum):

@@ -25,18 +25,6 @@ from vecwrap.pipeline.values import (
     split,
 )
 
-__all__ = [
-    "BACKEND_OPTIONS",
-    "POSITIONAL",
-    "PROCESS_OPTIONS",
-    "BackendSpec",
-    "LayerSpec",
-    "checked_name",
-    "read_arguments",
-    "read_layer_text",
-    "read_layers",
-]
-
 _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _WITHOUT_COLON = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+|\s*\((?=.*\)$))(?P<arguments>[^()]+)\)?")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -53,6 +41,15 @@ class _Named:
     def name(self) -> str:
         """The registered name or import path, or the object's own name."""
         return self.target if isinstance(self.target, str) else shown(self.target)
+
+    def _identity(self) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
 
 def _is_dotless_path(target: str) -> bool:
@@ -80,13 +77,7 @@ class LayerSpec(_Named):
 
     @classmethod
     def parse(cls, layer: Any, source: Source = _NOWHERE) -> LayerSpec:
-        """Read a layer in any of its forms.
-
-        >>> LayerSpec.parse("framestack:4,padding=first")
-        LayerSpec(target='framestack', args=(4,), kwargs={'padding': 'first'})
-        >>> LayerSpec.parse({"monitor": {"dir": "runs/pong"}}).format()
-        'monitor:dir=runs/pong'
-        """
+        """Read a layer in any of its forms."""
         if isinstance(layer, LayerSpec):
             return layer
         if isinstance(layer, str):
@@ -145,12 +136,6 @@ class LayerSpec(_Named):
             self.where,
             "an object of this process cannot be written down; move it into a module and give its import path",
         )
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, LayerSpec) and self._identity() == other._identity()
-
-    def __hash__(self) -> int:
-        return hash(self.name)
 
     def _identity(self) -> tuple[Any, ...]:
         return self.target, canonical(self.args), canonical(self.kwargs)
@@ -346,11 +331,5 @@ class BackendSpec(_Named):
             fail_where("backend", f"{self.name} lives in this process only; give its import path")
         return {"name": self.target, **options} if options or _is_dotless_path(self.target) else self.target
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, BackendSpec) and (self.target, canonical(self.options)) == (
-            other.target,
-            canonical(other.options),
-        )
-
-    def __hash__(self) -> int:
-        return hash(self.name)
+    def _identity(self) -> tuple[Any, ...]:
+        return self.target, canonical(self.options)

@@ -19,12 +19,12 @@ def is_import_path(text: str) -> bool:
     return _PATH.fullmatch(text) is not None
 
 
-def import_target(path: str, where: str, extra: str | None = None, otherwise: str = "") -> Callable[..., Any]:
-    """Import the object that ``"module:attr"`` names; ``otherwise`` says what that may mean if there is no module."""
+def import_target(path: str, where: str, extra: str | None = None) -> Callable[..., Any]:
+    """Import the object that ``"module:attr"`` names."""
     if not is_import_path(path):
         raise SpecError(f'{where}: expected an import path "module:attr", got {json.dumps(path, ensure_ascii=False)}.')
     module_name, _, attr = path.partition(":")
-    found: Any = imported(module_name, where, extra, otherwise)
+    found: Any = imported(module_name, where, extra)
     for part in attr.split("."):
         if not hasattr(found, part):
             raise SpecError(f"{where}: {module_name} has no {attr}.{did_you_mean(part, dir(found))}")
@@ -34,15 +34,15 @@ def import_target(path: str, where: str, extra: str | None = None, otherwise: st
     return found  # type: ignore[no-any-return]
 
 
-def imported(module_name: str, where: str, extra: str | None = None, otherwise: str = "") -> ModuleType:
-    """Import a module; ``otherwise`` says what its name may mean if there is none."""
+def imported(module_name: str, where: str, extra: str | None = None) -> ModuleType:
+    """Import a module."""
     try:
         return import_module(module_name)
     except ModuleNotFoundError as error:
         missing = error.name or module_name
         if module_name == missing or module_name.startswith(f"{missing}."):
-            remedy = "" if "." in missing else f" Is its folder on sys.path (PYTHONPATH)? {otherwise}"
-            raise SpecError(f"{where}: there is no module {missing}.{remedy.rstrip()}") from None
+            remedy = "" if "." in missing else " Is its folder on sys.path (PYTHONPATH)?"
+            raise SpecError(f"{where}: there is no module {missing}.{remedy}") from None
         command = f'pip install "vecwrap[{extra}]"' if extra else f"install {missing}"
         raise SpecError(f"{where} needs {missing}: {command}") from error
     except (Exception, SystemExit) as error:

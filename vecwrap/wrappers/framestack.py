@@ -118,10 +118,6 @@ class FrameStack(VecEnvWrapper):
         for key, each in self._stacks.items():
             each.load(members.of(state["stacks"], key))
 
-    def bytes_held(self) -> int:
-        """The memory of all stacks, for the plan."""
-        return sum(stack.nbytes for stack in self._stacks.values())
-
     def _remember(self, step: StepResult) -> None:
         """Keep what other members show; the stacks already keep their own."""
         if None not in self._stacks:
