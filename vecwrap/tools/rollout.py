@@ -14,24 +14,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import concatenate, create_empty_array
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import SpecError, VecwrapError, did_you_mean
 from vecwrap.rows.step_result import StepResult
 from vecwrap.sources.import_paths import import_target
-
-__all__ = [
-    "Interrupt",
-    "Policy",
-    "StepCounter",
-    "Tally",
-    "find_policy",
-    "interruptible",
-    "rollout",
-    "sigterm_as_ctrl_c",
-]
 
 Policy: TypeAlias = Callable[[Any], Any]
 
@@ -41,13 +29,8 @@ def rollout(
 ) -> Iterator[None]:
     """Reset, then step until enough steps or episodes are done or the user asks to stop; yields after each step.
 
-    Args:
-        env: with a monitor among its layers, whose reports under ``tally.stats_key`` count as episodes.
-        policy: from observations to actions.
-        tally: receives the counts.
-        steps: agent steps over all sub-environments, rounded up to a whole vector step; None for no limit.
-        episodes: None for no limit.
-        interrupt: checked between steps.
+    ``env`` has a monitor among its layers, whose reports under ``tally.stats_key`` count as episodes. ``steps`` are agent
+    steps over all sub-environments, rounded up to a whole vector step. None: no limit.
     """
     mode = env.metadata["autoreset_mode"]
     observations, _ = env.reset()
@@ -226,7 +209,7 @@ def find_policy(name: str, env: VecEnv) -> Policy:
     if name == "random":
         return lambda observations: env.action_space.sample()
     if name == "zeros":
-        zeros = _zeros(env)
+        zeros = _nearest_to_zero(env.action_space)
         return lambda observations: zeros
     if ":" not in name:
         near = did_you_mean(name, ("random", "zeros"))
@@ -247,21 +230,12 @@ def find_policy(name: str, env: VecEnv) -> Policy:
     return act
 
 
-def _zeros(env: VecEnv) -> Any:
-    space = env.single_action_space
-    out: Any = create_empty_array(space, env.num_envs)
-    return concatenate(space, [_nearest_to_zero(space)] * env.num_envs, out)
-
-
 def _nearest_to_zero(space: spaces.Space[Any]) -> Any:
+    """The action of a batch's space, of which simple ones are numbers, that is nearest to zero."""
     if isinstance(space, spaces.Box):
         return np.clip(np.zeros(space.shape, space.dtype), space.low, space.high)
-    if isinstance(space, spaces.Discrete):
-        return np.clip(np.int64(0), space.start, space.start + space.n - 1)
     if isinstance(space, spaces.MultiDiscrete):
         return np.clip(np.zeros(space.shape, space.dtype), space.start, space.start + space.nvec - 1)
-    if isinstance(space, spaces.MultiBinary):
-        return np.zeros(space.shape, space.dtype)
     if isinstance(space, spaces.Dict):
         return {key: _nearest_to_zero(member) for key, member in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
