@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from gymnasium.vector.utils import iterate
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -22,7 +21,7 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlotError, SpecError, VecwrapError
 from vecwrap.pipeline.build import build
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.tools.bench import compare_pipeline, into, refuse_asked_for_resets
+from vecwrap.tools.bench import compare_pipeline, into
 from vecwrap.tools.measure import WorkResult
 from vecwrap.tools.peers import PEERS, read_names
 from vecwrap.tools.plot import Curve, Run, Seed, check, check_suffix, curve, draw, read_runs, save, step_unit
@@ -73,17 +72,16 @@ def time_pipeline(
 ) -> int:
     """Run a pipeline and print what each part of a vector step costs; return the exit status.
 
-    Its files go to a temporary folder meanwhile. ``steps`` are agent steps over all sub-environments.
+    Its files go to a temporary folder meanwhile. ``steps`` are agent steps over all sub-environments. It is driven by
+    whole steps, also where it has a ``batch_size``.
     """
     if steps is None and seconds is None:
         seconds = DEFAULT_SECONDS
-    if spec.batch_size is not None:
-        refuse_asked_for_resets(spec)
     with contextlib.ExitStack() as stack:
         if console.is_terminal and not as_json:
             stack.enter_context(console.status("timing ..."))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="vecwrap-time-"))
-        env = stack.enter_context(build(into(spec, Path(folder))))
+        env = stack.enter_context(build(into(spec.override(batch_size=None), Path(folder))))
         interrupt = stack.enter_context(interruptible())
         env.action_space.seed(spec.seed)
         measured = _measure(env, find_policy(policy, env), policy, steps, seconds, interrupt)
@@ -99,10 +97,8 @@ def _measure(
 ) -> _Timed:
     """Step in blocks, alternating the stopwatch on and off, so that fluctuations affect both alike."""
     watch = Stopwatch(env)
-    drive = rollout if env.pipeline.batch_size is None else _exchange
-    taken = drive(
-        env, watch.timed(name, "policy", "the policy", act), Tally(), steps=steps, episodes=None, interrupt=interrupt
-    )
+    timed = watch.timed(name, "policy", "the policy", act)
+    taken = rollout(env, timed, Tally(), steps=steps, episodes=None, interrupt=interrupt)
     block = BLOCK if steps is None else max(1, min(BLOCK, steps // env.num_envs // 4))
     end = None if seconds is None else time.monotonic() + seconds
     _take(taken, min(WARM_UP, 2 * block), BLOCK_SECONDS)
@@ -131,23 +127,6 @@ def _take(taken: Iterator[None], most: int, seconds: float) -> int:
         if time.monotonic() >= end:
             break
     return count
-
-
-def _exchange(
-    env: VecEnv, policy: Policy, tally: Tally, *, steps: int | None, episodes: int | None, interrupt: Interrupt
-) -> Iterator[None]:
-    """As ``rollout``, with ``send`` and ``recv``: each ready sub-environment gets its next action."""
-    observations, _ = env.reset()
-    env.send(policy(observations))
-    start = time.perf_counter()
-    while not (interrupt.asked or (steps is not None and tally.steps >= steps)):
-        observations, _, _, _, infos = env.recv()
-        ids = infos["env_id"]
-        tally.add(len(ids), infos, time.perf_counter() - start)
-        actions = policy(observations)  # random and zeros always return n rows
-        rows = actions if isinstance(actions, np.ndarray) else list(iterate(env.action_space, actions))
-        env.send(rows[: len(ids)], env_ids=ids)
-        yield
 
 
 # -- what is shown ----------------------------------------------------------------------------------------------------

@@ -29,8 +29,8 @@ def rollout(
 ) -> Iterator[None]:
     """Reset, then step until enough steps or episodes are done or the user asks to stop; yields after each step.
 
-    ``env`` has a monitor among its layers, whose reports under ``tally.stats_key`` count as episodes. ``steps`` are agent
-    steps over all sub-environments, rounded up to a whole vector step. None: no limit.
+    ``env`` has a monitor, whose reports under ``tally.stats_key`` count as episodes. ``steps`` are agent steps over all
+    sub-environments, rounded up to a whole vector step. None: no limit.
     """
     mode = env.metadata["autoreset_mode"]
     observations, _ = env.reset()
