@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -78,8 +78,7 @@ def time_pipeline(
     if steps is None and seconds is None:
         seconds = DEFAULT_SECONDS
     with contextlib.ExitStack() as stack:
-        if console.is_terminal and not as_json:
-            stack.enter_context(console.status("timing ..."))
+        stack.enter_context(progress(console, quiet=as_json))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="vecwrap-time-"))
         env = stack.enter_context(build(into(spec.override(batch_size=None), Path(folder))))
         interrupt = stack.enter_context(interruptible())
@@ -132,12 +131,18 @@ def _take(taken: Iterator[None], most: int, seconds: float) -> int:
 # -- what is shown ----------------------------------------------------------------------------------------------------
 
 
+def _figures(name: str, *titles: str, whole: bool = False) -> Table:
+    """An empty table of figures; a name too long for the terminal is folded, or kept whole."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column(name, overflow="ellipsis" if whole else "fold", no_wrap=whole)
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    return table
+
+
 def _show_timing(measured: _Timed, console: Console) -> None:
     in_full = console.width >= IN_FULL
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("part", overflow="fold")
-    table.add_column("µs/step", justify="right", no_wrap=True)
-    table.add_column("share", justify="right", no_wrap=True)
+    table = _figures("part", "µs/step", "share")
     if in_full:
         table.add_column("", no_wrap=True)
         table.add_column("", style="dim", overflow="fold")
@@ -195,15 +200,9 @@ def tune_pipeline(spec: PipelineSpec, *, budget: str, as_json: bool, console: Co
     measured, else 0; after Ctrl-C or SIGTERM, the shell's for that signal.
     """
     seconds, start = read_seconds(budget), time.monotonic()
-    shown = console.is_terminal and not as_json
-    with sigterm_as_ctrl_c() as number, console.status("") if shown else contextlib.nullcontext() as status:
-
-        def say(text: str) -> None:
-            if status is not None:
-                status.update(f"{text} ({time.monotonic() - start:.0f} of {seconds:g} s)")
-
+    with sigterm_as_ctrl_c() as number, progress(console, quiet=as_json) as say:
         try:
-            tuned = Search(spec, seconds, say).run()
+            tuned = Search(spec, seconds, lambda text: say(f"{text}, {time.monotonic() - start:.0f} of {budget}")).run()
         except KeyboardInterrupt:
             console.print("interrupted; nothing is left running")
             return 128 + number[0]
@@ -280,11 +279,7 @@ def _show_tuning(tuned: Tuned, budget: float, console: Console, *, evaluation: b
 
 
 def _tuning_table(tuned: Tuned) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    right: Literal["right"] = "right"
-    table.add_column("candidate", no_wrap=True)
-    for title in ("agent steps/s", "±", "start", "MB"):
-        table.add_column(title, justify=right, no_wrap=True)
+    table = _figures("candidate", "agent steps/s", "±", "start", "MB", whole=True)
     table.add_column("", overflow="fold")
     chosen = tuned.recommendation.candidate if tuned.recommendation else None
     for trial in tuned.trials:
@@ -311,24 +306,9 @@ def bench_pipeline(
     out: Path | None,
     console: Console,
 ) -> int:
-    """Compare a pipeline with peers; return the exit status.
+    """Compare a pipeline with peers, named by ``vs``, and print or write tables; return the exit status.
 
-    Args:
-        spec: the pipeline.
-        vs: comma-separated names of peers; None: all.
-        rounds: how many samples of each contender.
-        seconds: how long a sample lasts.
-        as_json: print JSON instead of tables.
-        out: a file for the Markdown tables.
-        console: where it is shown.
-
-    Returns:
-        1 if a peer that was requested by name has no figures, else 0; after Ctrl-C or SIGTERM, the shell's status for
-        that signal.
-
-    Raises:
-        SpecError: the file cannot be written; unless that was detected up front, the tables have been printed.
-        VecwrapError: the pipeline cannot be built, or fails.
+    It is 1 if a peer that was requested by name has no figures, else 0; after Ctrl-C or SIGTERM, the shell's for it.
     """
     peers = list(PEERS) if vs is None else read_names(vs)
     if out is not None:
@@ -366,10 +346,7 @@ def print_result(result: WorkResult, console: Console) -> None:
     console.print(Text(result.how, style="dim"))
     for quantity in result.quantities:
         header, *rows = [row[:-1] for row in result_table(result, quantity) if row[1] != "–"]
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        table.add_column(header[0], no_wrap=True)
-        for title in header[1:]:
-            table.add_column(title, justify="right", no_wrap=True)
+        table = _figures(*header, whole=True)
         for row in rows:
             table.add_row(*map(Text, row))
         console.print(table)
@@ -449,10 +426,7 @@ def _plain(record: Seed | Curve) -> dict[str, Any]:
 
 
 def _curves_table(runs: Sequence[Run]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("run", overflow="fold")
-    for title in ("seeds", "episodes", "steps", "minutes", f"last {RECENT} episodes"):
-        table.add_column(title, justify="right", no_wrap=True)
+    table = _figures("run", "seeds", "episodes", "steps", "minutes", f"last {RECENT} episodes")
     for run in runs:
         last = np.concatenate([seed.scores[-RECENT:] for seed in run.seeds])
         table.add_row(
