@@ -209,7 +209,7 @@ def tune_pipeline(spec: PipelineSpec, *, budget: str, as_json: bool, console: Co
     if as_json:
         print_json(_tuning_data(tuned, seconds, evaluation=evaluation), console)
     else:
-        _show_tuning(tuned, seconds, console, evaluation=evaluation)
+        _show_tuning(tuned, console, evaluation=evaluation)
     return int(tuned.recommendation is None)
 
 
@@ -246,7 +246,7 @@ def _recommended(found: Recommendation, *, evaluation: bool) -> dict[str, Any]:
 # -- what is shown ----------------------------------------------------------------------------------------------------
 
 
-def _show_tuning(tuned: Tuned, budget: float, console: Console, *, evaluation: bool) -> None:
+def _show_tuning(tuned: Tuned, console: Console, *, evaluation: bool) -> None:
     cost, found = tuned.cost, tuned.recommendation
     rows = [
         ("one sub-environment", f"{cost.in_words}, {cost.busy:.0%} of a core; of {cost.steps:,} steps"),
@@ -271,9 +271,6 @@ def _show_tuning(tuned: Tuned, budget: float, console: Console, *, evaluation: b
                            f"{found.other_reason}:"))  # fmt: skip
         for line in found.other.lines(evaluation=evaluation):
             console.print(Text(f"    {line}", style="bold"))
-    if any(trial.late for trial in tuned.trials):
-        more = f"\nSome had too little time; increase --budget above {budget:g}s to measure them."
-        console.print(Text(more, style="dim"))
     cores = tuned.situation.cores
     console.print(Text(f"\nn={tuned.situation.n}, {cores} usable core{'s' * (cores != 1)}", style="dim"))
 

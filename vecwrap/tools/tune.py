@@ -132,14 +132,13 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Trial:
-    """The results of a candidate; if there are no rates, ``failed`` says why, and ``late`` if only for lack of time."""
+    """The results of a candidate; if there are no rates, ``failed`` says why."""
 
     candidate: Candidate
     rates: tuple[float, ...] = ()  # agent steps per second over all sub-environments, one per sample
     start_seconds: float | None = None  # from ``build`` to the first observations
     memory_mb: float | None = None  # of all its processes; None if unknown
     failed: str = ""
-    late: bool = False
 
     @property
     def rate(self) -> float:
@@ -321,14 +320,12 @@ class Search:
         spec: the pipeline; its files go to a temporary folder meanwhile.
         budget: how many seconds it may take.
         say: called with progress messages, now and then.
-        kinds: the available backends; None: all that have a name.
         clock: in seconds.
     """
 
     spec: PipelineSpec
     budget: float
     say: Callable[[str], None] = lambda text: None
-    kinds: Sequence[BackendKind] | None = None
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
@@ -352,7 +349,7 @@ class Search:
             data.pop("eval", None)
             cost = self._measured_env(data)
             situation = _situation(planned, spec)
-            wanted = candidates(backend_kinds() if self.kinds is None else self.kinds, situation, cost)
+            wanted = candidates(backend_kinds(), situation, cost)
             trials = self._final(self._tried(wanted, data), data)
         recommendation = recommend(trials, cost, batch_size=spec.batch_size, now=wanted[0])
         return Tuned(situation, wanted[0], cost, trials, mode.value, recommendation)
@@ -364,20 +361,18 @@ class Search:
     def _measured_env(self, data: Mapping[str, Any]) -> EnvCost:
         self.say("one sub-environment")
         end = self._until(FOR_THE_ENV)
-        doing = "making it and its first reset"
         try:
             with Measurer(partial(measure_env, data, min(LONGEST_LOOK, 0.1 * self.budget))) as process:
-                first = process.hear(end)
-                self._opening = self.clock() - self._start
-                doing = "its first steps"
-                return EnvCost(**first, **process.hear(end))
+                cost = EnvCost(**process.hear(end))
         except TooLate:
             raise VecwrapError(
-                f"tune: one sub-environment was not done with {doing} within {FOR_THE_ENV:.0%} of "
-                f"--budget {self.budget:g}s; give more, or see what it does there."
+                f"tune: one sub-environment was not made, reset and stepped within {FOR_THE_ENV:.0%} of --budget "
+                f"{self.budget:g}s; give more, or see what it does there."
             ) from None
         except Ended as error:
             raise VecwrapError(f"tune: one sub-environment, by itself, failed: {error}") from None
+        self._opening = self.clock() - self._start - cost.steps * cost.step_seconds
+        return cost
 
     def _tried(self, wanted: Sequence[Candidate], data: Mapping[str, Any]) -> list[Trial]:
         """Try one after the other: better a few, and rows that say that they were not tried, than many cut off."""
@@ -386,7 +381,7 @@ class Search:
         for number, candidate in enumerate(wanted):
             left, now = len(wanted) - number, self.clock()
             if end - now < self._opening:
-                trials.append(Trial(candidate, failed="not tried: no time left", late=True))
+                trials.append(Trial(candidate, failed="not tried: no time left"))
                 continue
             self.say(f"{number + 1} of {len(wanted)}: {candidate.name}")
             fair = (end - now) / left
@@ -408,7 +403,7 @@ class Search:
             if not rates:
                 what = "start" if trial.start_seconds is None else "finish a sample"
                 why = f"did not {what} within {deadline - began:.1f} s"
-                return dataclasses.replace(trial, failed=why, late=True)
+                return dataclasses.replace(trial, failed=why)
         except Ended as error:
             return dataclasses.replace(trial, failed=str(error))
         return dataclasses.replace(trial, rates=tuple(rates))
@@ -455,12 +450,12 @@ def _situation(planned: Plan, spec: PipelineSpec) -> Situation:
 
 
 def measure_env(pipeline: Mapping[str, Any], seconds: float, connection: Connection) -> None:
-    """Make one sub-environment and reset it; then step it for some seconds. Sends the fields of an ``EnvCost``."""
+    """Make one sub-environment, reset it, and step it for some seconds; send the fields of an ``EnvCost``."""
     clock, computing = time.perf_counter, time.process_time
     start = clock()
     env = plan(PipelineSpec.from_dict(dict(pipeline))).factories[0]()
     env.reset(seed=SEED)
-    connection.send(("figures", {"first_seconds": clock() - start}))
+    first_seconds = clock() - start
     steps: list[float] = []
     computed: list[float] = []
     batches = action_batches(env.action_space, 1, as_list=True)
@@ -479,6 +474,7 @@ def measure_env(pipeline: Mapping[str, Any], seconds: float, connection: Connect
         "step_spread": (twentieths[-1] - twentieths[0]) / 2,
         "steps": len(steps),
         "busy": busy_share(steps, computed),
+        "first_seconds": first_seconds,
     }
     env.close()
     connection.send(("figures", figures))
