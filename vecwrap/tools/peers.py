@@ -25,9 +25,6 @@ from vecwrap.wrappers.clip_action import ClipAction
 from vecwrap.wrappers.emulator.lineages import settle
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
-from vecwrap.wrappers.normalize import Normalize
-from vecwrap.wrappers.normalize_obs import NormalizeObs
-from vecwrap.wrappers.normalize_reward import NormalizeReward
 
 __all__ = ["PEERS", "read_names"]  # benchmarks/peers/ builds on the rest
 
@@ -166,10 +163,7 @@ class Gymnasium:
             planned,
             "Gymnasium",
             inner={Atari: gymnasium_atari, FrameStack: gymnasium_framestack},
-            outer={
-                Monitor: _record_statistics,
-                ClipAction: lambda given: Counterpart((vector_wrappers.ClipAction,)),
-            },
+            outer={Monitor: _record_statistics, ClipAction: lambda given: Counterpart((vector_wrappers.ClipAction,))},
         )
         shared: dict[str, Any] = {"copy": planned.pipeline.copy, "autoreset_mode": mode.gymnasium}
         kinds = (
@@ -220,7 +214,7 @@ def _record_statistics(given: Given) -> Counterpart:
 
 
 class StableBaselines3:
-    """``DummyVecEnv`` and ``SubprocVecEnv``, under AtariWrapper, VecFrameStack, VecMonitor, VecNormalize."""
+    """``DummyVecEnv`` and ``SubprocVecEnv``, under AtariWrapper, VecFrameStack, VecMonitor."""
 
     names: tuple[str, ...] = ("SB3 DummyVecEnv", "SB3 SubprocVecEnv")
 
@@ -230,15 +224,7 @@ class StableBaselines3:
             planned,
             "SB3",
             inner={Atari: _atari_wrapper},
-            outer={
-                FrameStack: _vec_frame_stack,
-                Monitor: _vec_monitor,
-                Normalize: lambda given: _vec_normalize(
-                    given, clip_obs=given["clip_obs"], clip_reward=given["clip_reward"]
-                ),
-                NormalizeObs: lambda given: _vec_normalize(given, clip_obs=given["clip"], norm_reward=False),
-                NormalizeReward: lambda given: _vec_normalize(given, clip_reward=given["clip"], norm_obs=False),
-            },
+            outer={FrameStack: _vec_frame_stack, Monitor: _vec_monitor},
             modes=(Autoreset.SAME_STEP,),
         )
         starts = [partial(_sb3_steps, kind, work) for kind in ("DummyVecEnv", "SubprocVecEnv")]
@@ -303,13 +289,6 @@ def _vec_frame_stack(given: Given) -> Counterpart:
 def _vec_monitor(given: Given) -> Counterpart:
     file = None if given.get("dir") is None else f"{given['dir']}/sb3"
     return _around("VecMonitor", file, tuple(given.get("info_keys") or ()))
-
-
-def _vec_normalize(given: Given, **arguments: Any) -> Counterpart:
-    if given.get("keys") is not None or given.get("integers"):
-        cannot("SB3", "vecwrap bench knows no VecNormalize for keys= and integers=")
-    gamma = {"gamma": given["gamma"]} if "gamma" in given else {}
-    return _around("VecNormalize", epsilon=given["epsilon"], **gamma, **arguments)
 
 
 PEERS: dict[str, Peer] = {"gymnasium": Gymnasium(), "sb3": StableBaselines3()}
