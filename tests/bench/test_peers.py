@@ -82,7 +82,7 @@ def test_an_installed_peer_steps(peer, line):
     spec = PipelineSpec.parse(line)
     for contender in ALL_PEERS[peer].contenders(plan(spec)):
         sampler = contender.open()
-        assert sampler._run(40) == 40 * (spec.batch_size or spec.n)
+        assert sampler.run(40) == 40 * (spec.batch_size or spec.n)
         sampler.close()
 
 
@@ -92,7 +92,7 @@ def test_a_peer_gets_our_seeds_and_actions(peer, name):
     Recorder.alive.clear()
     contenders = {each.name: each for each in ALL_PEERS[peer].contenders(planned(CARTPOLE, env=Recorder))}
     sampler = contenders[name].open()
-    sampler._run(10)
+    sampler.run(10)
     sampler.close()
     expected = np.array(action_batches(Recorder.action_space, 2)[:10])
     stepped = [env for env in Recorder.alive if env.actions]
