@@ -249,7 +249,7 @@ def _recommended(found: Recommendation, *, evaluation: bool) -> dict[str, Any]:
 def _show_tuning(tuned: Tuned, console: Console, *, evaluation: bool) -> None:
     cost, found = tuned.cost, tuned.recommendation
     rows = [
-        ("one sub-environment", f"{cost.in_words}, {cost.busy:.0%} of a core; of {cost.steps:,} steps"),
+        ("one sub-environment", f"{cost}, {cost.busy:.0%} of a core; of {cost.steps:,} steps"),
         ("start-up", f"{_seconds(cost.first_seconds)} with its imports"),
     ]
     console.print(name_table(rows))

@@ -33,8 +33,6 @@ from vecwrap.tools.bench import ASKED_FOR, driver, into
 from vecwrap.tools.measure import SEED, Throughput, action_batches
 from vecwrap.tools.processes import Ended, Measurer, TooLate, pss_mb
 
-__all__ = ["Candidate", "EnvCost", "Recommendation", "Search", "Trial", "Tuned", "candidates", "recommend"]
-
 # Decided by tune; every other option of the pipeline's backend is the user's, and is kept.
 TRIED = ("workers", "envs_per_worker", "parent_share")
 # Options by which a user asks for worker processes, so that what happens there affects nothing else.
@@ -72,9 +70,7 @@ class EnvCost:
         """Whether a step waits more than it computes."""
         return self.busy < WAITING
 
-    @property
-    def in_words(self) -> str:
-        """What a step does."""
+    def __str__(self) -> str:
         doing = "mostly waits" if self.waits else "computes"
         return f"a step {doing}: {1e6 * self.step_seconds:,.0f} µs ± {1e6 * self.step_spread:,.0f}"
 
@@ -90,11 +86,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """As tables write it: only what is tried, as the other options are the pipeline's own.
-
-        >>> Candidate("shmem", {"workers": 4, "step_timeout": 9.0}, 8, 4).name
-        'shmem, workers=4, recv of 8'
-        """
+        """As tables write it: only what is tried, as the other options are the pipeline's own."""
         parts = [self.backend, *(f"{key}={json.dumps(self.options[key])}" for key in self.options if key in TRIED)]
         return ", ".join(parts + ([f"recv of {self.batch_size}"] if self.batch_size is not None else []))
 
@@ -104,11 +96,7 @@ class Candidate:
         return {"backend": {"name": self.backend, **self.options}, "batch_size": self.batch_size}
 
     def lines(self, *, evaluation: bool = False) -> tuple[str, ...]:
-        """Lines to paste into a pipeline's file: for the pipeline itself, or for its section ``eval``.
-
-        >>> print(*Candidate("shmem", {"workers": 4, "on_failure": "restart"}, 8).lines(), sep="; ")
-        backend: {name: shmem, workers: 4, on_failure: restart}; batch_size: 8
-        """
+        """Lines to paste into a pipeline's file: for the pipeline itself, or for its section ``eval``."""
         return tuple(self._spec(evaluation).to_yaml().splitlines()[1:])
 
     def in_a_line(self, *, evaluation: bool = False) -> str | None:
@@ -265,10 +253,9 @@ class Recommendation:
 def recommend(
     trials: Iterable[Trial], cost: EnvCost, *, batch_size: int | None, now: Candidate
 ) -> Recommendation | None:
-    """Choose the fastest; of those that are as fast but for noise, the simplest.
+    """Choose the fastest, or the simplest of those as fast but for noise; None if the pipeline's own loop has no rates.
 
-    Candidates with another ``batch_size`` than the pipeline's need another loop, and are recommended separately. None
-    if no candidate for the pipeline's own loop has rates.
+    Candidates with another ``batch_size`` than the pipeline's need another loop, and are recommended separately.
     """
     measured = [trial for trial in trials if trial.rates]
     same_loop = [trial for trial in measured if trial.candidate.batch_size == batch_size]
@@ -278,11 +265,11 @@ def recommend(
     tied = [trial for trial in same_loop if trial.rate >= (1 - TIE) * best.rate]
     chosen = min(tied, key=lambda trial: (trial.candidate.simplicity, -trial.rate))
     if chosen is best:
-        reason = f"It is the quickest: {chosen.rate:,.0f} agent steps/s, and {cost.in_words}."
+        reason = f"It is the quickest: {chosen.rate:,.0f} agent steps/s, and {cost}."
     else:
         reason = (
             f"It is the simplest of those that are as quick: {chosen.rate:,.0f} agent steps/s. {best.candidate.name} "
-            f"did {best.rate / chosen.rate - 1:.0%} more, which may be noise; {cost.in_words}."
+            f"did {best.rate / chosen.rate - 1:.0%} more, which may be noise; {cost}."
         )
     if chosen.candidate == now:
         reason += " The pipeline has it already."
@@ -314,14 +301,7 @@ class Tuned:
 
 @dataclass
 class Search:
-    """A search for the best backend within a budget of seconds; ``run`` returns the result.
-
-    Attributes:
-        spec: the pipeline; its files go to a temporary folder meanwhile.
-        budget: how many seconds it may take.
-        say: called with progress messages, now and then.
-        clock: in seconds.
-    """
+    """A search for the best backend within a budget of seconds; the pipeline's files go to a temporary folder."""
 
     spec: PipelineSpec
     budget: float
@@ -333,11 +313,7 @@ class Search:
         self._opening = 0.0  # seconds for an interpreter, imports and an environment: no candidate takes much less
 
     def run(self) -> Tuned:
-        """Measure, try, and recommend.
-
-        Raises:
-            VecwrapError: the pipeline cannot be built, or not even one sub-environment could be measured in time.
-        """
+        """Measure, try, and recommend; VecwrapError if not even one sub-environment could be measured in time."""
         mode = Autoreset.parse(self.spec.autoreset)
         if mode in ASKED_FOR:  # when to request resets is up to the user's loop
             mode = Autoreset.SAME_STEP
@@ -355,7 +331,6 @@ class Search:
         return Tuned(situation, wanted[0], cost, trials, mode.value, recommendation)
 
     def _until(self, share: float) -> float:
-        """The time of the clock at which this share of the budget is used up."""
         return self._start + share * self.budget
 
     def _measured_env(self, data: Mapping[str, Any]) -> EnvCost:
@@ -379,12 +354,12 @@ class Search:
         end = self._until(END - FOR_THE_FINAL)
         trials = []
         for number, candidate in enumerate(wanted):
-            left, now = len(wanted) - number, self.clock()
+            now = self.clock()
             if end - now < self._opening:
                 trials.append(Trial(candidate, failed="not tried: no time left"))
                 continue
             self.say(f"{number + 1} of {len(wanted)}: {candidate.name}")
-            fair = (end - now) / left
+            fair = (end - now) / (len(wanted) - number)
             deadline = min(end, now + max(2 * fair, 3 * self._opening))
             trials.append(self._one_by_one(candidate, data, min(LONGEST_SAMPLE, fair / (2 * SAMPLES)), deadline))
         return trials
@@ -394,7 +369,7 @@ class Search:
         trial = Trial(candidate)
         rates: list[float] = []
         try:
-            with Measurer(_job(candidate, data)) as process:
+            with Measurer(partial(try_candidate, {**data, **candidate.settings})) as process:
                 trial = dataclasses.replace(trial, **process.hear(deadline))
                 for _ in range(SAMPLES):
                     process.ask(length)
@@ -419,7 +394,8 @@ class Search:
         self.say(f"again: {' and '.join(trial.candidate.name for trial in best)}")
         rounds: list[list[float]] = []
         with contextlib.suppress(TooLate, Ended), contextlib.ExitStack() as stack:  # too late: all are killed at once
-            processes = [stack.enter_context(Measurer(_job(trial.candidate, data))) for trial in best]
+            jobs = [partial(try_candidate, {**data, **trial.candidate.settings}) for trial in best]
+            processes = [stack.enter_context(Measurer(job)) for job in jobs]
             for process in processes:
                 process.hear(end)
             length = min(LONGEST_SAMPLE, (end - self.clock()) / (MOST_ROUNDS * len(best)))
@@ -433,10 +409,6 @@ class Search:
             return trials
         again = dict(zip(map(id, best), zip(*rounds, strict=True), strict=True))
         return [dataclasses.replace(trial, rates=again.get(id(trial), trial.rates)) for trial in trials]
-
-
-def _job(candidate: Candidate, data: Mapping[str, Any]) -> Callable[[Connection], None]:
-    return partial(try_candidate, {**data, **candidate.settings})
 
 
 def _situation(planned: Plan, spec: PipelineSpec) -> Situation:
