@@ -30,9 +30,6 @@ from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interru
 from vecwrap.tools.timing import Part, Stopwatch
 from vecwrap.tools.tune import Recommendation, Search, Tuned
 
-__all__ = ["bench_pipeline", "plot_runs", "print_result", "progress", "read_seconds", "time_pipeline", "tune_pipeline"]
-
-
 DEFAULT_SECONDS = 5.0
 WARM_UP = 32  # vector steps that are not counted, while caches fill and spin times adapt
 BLOCK = 16  # vector steps with the stopwatch on, then the same number with it off, alternating
@@ -178,11 +175,7 @@ _UNITS = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 
 
 def read_seconds(text: str) -> float:
-    """Read ``60s``, ``2min``, ``90``.
-
-    >>> read_seconds("90"), read_seconds("1.5min")
-    (90.0, 90.0)
-    """
+    """Read ``60s``, ``2min``, ``90``."""
     number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
     try:
         seconds = float(number) * _UNITS[text[len(number) :] or "s"]
@@ -194,10 +187,9 @@ def read_seconds(text: str) -> float:
 
 
 def tune_pipeline(spec: PipelineSpec, *, budget: str, as_json: bool, console: Console, evaluation: bool = False) -> int:
-    """Measure, try, and print the table with the recommendation; return the exit status.
+    """Measure, try, and print the table with the recommendation; return the exit status, 1 if there is none.
 
-    Of a pipeline's evaluation, the lines are for its section ``eval``. The status is 1 if no candidate could be
-    measured, else 0; after Ctrl-C or SIGTERM, the shell's for that signal.
+    Of a pipeline's ``evaluation``, the lines are for its section ``eval``.
     """
     seconds, start = read_seconds(budget), time.monotonic()
     with sigterm_as_ctrl_c() as number, progress(console, quiet=as_json) as say:
@@ -241,9 +233,6 @@ def _recommended(found: Recommendation, *, evaluation: bool) -> dict[str, Any]:
         for each, reason in pairs
     )
     return {**(mine or {}), "with_send_and_recv": other}
-
-
-# -- what is shown ----------------------------------------------------------------------------------------------------
 
 
 def _show_tuning(tuned: Tuned, console: Console, *, evaluation: bool) -> None:
@@ -417,9 +406,6 @@ def _curves_data(run: Run, axes: Sequence[str], windows: Sequence[int]) -> dict[
 def _plain(record: Seed | Curve) -> dict[str, Any]:
     fields = vars(record)
     return {**fields, **{key: value.tolist() for key, value in fields.items() if isinstance(value, np.ndarray)}}
-
-
-# -- what is printed ---------------------------------------------------------------------------------------------------
 
 
 def _curves_table(runs: Sequence[Run]) -> Table:

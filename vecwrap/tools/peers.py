@@ -26,8 +26,6 @@ from vecwrap.wrappers.emulator.lineages import settle
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
 
-__all__ = ["PEERS", "read_names"]  # benchmarks/peers/ builds on the rest
-
 SB3_PIP = "torch==2.13.0 stable-baselines3"  # that torch is a CPU build; the newest comes with GBs of GPU libraries
 
 Env = gymnasium.Env[Any, Any]
@@ -36,11 +34,7 @@ Wrap = Callable[[Any], Any]
 
 
 def read_names(text: str) -> list[str]:
-    """Read names of peers with commas between them; SpecError for an unknown one.
-
-    >>> read_names("sb3, gymnasium")
-    ['sb3', 'gymnasium']
-    """
+    """Read names of peers with commas between them; SpecError for an unknown one."""
     names = dict.fromkeys(filter(None, map(str.strip, text.split(","))))
     for name in names:
         if name not in PEERS:
@@ -274,7 +268,6 @@ def _atari_wrapper(given: Given) -> Counterpart:
 
 
 def _wrap_atari(env: Env, **arguments: Any) -> Any:
-    """Wrap in ``AtariWrapper``, which is imported where this runs."""
     return peer_module("stable_baselines3.common.atari_wrappers", SB3_PIP).AtariWrapper(env, **arguments)
 
 

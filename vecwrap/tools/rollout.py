@@ -68,24 +68,15 @@ class StepCounter(VecEnvWrapper):
 
 @dataclass
 class Tally:
-    """The counts so far.
+    """The counts so far."""
 
-    Attributes:
-        stats_key: the monitor's key in infos.
-        window: how many episodes ``recent_score`` covers.
-        steps: agent steps over all sub-environments.
-        scores, lengths: of every reported episode: sum of rewards, agent steps.
-        seconds: since the first reset was done.
-        restarts: how many sub-environments were lost and recreated.
-    """
-
-    stats_key: str = "episode"
-    window: int = 100
-    steps: int = 0
-    scores: list[float] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
-    seconds: float = 0.0
-    restarts: int = 0
+    stats_key: str = "episode"  # the monitor's, in infos
+    window: int = 100  # how many episodes `recent_score` covers
+    steps: int = 0  # agent steps over all sub-environments
+    scores: list[float] = field(default_factory=list)  # of every reported episode
+    lengths: list[int] = field(default_factory=list)  # in agent steps
+    seconds: float = 0.0  # since the first reset was done
+    restarts: int = 0  # of sub-environments that were lost
     _recent: deque[tuple[float, int]] = field(default_factory=lambda: deque([(0.0, 0)], maxlen=64), repr=False)
 
     @property
@@ -126,17 +117,11 @@ class Tally:
 
 @dataclass
 class Interrupt:
-    """Whether the user or the system has requested a stop, and by which signal.
-
-    Attributes:
-        asked: whether it has.
-        number: the last signal.
-        ending: whether what runs takes a moment and must be completed, so that another signal changes nothing.
-    """
+    """Whether the user or the system has requested a stop, and by which signal."""
 
     asked: bool = False
-    number: int = signal.SIGINT
-    ending: bool = False
+    number: int = signal.SIGINT  # the last one
+    ending: bool = False  # what runs takes a moment and must be completed, so another signal changes nothing
 
     @contextmanager
     def may_stop(self) -> Iterator[None]:
@@ -201,11 +186,7 @@ def _handled(numbers: Sequence[int], handler: Callable[[int, FrameType | None], 
 
 
 def find_policy(name: str, env: VecEnv) -> Policy:
-    """Return a policy: ``random``, ``zeros`` (the action nearest to zero), or ``module:callable``.
-
-    Raises:
-        SpecError: the name cannot be resolved.
-    """
+    """Return a policy: ``random``, ``zeros`` (the action nearest to zero), or ``module:callable``; else SpecError."""
     if name == "random":
         return lambda observations: env.action_space.sample()
     if name == "zeros":
