@@ -163,8 +163,3 @@ def test_what_fails_on_our_side_is_raised_and_everything_is_closed(error):
     with pytest.raises(VecwrapError, match=str(error)):
         measure_rounds([contender("a", log), Contender("ours", "ours", fail)], 1, 1.0)
     assert ("a", "close", None) in log
-
-
-def test_names_are_different():
-    with pytest.raises(ValueError, match="different names"):
-        measure_rounds([contender("a", []), contender("a", [])], 1, 1.0)

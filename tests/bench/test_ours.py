@@ -84,7 +84,7 @@ def opened(contender):
 
 def test_the_number_of_steps_is_that_of_all_rows():
     sampler = built("ours", BASE).open()
-    assert sampler._run(5) == 15
+    assert sampler.run(5) == 15
     sampler.close()
 
 
@@ -126,7 +126,7 @@ def test_with_a_batch_size_rows_go_out_as_they_come_home(monkeypatch):
         monkeypatch.setattr(vecwrap.VecEnv, name, noted)
     sampler = built("ours", BASE.override(n=4, batch_size=2)).open()
     del calls[:]
-    assert sampler._run(6) == 12
+    assert sampler.run(6) == 12
     assert calls == ["recv", "send"] * 6
     sampler.close()
 
@@ -189,7 +189,7 @@ def test_our_rows_begin_with_the_pipeline_as_it_is_written():
 def test_a_loop_resets_where_an_episode_ends():
     env = Ten()
     sampler = _loop(lambda: env, 1)
-    assert sampler._run(95) == 95
+    assert sampler.run(95) == 95
     assert (env.steps, env.resets) == (95, 1 + 9)
     sampler.close()
     assert env.closed
@@ -207,8 +207,8 @@ def test_the_ideal_is_one_sub_environment_as_workers_hold_it_times_the_cores(mon
     assert (contender.name, contender.side) == ("ideal: 3 × one process", "reference")
     assert "look and time_limit" in contender.note
     sampler = contender.open()
-    assert (len(seen), sampler._factor) == (1, 3)
-    assert sampler._run(20) == 20
+    assert (len(seen), sampler.factor) == (1, 3)
+    assert sampler.run(20) == 20
     sampler.close()
 
 

@@ -34,7 +34,7 @@ RUNS = [
     ("gymnasium", "Pendulum-v1 n=2 | clip_action"),
     ("gymnasium", PONG),
     ("sb3", CARTPOLE),
-    ("sb3", "CartPole-v1 n=2 | time_limit:7 | framestack:3 | normalize | monitor"),
+    ("sb3", "CartPole-v1 n=2 | time_limit:7 | framestack:3 | monitor"),
     ("sb3", "PongNoFrameskip-v4 n=2 | atari | framestack:4 | monitor"),
     ("envpool", CARTPOLE),
     ("envpool", "CartPole-v1 n=4 batch_size=2"),
@@ -82,7 +82,7 @@ def test_an_installed_peer_steps(peer, line):
     spec = PipelineSpec.parse(line)
     for contender in ALL_PEERS[peer].contenders(plan(spec)):
         sampler = contender.open()
-        assert sampler._run(40) == 40 * (spec.batch_size or spec.n)
+        assert sampler.run(40) == 40 * (spec.batch_size or spec.n)
         sampler.close()
 
 
@@ -92,7 +92,7 @@ def test_a_peer_gets_our_seeds_and_actions(peer, name):
     Recorder.alive.clear()
     contenders = {each.name: each for each in ALL_PEERS[peer].contenders(planned(CARTPOLE, env=Recorder))}
     sampler = contenders[name].open()
-    sampler._run(10)
+    sampler.run(10)
     sampler.close()
     expected = np.array(action_batches(Recorder.action_space, 2)[:10])
     stepped = [env for env in Recorder.alive if env.actions]
@@ -268,6 +268,7 @@ def test_engines_are_given_the_preprocessing_of_the_pipeline(peer, expected, mon
         ("sb3", "CartPole-v1 n=2 autoreset=next_step", "no autoreset mode next_step"),
         ("sb3", "CartPole-v1 n=2 | framestack:2,padding=first", "pads with zeros"),
         ("sb3", "Pendulum-v1 n=2 | clip_action", 'no equivalent of the layer "clip_action"'),
+        ("sb3", "Pendulum-v1 n=2 | normalize", 'no equivalent of the layer "normalize"'),
         ("envpool", "CartPole-v1 n=2 | framestack:2", "the preprocessing of Atari games"),
         ("envpool", "CartPole-v1 n=2 env_kwargs.sutton_barto_reward=true", "does not take sutton_barto_reward"),
         ("envpool", "gymnasium.envs.classic_control:CartPoleEnv n=2", "is a callable"),

@@ -201,7 +201,7 @@ def test_an_imported_policy_may_be_a_part_of_what_its_module_holds(tmp_path, mon
         ("randm", "expected random, zeros or module:callable, got 'randm'. Did you mean \"random\""),
         ("no_such_module:act", "there is no module no_such_module. Is its folder on sys.path"),
         ("math:no_such", "math has no no_such"),
-        ("math:pi", "expected a class or callable, got 3.14"),
+        ("math:pi", "expected a class or callable, got a float."),
         ("./bots:act", 'expected an import path "module:attr"'),
     ],
 )

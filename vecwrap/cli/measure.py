@@ -9,10 +9,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from gymnasium.vector.utils import iterate
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -22,7 +21,7 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlotError, SpecError, VecwrapError
 from vecwrap.pipeline.build import build
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.tools.bench import compare_pipeline, into, refuse_asked_for_resets
+from vecwrap.tools.bench import compare_pipeline, into
 from vecwrap.tools.measure import WorkResult
 from vecwrap.tools.peers import PEERS, read_names
 from vecwrap.tools.plot import Curve, Run, Seed, check, check_suffix, curve, draw, read_runs, save, step_unit
@@ -30,9 +29,6 @@ from vecwrap.tools.report import describe_machine, figure, machine_line, markdow
 from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout, sigterm_as_ctrl_c
 from vecwrap.tools.timing import Part, Stopwatch
 from vecwrap.tools.tune import Recommendation, Search, Tuned
-
-__all__ = ["bench_pipeline", "plot_runs", "print_result", "progress", "read_seconds", "time_pipeline", "tune_pipeline"]
-
 
 DEFAULT_SECONDS = 5.0
 WARM_UP = 32  # vector steps that are not counted, while caches fill and spin times adapt
@@ -73,17 +69,15 @@ def time_pipeline(
 ) -> int:
     """Run a pipeline and print what each part of a vector step costs; return the exit status.
 
-    Its files go to a temporary folder meanwhile. ``steps`` are agent steps over all sub-environments.
+    Its files go to a temporary folder meanwhile. ``steps`` are agent steps over all sub-environments. It is driven by
+    whole steps, also where it has a ``batch_size``.
     """
     if steps is None and seconds is None:
         seconds = DEFAULT_SECONDS
-    if spec.batch_size is not None:
-        refuse_asked_for_resets(spec)
     with contextlib.ExitStack() as stack:
-        if console.is_terminal and not as_json:
-            stack.enter_context(console.status("timing ..."))
+        stack.enter_context(progress(console, quiet=as_json))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="vecwrap-time-"))
-        env = stack.enter_context(build(into(spec, Path(folder))))
+        env = stack.enter_context(build(into(spec.override(batch_size=None), Path(folder))))
         interrupt = stack.enter_context(interruptible())
         env.action_space.seed(spec.seed)
         measured = _measure(env, find_policy(policy, env), policy, steps, seconds, interrupt)
@@ -99,10 +93,8 @@ def _measure(
 ) -> _Timed:
     """Step in blocks, alternating the stopwatch on and off, so that fluctuations affect both alike."""
     watch = Stopwatch(env)
-    drive = rollout if env.pipeline.batch_size is None else _exchange
-    taken = drive(
-        env, watch.timed(name, "policy", "the policy", act), Tally(), steps=steps, episodes=None, interrupt=interrupt
-    )
+    timed = watch.timed(name, "policy", "the policy", act)
+    taken = rollout(env, timed, Tally(), steps=steps, episodes=None, interrupt=interrupt)
     block = BLOCK if steps is None else max(1, min(BLOCK, steps // env.num_envs // 4))
     end = None if seconds is None else time.monotonic() + seconds
     _take(taken, min(WARM_UP, 2 * block), BLOCK_SECONDS)
@@ -133,32 +125,21 @@ def _take(taken: Iterator[None], most: int, seconds: float) -> int:
     return count
 
 
-def _exchange(
-    env: VecEnv, policy: Policy, tally: Tally, *, steps: int | None, episodes: int | None, interrupt: Interrupt
-) -> Iterator[None]:
-    """As ``rollout``, with ``send`` and ``recv``: each ready sub-environment gets its next action."""
-    observations, _ = env.reset()
-    env.send(policy(observations))
-    start = time.perf_counter()
-    while not (interrupt.asked or (steps is not None and tally.steps >= steps)):
-        observations, _, _, _, infos = env.recv()
-        ids = infos["env_id"]
-        tally.add(len(ids), infos, time.perf_counter() - start)
-        actions = policy(observations)  # random and zeros always return n rows
-        rows = actions if isinstance(actions, np.ndarray) else list(iterate(env.action_space, actions))
-        env.send(rows[: len(ids)], env_ids=ids)
-        yield
-
-
 # -- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def _figures(name: str, *titles: str, whole: bool = False) -> Table:
+    """An empty table of figures; a name too long for the terminal is folded, or kept whole."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column(name, overflow="ellipsis" if whole else "fold", no_wrap=whole)
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    return table
 
 
 def _show_timing(measured: _Timed, console: Console) -> None:
     in_full = console.width >= IN_FULL
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("part", overflow="fold")
-    table.add_column("µs/step", justify="right", no_wrap=True)
-    table.add_column("share", justify="right", no_wrap=True)
+    table = _figures("part", "µs/step", "share")
     if in_full:
         table.add_column("", no_wrap=True)
         table.add_column("", style="dim", overflow="fold")
@@ -194,11 +175,7 @@ _UNITS = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 
 
 def read_seconds(text: str) -> float:
-    """Read ``60s``, ``2min``, ``90``.
-
-    >>> read_seconds("90"), read_seconds("1.5min")
-    (90.0, 90.0)
-    """
+    """Read ``60s``, ``2min``, ``90``."""
     number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
     try:
         seconds = float(number) * _UNITS[text[len(number) :] or "s"]
@@ -210,28 +187,21 @@ def read_seconds(text: str) -> float:
 
 
 def tune_pipeline(spec: PipelineSpec, *, budget: str, as_json: bool, console: Console, evaluation: bool = False) -> int:
-    """Measure, try, and print the table with the recommendation; return the exit status.
+    """Measure, try, and print the table with the recommendation; return the exit status, 1 if there is none.
 
-    Of a pipeline's evaluation, the lines are for its section ``eval``. The status is 1 if no candidate could be
-    measured, else 0; after Ctrl-C or SIGTERM, the shell's for that signal.
+    Of a pipeline's ``evaluation``, the lines are for its section ``eval``.
     """
     seconds, start = read_seconds(budget), time.monotonic()
-    shown = console.is_terminal and not as_json
-    with sigterm_as_ctrl_c() as number, console.status("") if shown else contextlib.nullcontext() as status:
-
-        def say(text: str) -> None:
-            if status is not None:
-                status.update(f"{text} ({time.monotonic() - start:.0f} of {seconds:g} s)")
-
+    with sigterm_as_ctrl_c() as number, progress(console, quiet=as_json) as say:
         try:
-            tuned = Search(spec, seconds, say).run()
+            tuned = Search(spec, seconds, lambda text: say(f"{text}, {time.monotonic() - start:.0f} of {budget}")).run()
         except KeyboardInterrupt:
             console.print("interrupted; nothing is left running")
             return 128 + number[0]
     if as_json:
         print_json(_tuning_data(tuned, seconds, evaluation=evaluation), console)
     else:
-        _show_tuning(tuned, seconds, console, evaluation=evaluation)
+        _show_tuning(tuned, console, evaluation=evaluation)
     return int(tuned.recommendation is None)
 
 
@@ -265,13 +235,10 @@ def _recommended(found: Recommendation, *, evaluation: bool) -> dict[str, Any]:
     return {**(mine or {}), "with_send_and_recv": other}
 
 
-# -- what is shown ----------------------------------------------------------------------------------------------------
-
-
-def _show_tuning(tuned: Tuned, budget: float, console: Console, *, evaluation: bool) -> None:
+def _show_tuning(tuned: Tuned, console: Console, *, evaluation: bool) -> None:
     cost, found = tuned.cost, tuned.recommendation
     rows = [
-        ("one sub-environment", f"{cost.in_words}, {cost.busy:.0%} of a core; of {cost.steps:,} steps"),
+        ("one sub-environment", f"{cost}, {cost.busy:.0%} of a core; of {cost.steps:,} steps"),
         ("start-up", f"{_seconds(cost.first_seconds)} with its imports"),
     ]
     console.print(name_table(rows))
@@ -293,19 +260,12 @@ def _show_tuning(tuned: Tuned, budget: float, console: Console, *, evaluation: b
                            f"{found.other_reason}:"))  # fmt: skip
         for line in found.other.lines(evaluation=evaluation):
             console.print(Text(f"    {line}", style="bold"))
-    if any(trial.late for trial in tuned.trials):
-        more = f"\nSome had too little time; increase --budget above {budget:g}s to measure them."
-        console.print(Text(more, style="dim"))
     cores = tuned.situation.cores
     console.print(Text(f"\nn={tuned.situation.n}, {cores} usable core{'s' * (cores != 1)}", style="dim"))
 
 
 def _tuning_table(tuned: Tuned) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    right: Literal["right"] = "right"
-    table.add_column("candidate", no_wrap=True)
-    for title in ("agent steps/s", "±", "start", "MB"):
-        table.add_column(title, justify=right, no_wrap=True)
+    table = _figures("candidate", "agent steps/s", "±", "start", "MB", whole=True)
     table.add_column("", overflow="fold")
     chosen = tuned.recommendation.candidate if tuned.recommendation else None
     for trial in tuned.trials:
@@ -332,24 +292,9 @@ def bench_pipeline(
     out: Path | None,
     console: Console,
 ) -> int:
-    """Compare a pipeline with peers; return the exit status.
+    """Compare a pipeline with peers, named by ``vs``, and print or write tables; return the exit status.
 
-    Args:
-        spec: the pipeline.
-        vs: comma-separated names of peers; None: all.
-        rounds: how many samples of each contender.
-        seconds: how long a sample lasts.
-        as_json: print JSON instead of tables.
-        out: a file for the Markdown tables.
-        console: where it is shown.
-
-    Returns:
-        1 if a peer that was requested by name has no figures, else 0; after Ctrl-C or SIGTERM, the shell's status for
-        that signal.
-
-    Raises:
-        SpecError: the file cannot be written; unless that was detected up front, the tables have been printed.
-        VecwrapError: the pipeline cannot be built, or fails.
+    It is 1 if a peer that was requested by name has no figures, else 0; after Ctrl-C or SIGTERM, the shell's for it.
     """
     peers = list(PEERS) if vs is None else read_names(vs)
     if out is not None:
@@ -387,10 +332,7 @@ def print_result(result: WorkResult, console: Console) -> None:
     console.print(Text(result.how, style="dim"))
     for quantity in result.quantities:
         header, *rows = [row[:-1] for row in result_table(result, quantity) if row[1] != "–"]
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        table.add_column(header[0], no_wrap=True)
-        for title in header[1:]:
-            table.add_column(title, justify="right", no_wrap=True)
+        table = _figures(*header, whole=True)
         for row in rows:
             table.add_row(*map(Text, row))
         console.print(table)
@@ -466,14 +408,8 @@ def _plain(record: Seed | Curve) -> dict[str, Any]:
     return {**fields, **{key: value.tolist() for key, value in fields.items() if isinstance(value, np.ndarray)}}
 
 
-# -- what is printed ---------------------------------------------------------------------------------------------------
-
-
 def _curves_table(runs: Sequence[Run]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("run", overflow="fold")
-    for title in ("seeds", "episodes", "steps", "minutes", f"last {RECENT} episodes"):
-        table.add_column(title, justify="right", no_wrap=True)
+    table = _figures("run", "seeds", "episodes", "steps", "minutes", f"last {RECENT} episodes")
     for run in runs:
         last = np.concatenate([seed.scores[-RECENT:] for seed in run.seeds])
         table.add_row(

@@ -33,8 +33,6 @@ from vecwrap.tools.measure import (
     steps,
 )
 
-__all__ = ["ASKED_FOR", "Peer", "compare_pipeline", "driver", "into", "refuse_asked_for_resets"]
-
 OTHER_BACKENDS = ("shmem", "subprocess", "dummy")
 ASKED_FOR = (Autoreset.DISABLED, Autoreset.EPISODIC)
 LOCKSTEP = 32  # vector steps compared with dummy before anything is timed
@@ -67,7 +65,12 @@ def compare_pipeline(
     say: Callable[[str], None] = lambda text: None,
 ) -> WorkResult:
     """Measure a user's pipeline and peers that can do the same work; its files go to a temporary folder meanwhile."""
-    refuse_asked_for_resets(spec)
+    mode = Autoreset.parse(spec.autoreset)
+    if mode in ASKED_FOR:  # when resets come is up to the user's loop, not the backend
+        raise PlanError(
+            f"{spec.where('autoreset')}: expected same_step or next_step, in which stepping alone goes on for ever, "
+            f"got {mode.value}. Write autoreset: same_step to compare it."
+        )
     contenders = our_contenders(spec)
     with tempfile.TemporaryDirectory(prefix="vecwrap-bench-") as folder:
         elsewhere = plan(into(spec, Path(folder)))
@@ -76,16 +79,6 @@ def compare_pipeline(
             contenders += peer_contenders(peer, elsewhere)
         measured = measure_rounds(contenders, rounds, seconds, say=say)
     return WorkResult("pipeline", str(spec), HOW, measured)
-
-
-def refuse_asked_for_resets(spec: PipelineSpec) -> None:
-    """Refuse the modes in which resets are requested: when they come is up to the user's loop, not the backend."""
-    mode = Autoreset.parse(spec.autoreset)
-    if mode in ASKED_FOR:
-        raise PlanError(
-            f"{spec.where('autoreset')}: expected same_step or next_step, in which stepping alone goes on for ever, "
-            f"got {mode.value}. Write autoreset: same_step to compare it."
-        )
 
 
 def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:

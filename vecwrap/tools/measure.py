@@ -18,22 +18,6 @@ from gymnasium.vector.utils import batch_space, iterate
 
 from vecwrap.errors import VecwrapError
 
-__all__ = [
-    "QUANTITIES",
-    "SEED",
-    "CannotRun",
-    "Contender",
-    "Measurement",
-    "Ratio",
-    "Sample",
-    "Throughput",
-    "WorkResult",
-    "action_batches",
-    "measure_rounds",
-    "peer_module",
-    "steps",
-]
-
 SEED = 1  # of every first reset and of the actions, so that all contenders play the same games
 ACTION_BATCHES = 64  # drawn before the clock starts and used in turn, so that nobody pays for drawing
 CHUNKS = 20  # how often a sample checks the clock; rarely enough to cost nothing
@@ -68,7 +52,7 @@ class Sampler(Protocol):
     def sample(self, seconds: float) -> Sample:
         """Return one round's figures by quantity, from about ``seconds`` seconds of work."""
 
-    def close(self) -> None:
+    def close(self) -> object:
         """Close what was opened."""
 
 
@@ -85,47 +69,36 @@ class Contender:
 # -- samples ----------------------------------------------------------------------------------------------------------
 
 
+@dataclass
 class Throughput:
     """Runs a number of vector steps over and over, and measures environment steps per second, times ``factor``."""
 
-    def __init__(
-        self,
-        run: Callable[[int], int],
-        close: Callable[[], object],
-        *,
-        factor: float = 1.0,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._run = run
-        self._close = close
-        self._factor = factor
-        self._clock = clock
-        self._chunk = 0
+    run: Callable[[int], int]
+    close: Callable[[], object]
+    factor: float = 1.0
+    clock: Callable[[], float] = time.perf_counter
+    _chunk: int = 0  # steps between two looks at the clock; 0 until it is known
 
     def sample(self, seconds: float) -> Sample:
         """Return the rate over whole chunks that together last at least ``seconds``."""
         if not self._chunk:
             self._chunk = self._fitting_chunk(seconds / CHUNKS)
-        done, start = 0, self._clock()
+        done, start = 0, self.clock()
         while True:
-            done += self._run(self._chunk)
-            elapsed = self._clock() - start
+            done += self.run(self._chunk)
+            elapsed = self.clock() - start
             if elapsed >= seconds:
-                return {"rate": self._factor * done / elapsed}
+                return {"rate": self.factor * done / elapsed}
 
     def _fitting_chunk(self, seconds: float) -> int:
         """Double the chunk until it lasts this long."""
         chunk = 1
         while True:
-            start = self._clock()
-            self._run(chunk)
-            if self._clock() - start >= seconds:
+            start = self.clock()
+            self.run(chunk)
+            if self.clock() - start >= seconds:
                 return chunk
             chunk *= 2
-
-    def close(self) -> None:
-        """Close it."""
-        self._close()
 
 
 def steps(step: Callable[[Any], object], actions: Iterable[Any], rows: int) -> Callable[[int], int]:
@@ -240,8 +213,6 @@ def measure_rounds(
     figures that says why; a failure of ours is raised. ``say`` receives messages for a progress line.
     """
     found = {each.name: Measurement(each.name, each.side, each.note) for each in contenders}
-    if len(found) != len(contenders):
-        raise ValueError(f"contenders: expected different names, got {[contender.name for contender in contenders]}")
     running: dict[str, Sampler] = {}
     with contextlib.ExitStack() as stack:
 

@@ -25,11 +25,6 @@ from vecwrap.wrappers.clip_action import ClipAction
 from vecwrap.wrappers.emulator.lineages import settle
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
-from vecwrap.wrappers.normalize import Normalize
-from vecwrap.wrappers.normalize_obs import NormalizeObs
-from vecwrap.wrappers.normalize_reward import NormalizeReward
-
-__all__ = ["PEERS", "read_names"]  # benchmarks/peers/ builds on the rest
 
 SB3_PIP = "torch==2.13.0 stable-baselines3"  # that torch is a CPU build; the newest comes with GBs of GPU libraries
 
@@ -39,11 +34,7 @@ Wrap = Callable[[Any], Any]
 
 
 def read_names(text: str) -> list[str]:
-    """Read names of peers with commas between them; SpecError for an unknown one.
-
-    >>> read_names("sb3, gymnasium")
-    ['sb3', 'gymnasium']
-    """
+    """Read names of peers with commas between them; SpecError for an unknown one."""
     names = dict.fromkeys(filter(None, map(str.strip, text.split(","))))
     for name in names:
         if name not in PEERS:
@@ -166,10 +157,7 @@ class Gymnasium:
             planned,
             "Gymnasium",
             inner={Atari: gymnasium_atari, FrameStack: gymnasium_framestack},
-            outer={
-                Monitor: _record_statistics,
-                ClipAction: lambda given: Counterpart((vector_wrappers.ClipAction,)),
-            },
+            outer={Monitor: _record_statistics, ClipAction: lambda given: Counterpart((vector_wrappers.ClipAction,))},
         )
         shared: dict[str, Any] = {"copy": planned.pipeline.copy, "autoreset_mode": mode.gymnasium}
         kinds = (
@@ -220,7 +208,7 @@ def _record_statistics(given: Given) -> Counterpart:
 
 
 class StableBaselines3:
-    """``DummyVecEnv`` and ``SubprocVecEnv``, under AtariWrapper, VecFrameStack, VecMonitor, VecNormalize."""
+    """``DummyVecEnv`` and ``SubprocVecEnv``, under AtariWrapper, VecFrameStack, VecMonitor."""
 
     names: tuple[str, ...] = ("SB3 DummyVecEnv", "SB3 SubprocVecEnv")
 
@@ -230,15 +218,7 @@ class StableBaselines3:
             planned,
             "SB3",
             inner={Atari: _atari_wrapper},
-            outer={
-                FrameStack: _vec_frame_stack,
-                Monitor: _vec_monitor,
-                Normalize: lambda given: _vec_normalize(
-                    given, clip_obs=given["clip_obs"], clip_reward=given["clip_reward"]
-                ),
-                NormalizeObs: lambda given: _vec_normalize(given, clip_obs=given["clip"], norm_reward=False),
-                NormalizeReward: lambda given: _vec_normalize(given, clip_reward=given["clip"], norm_obs=False),
-            },
+            outer={FrameStack: _vec_frame_stack, Monitor: _vec_monitor},
             modes=(Autoreset.SAME_STEP,),
         )
         starts = [partial(_sb3_steps, kind, work) for kind in ("DummyVecEnv", "SubprocVecEnv")]
@@ -288,7 +268,6 @@ def _atari_wrapper(given: Given) -> Counterpart:
 
 
 def _wrap_atari(env: Env, **arguments: Any) -> Any:
-    """Wrap in ``AtariWrapper``, which is imported where this runs."""
     return peer_module("stable_baselines3.common.atari_wrappers", SB3_PIP).AtariWrapper(env, **arguments)
 
 
@@ -303,13 +282,6 @@ def _vec_frame_stack(given: Given) -> Counterpart:
 def _vec_monitor(given: Given) -> Counterpart:
     file = None if given.get("dir") is None else f"{given['dir']}/sb3"
     return _around("VecMonitor", file, tuple(given.get("info_keys") or ()))
-
-
-def _vec_normalize(given: Given, **arguments: Any) -> Counterpart:
-    if given.get("keys") is not None or given.get("integers"):
-        cannot("SB3", "vecwrap bench knows no VecNormalize for keys= and integers=")
-    gamma = {"gamma": given["gamma"]} if "gamma" in given else {}
-    return _around("VecNormalize", epsilon=given["epsilon"], **gamma, **arguments)
 
 
 PEERS: dict[str, Peer] = {"gymnasium": Gymnasium(), "sb3": StableBaselines3()}

@@ -1,20 +1,6 @@
-r"""Learning curves from monitor files: read, smoothed, drawn. For ``vecwrap plot`` and scripts.
+"""Learning curves from monitor files: read, smoothed, drawn. For ``vecwrap plot`` and scripts (docs/plotting.md).
 
 Reading and smoothing need only NumPy; matplotlib (extra ``plot``) is imported when a picture is drawn.
-
-Example:
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> folder = Path(tempfile.mkdtemp()) / "mine"
-    >>> folder.mkdir()
-    >>> header, rows = '#{"t_start": 1.0, "env_id": "CartPole-v1"}', "1.0,10,0.5\n3.0,30,1.5\n"
-    >>> _ = (folder / "monitor.csv").write_text(f"{header}\nr,l,t\n{rows}")
-    >>> (run,) = read_runs([folder])
-    >>> (seed,) = run.seeds
-    >>> run.name, seed.scores.tolist(), seed.steps.tolist()
-    ('mine', [1.0, 3.0], [10, 40])
-    >>> curve(run, "steps", window=2).mean.tolist()
-    [2.0]
 """
 
 from __future__ import annotations
@@ -40,23 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "AXES",
-    "WINDOWS",
-    "Curve",
-    "MonitorLog",
-    "Run",
-    "Seed",
-    "check",
-    "check_suffix",
-    "curve",
-    "draw",
-    "read_monitor_file",
-    "read_runs",
-    "save",
-    "step_unit",
-]
-
+__all__ = ["AXES", "WINDOWS", "Curve", "Run", "Seed", "curve", "draw", "read_runs", "save"]
 
 PATTERN = "*monitor.csv"
 _MOST = 2**53  # steps of an episode: more is no count, and not exact in float64
@@ -79,10 +49,10 @@ class MonitorLog:
 
 
 def read_monitor_file(path: Path) -> MonitorLog:
-    """Read a monitor file: CSV below a line of JSON.
+    """Read a monitor file: CSV below a line of JSON; without an unterminated last line, in which the run was killed.
 
-    An unterminated last line is left out: the run was killed while writing it. If the times in a file decrease, a later
-    run appended to it and restarted the clock; its episodes continue from the time before.
+    If the times in a file decrease, a later run appended to it and restarted the clock; its episodes continue from the
+    time before.
     """
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -208,15 +178,8 @@ def read_runs(places: Sequence[str | Path]) -> list[Run]:
     separate runs if their environments or pipelines differ. ``"NAME=PLACE"`` gives a name; places with the same name
     are seeds of one run.
 
-    Args:
-        places: files and folders.
-
-    Returns:
-        The runs, in the order given.
-
-    Raises:
-        PlotError: a place does not exist, holds no monitor file, or one that cannot be read; one is given twice under
-            the same name.
+    PlotError: a place does not exist, holds no monitor file, or one that cannot be read; one is given twice under the
+    same name.
     """
     runs: dict[str | Path, list[Seed]] = {}
     for place in places:
@@ -367,16 +330,7 @@ def curve(run: Run, axis: str, window: int) -> Curve | None:
     Several seeds: the mean and spread over the seeds' trailing means, from where all have one to where the first ends.
     Seeds with fewer than ``window`` episodes are left out. Between episodes, each seed keeps its last value.
 
-    Args:
-        run: the run.
-        axis: ``"steps"``, ``"episodes"`` or ``"minutes"``.
-        window: the number of episodes, at least 1.
-
-    Returns:
-        The curve; None if no seed has ``window`` episodes, or there is no place that all reach.
-
-    Raises:
-        PlotError: an unknown axis, or a window below 1.
+    None if no seed has ``window`` episodes, or there is no place that all reach.
     """
     check([axis], [window])
     seeds = [seed for seed in run.seeds if len(seed.scores) >= window]
@@ -426,16 +380,8 @@ def draw(
 ) -> Figure:
     """Draw learning curves: a panel for each axis, each with all runs, raw and smoothed.
 
-    Episodes are dots, each window is a line, thicker for the widest, and the spread of the widest is a band.
-
-    Args:
-        runs: as returned by ``read_runs``.
-        axes: any of ``"steps"``, ``"episodes"``, ``"minutes"``.
-        windows: the numbers of episodes to smooth scores over.
-        title: above everything; None: the environment's id, if the runs share one.
-
-    Raises:
-        PlotError: no run has a finished episode, an argument is invalid, or matplotlib is missing.
+    Episodes are dots, each window of episodes to smooth over is a line, thicker for the widest, and the spread of the
+    widest is a band. The title is the environment's id if the runs share one, unless another is given.
     """
     check(axes, windows)
     axes, windows = list(dict.fromkeys(axes)), sorted(set(windows))
@@ -463,15 +409,7 @@ def draw(
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a picture as a whole or not at all.
-
-    Args:
-        figure: as returned by ``draw``.
-        path: its suffix gives the format, ``.png`` or ``.svg``; an existing file is replaced, folders are created.
-
-    Raises:
-        PlotError: another suffix, or it cannot be written.
-    """
+    """Write a picture, ``.png`` or ``.svg``, as a whole or not at all; folders are created."""
     check_suffix(path)
     kind = path.suffix[1:].lower()
     metadata = {"Date": None} if kind == "svg" else {"Software": None}
@@ -522,18 +460,8 @@ def _prepare(panel: Axes, axis: str, runs: Sequence[Run]) -> None:
 def _draw_episodes(panel: Axes, run: Run, axis: str, look: dict[str, Any]) -> None:
     x = np.concatenate([seed.along(axis) for seed in run.seeds])
     scores = np.concatenate([seed.scores for seed in run.seeds])
-    panel.plot(
-        x,
-        scores,
-        color=look["color"],
-        linestyle="none",
-        marker="o",
-        markersize=2,
-        markeredgewidth=0,
-        alpha=0.3,
-        zorder=1,
-        rasterized=len(x) > MOST_DOTS,
-    )
+    many = len(x) > MOST_DOTS
+    panel.plot(x, scores, "o", color=look["color"], ms=2, mew=0, alpha=0.3, zorder=1, rasterized=many)
 
 
 def _draw_line(panel: Axes, line: Curve, look: dict[str, Any], *, thick: bool) -> None:

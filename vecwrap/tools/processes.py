@@ -18,8 +18,6 @@ from typing import Any
 
 import cloudpickle
 
-__all__ = ["Ended", "Measurer", "TooLate", "pss_mb"]
-
 LOOK = 0.5  # seconds between checks that the parent is alive
 GRACE = 2.0  # seconds for an orderly end
 _BOOTSTRAP = """\
@@ -52,21 +50,15 @@ class Measurer:
         self._words = tempfile.TemporaryFile()  # noqa: SIM115
         self._connection, other_end = Pipe()
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, *flags, "-c", _BOOTSTRAP, str(other_end.fileno()), str(os.getpid()), "vecwrap-tune"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._words,
-                pass_fds=(other_end.fileno(),),
-                start_new_session=True,
-            )
-        except BaseException:
-            self._connection.close()
-            self._words.close()
-            raise
-        finally:
-            other_end.close()
+        self._process = subprocess.Popen(
+            [sys.executable, *flags, "-c", _BOOTSTRAP, str(other_end.fileno()), str(os.getpid()), "vecwrap-tune"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._words,
+            pass_fds=(other_end.fileno(),),
+            start_new_session=True,
+        )
+        other_end.close()
         with contextlib.suppress(OSError):  # it ended at once: `hear` reports it
             self._connection.send(list(sys.path))
             self._connection.send_bytes(cloudpickle.dumps(job))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from collections.abc import Sequence
@@ -13,19 +14,7 @@ from typing import Any
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.tools.measure import QUANTITIES, WorkResult
 
-__all__ = ["describe_machine", "figure", "machine_line", "markdown", "result_table", "table", "to_data"]
-
-PACKAGES = (
-    "vecwrap",
-    "gymnasium",
-    "numpy",
-    "opencv-python",
-    "ale-py",
-    "envpool",
-    "stable-baselines3",
-    "torch",
-    "tianshou",
-)
+LIBS = ("vecwrap", "gymnasium", "numpy", "opencv-python", "ale-py", "envpool", "stable-baselines3", "torch", "tianshou")
 
 
 def describe_machine() -> dict[str, Any]:
@@ -40,19 +29,18 @@ def describe_machine() -> dict[str, Any]:
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "system": f"{platform.system()} {platform.release()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "packages": {name: version for name in PACKAGES if (version := _version(name)) is not None},
+        "packages": {name: version for name in LIBS if (version := _version(name)) is not None},
         "load": round(os.getloadavg()[0], 2),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 
 def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine() or "unknown"
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def _version(name: str) -> str | None:

@@ -14,24 +14,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import concatenate, create_empty_array
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import SpecError, VecwrapError, did_you_mean
 from vecwrap.rows.step_result import StepResult
 from vecwrap.sources.import_paths import import_target
-
-__all__ = [
-    "Interrupt",
-    "Policy",
-    "StepCounter",
-    "Tally",
-    "find_policy",
-    "interruptible",
-    "rollout",
-    "sigterm_as_ctrl_c",
-]
 
 Policy: TypeAlias = Callable[[Any], Any]
 
@@ -41,13 +29,8 @@ def rollout(
 ) -> Iterator[None]:
     """Reset, then step until enough steps or episodes are done or the user asks to stop; yields after each step.
 
-    Args:
-        env: with a monitor among its layers, whose reports under ``tally.stats_key`` count as episodes.
-        policy: from observations to actions.
-        tally: receives the counts.
-        steps: agent steps over all sub-environments, rounded up to a whole vector step; None for no limit.
-        episodes: None for no limit.
-        interrupt: checked between steps.
+    ``env`` has a monitor, whose reports under ``tally.stats_key`` count as episodes. ``steps`` are agent steps over all
+    sub-environments, rounded up to a whole vector step. None: no limit.
     """
     mode = env.metadata["autoreset_mode"]
     observations, _ = env.reset()
@@ -85,24 +68,15 @@ class StepCounter(VecEnvWrapper):
 
 @dataclass
 class Tally:
-    """The counts so far.
+    """The counts so far."""
 
-    Attributes:
-        stats_key: the monitor's key in infos.
-        window: how many episodes ``recent_score`` covers.
-        steps: agent steps over all sub-environments.
-        scores, lengths: of every reported episode: sum of rewards, agent steps.
-        seconds: since the first reset was done.
-        restarts: how many sub-environments were lost and recreated.
-    """
-
-    stats_key: str = "episode"
-    window: int = 100
-    steps: int = 0
-    scores: list[float] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
-    seconds: float = 0.0
-    restarts: int = 0
+    stats_key: str = "episode"  # the monitor's, in infos
+    window: int = 100  # how many episodes `recent_score` covers
+    steps: int = 0  # agent steps over all sub-environments
+    scores: list[float] = field(default_factory=list)  # of every reported episode
+    lengths: list[int] = field(default_factory=list)  # in agent steps
+    seconds: float = 0.0  # since the first reset was done
+    restarts: int = 0  # of sub-environments that were lost
     _recent: deque[tuple[float, int]] = field(default_factory=lambda: deque([(0.0, 0)], maxlen=64), repr=False)
 
     @property
@@ -143,17 +117,11 @@ class Tally:
 
 @dataclass
 class Interrupt:
-    """Whether the user or the system has requested a stop, and by which signal.
-
-    Attributes:
-        asked: whether it has.
-        number: the last signal.
-        ending: whether what runs takes a moment and must be completed, so that another signal changes nothing.
-    """
+    """Whether the user or the system has requested a stop, and by which signal."""
 
     asked: bool = False
-    number: int = signal.SIGINT
-    ending: bool = False
+    number: int = signal.SIGINT  # the last one
+    ending: bool = False  # what runs takes a moment and must be completed, so another signal changes nothing
 
     @contextmanager
     def may_stop(self) -> Iterator[None]:
@@ -218,15 +186,11 @@ def _handled(numbers: Sequence[int], handler: Callable[[int, FrameType | None], 
 
 
 def find_policy(name: str, env: VecEnv) -> Policy:
-    """Return a policy: ``random``, ``zeros`` (the action nearest to zero), or ``module:callable``.
-
-    Raises:
-        SpecError: the name cannot be resolved.
-    """
+    """Return a policy: ``random``, ``zeros`` (the action nearest to zero), or ``module:callable``; else SpecError."""
     if name == "random":
         return lambda observations: env.action_space.sample()
     if name == "zeros":
-        zeros = _zeros(env)
+        zeros = _nearest_to_zero(env.action_space)
         return lambda observations: zeros
     if ":" not in name:
         near = did_you_mean(name, ("random", "zeros"))
@@ -247,21 +211,12 @@ def find_policy(name: str, env: VecEnv) -> Policy:
     return act
 
 
-def _zeros(env: VecEnv) -> Any:
-    space = env.single_action_space
-    out: Any = create_empty_array(space, env.num_envs)
-    return concatenate(space, [_nearest_to_zero(space)] * env.num_envs, out)
-
-
 def _nearest_to_zero(space: spaces.Space[Any]) -> Any:
+    """The action of a batch's space, of which simple ones are numbers, that is nearest to zero."""
     if isinstance(space, spaces.Box):
         return np.clip(np.zeros(space.shape, space.dtype), space.low, space.high)
-    if isinstance(space, spaces.Discrete):
-        return np.clip(np.int64(0), space.start, space.start + space.n - 1)
     if isinstance(space, spaces.MultiDiscrete):
         return np.clip(np.zeros(space.shape, space.dtype), space.start, space.start + space.nvec - 1)
-    if isinstance(space, spaces.MultiBinary):
-        return np.zeros(space.shape, space.dtype)
     if isinstance(space, spaces.Dict):
         return {key: _nearest_to_zero(member) for key, member in space.spaces.items()}
     if isinstance(space, spaces.Tuple):

@@ -6,7 +6,6 @@ environment does. What is derived from the measurements (``candidates``, ``recom
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -33,8 +32,6 @@ from vecwrap.tools.bench import ASKED_FOR, driver, into
 from vecwrap.tools.measure import SEED, Throughput, action_batches
 from vecwrap.tools.processes import Ended, Measurer, TooLate, pss_mb
 
-__all__ = ["Candidate", "EnvCost", "Recommendation", "Search", "Trial", "Tuned", "candidates", "recommend"]
-
 # Decided by tune; every other option of the pipeline's backend is the user's, and is kept.
 TRIED = ("workers", "envs_per_worker", "parent_share")
 # Options by which a user asks for worker processes, so that what happens there affects nothing else.
@@ -43,15 +40,11 @@ CLUSTER = "ray"  # several machines; trying it would start a daemon that outlive
 MOST_WORKERS = 64
 WAITING = 0.5  # of a core: a step that keeps less than this busy is waiting for something
 
-TIE = 0.05  # smaller differences count as noise
-CLOSE = 0.15  # candidates less than this behind the best are measured again
-FINALISTS = 3
+TIE = 0.1  # smaller differences count as noise
 
 FOR_THE_ENV = 0.4  # of the budget, at most
-FOR_THE_FINAL = 0.25  # of the budget, reserved for measuring again
 END = 0.95  # of the budget; the rest is for closing
-SAMPLES = 3  # of each candidate at first; in the final as many as time allows
-MOST_ROUNDS = 9
+SAMPLES = 5  # of each candidate
 LONGEST_SAMPLE = 1.0
 LONGEST_LOOK = 2.0  # at one sub-environment's steps
 MOST_STEPS = 20_000
@@ -72,9 +65,7 @@ class EnvCost:
         """Whether a step waits more than it computes."""
         return self.busy < WAITING
 
-    @property
-    def in_words(self) -> str:
-        """What a step does."""
+    def __str__(self) -> str:
         doing = "mostly waits" if self.waits else "computes"
         return f"a step {doing}: {1e6 * self.step_seconds:,.0f} µs ± {1e6 * self.step_spread:,.0f}"
 
@@ -90,11 +81,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """As tables write it: only what is tried, as the other options are the pipeline's own.
-
-        >>> Candidate("shmem", {"workers": 4, "step_timeout": 9.0}, 8, 4).name
-        'shmem, workers=4, recv of 8'
-        """
+        """As tables write it: only what is tried, as the other options are the pipeline's own."""
         parts = [self.backend, *(f"{key}={json.dumps(self.options[key])}" for key in self.options if key in TRIED)]
         return ", ".join(parts + ([f"recv of {self.batch_size}"] if self.batch_size is not None else []))
 
@@ -104,11 +91,7 @@ class Candidate:
         return {"backend": {"name": self.backend, **self.options}, "batch_size": self.batch_size}
 
     def lines(self, *, evaluation: bool = False) -> tuple[str, ...]:
-        """Lines to paste into a pipeline's file: for the pipeline itself, or for its section ``eval``.
-
-        >>> print(*Candidate("shmem", {"workers": 4, "on_failure": "restart"}, 8).lines(), sep="; ")
-        backend: {name: shmem, workers: 4, on_failure: restart}; batch_size: 8
-        """
+        """Lines to paste into a pipeline's file: for the pipeline itself, or for its section ``eval``."""
         return tuple(self._spec(evaluation).to_yaml().splitlines()[1:])
 
     def in_a_line(self, *, evaluation: bool = False) -> str | None:
@@ -132,14 +115,13 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Trial:
-    """The results of a candidate; if there are no rates, ``failed`` says why, and ``late`` if only for lack of time."""
+    """The results of a candidate; if there are no rates, ``failed`` says why."""
 
     candidate: Candidate
     rates: tuple[float, ...] = ()  # agent steps per second over all sub-environments, one per sample
     start_seconds: float | None = None  # from ``build`` to the first observations
     memory_mb: float | None = None  # of all its processes; None if unknown
     failed: str = ""
-    late: bool = False
 
     @property
     def rate(self) -> float:
@@ -266,10 +248,9 @@ class Recommendation:
 def recommend(
     trials: Iterable[Trial], cost: EnvCost, *, batch_size: int | None, now: Candidate
 ) -> Recommendation | None:
-    """Choose the fastest; of those that are as fast but for noise, the simplest.
+    """Choose the fastest, or the simplest of those as fast but for noise; None if the pipeline's own loop has no rates.
 
-    Candidates with another ``batch_size`` than the pipeline's need another loop, and are recommended separately. None
-    if no candidate for the pipeline's own loop has rates.
+    Candidates with another ``batch_size`` than the pipeline's need another loop, and are recommended separately.
     """
     measured = [trial for trial in trials if trial.rates]
     same_loop = [trial for trial in measured if trial.candidate.batch_size == batch_size]
@@ -279,11 +260,11 @@ def recommend(
     tied = [trial for trial in same_loop if trial.rate >= (1 - TIE) * best.rate]
     chosen = min(tied, key=lambda trial: (trial.candidate.simplicity, -trial.rate))
     if chosen is best:
-        reason = f"It is the quickest: {chosen.rate:,.0f} agent steps/s, and {cost.in_words}."
+        reason = f"It is the quickest: {chosen.rate:,.0f} agent steps/s, and {cost}."
     else:
         reason = (
             f"It is the simplest of those that are as quick: {chosen.rate:,.0f} agent steps/s. {best.candidate.name} "
-            f"did {best.rate / chosen.rate - 1:.0%} more, which may be noise; {cost.in_words}."
+            f"did {best.rate / chosen.rate - 1:.0%} more, which may be noise; {cost}."
         )
     if chosen.candidate == now:
         reason += " The pipeline has it already."
@@ -315,20 +296,11 @@ class Tuned:
 
 @dataclass
 class Search:
-    """A search for the best backend within a budget of seconds; ``run`` returns the result.
-
-    Attributes:
-        spec: the pipeline; its files go to a temporary folder meanwhile.
-        budget: how many seconds it may take.
-        say: called with progress messages, now and then.
-        kinds: the available backends; None: all that have a name.
-        clock: in seconds.
-    """
+    """A search for the best backend within a budget of seconds; the pipeline's files go to a temporary folder."""
 
     spec: PipelineSpec
     budget: float
     say: Callable[[str], None] = lambda text: None
-    kinds: Sequence[BackendKind] | None = None
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
@@ -336,11 +308,7 @@ class Search:
         self._opening = 0.0  # seconds for an interpreter, imports and an environment: no candidate takes much less
 
     def run(self) -> Tuned:
-        """Measure, try, and recommend.
-
-        Raises:
-            VecwrapError: the pipeline cannot be built, or not even one sub-environment could be measured in time.
-        """
+        """Measure, try, and recommend; VecwrapError if not even one sub-environment could be measured in time."""
         mode = Autoreset.parse(self.spec.autoreset)
         if mode in ASKED_FOR:  # when to request resets is up to the user's loop
             mode = Autoreset.SAME_STEP
@@ -352,44 +320,41 @@ class Search:
             data.pop("eval", None)
             cost = self._measured_env(data)
             situation = _situation(planned, spec)
-            wanted = candidates(backend_kinds() if self.kinds is None else self.kinds, situation, cost)
-            trials = self._final(self._tried(wanted, data), data)
+            wanted = candidates(backend_kinds(), situation, cost)
+            trials = self._tried(wanted, data)
         recommendation = recommend(trials, cost, batch_size=spec.batch_size, now=wanted[0])
         return Tuned(situation, wanted[0], cost, trials, mode.value, recommendation)
 
     def _until(self, share: float) -> float:
-        """The time of the clock at which this share of the budget is used up."""
         return self._start + share * self.budget
 
     def _measured_env(self, data: Mapping[str, Any]) -> EnvCost:
         self.say("one sub-environment")
         end = self._until(FOR_THE_ENV)
-        doing = "making it and its first reset"
         try:
             with Measurer(partial(measure_env, data, min(LONGEST_LOOK, 0.1 * self.budget))) as process:
-                first = process.hear(end)
-                self._opening = self.clock() - self._start
-                doing = "its first steps"
-                return EnvCost(**first, **process.hear(end))
+                cost = EnvCost(**process.hear(end))
         except TooLate:
             raise VecwrapError(
-                f"tune: one sub-environment was not done with {doing} within {FOR_THE_ENV:.0%} of "
-                f"--budget {self.budget:g}s; give more, or see what it does there."
+                f"tune: one sub-environment was not made, reset and stepped within {FOR_THE_ENV:.0%} of --budget "
+                f"{self.budget:g}s; give more, or see what it does there."
             ) from None
         except Ended as error:
             raise VecwrapError(f"tune: one sub-environment, by itself, failed: {error}") from None
+        self._opening = self.clock() - self._start - cost.steps * cost.step_seconds
+        return cost
 
     def _tried(self, wanted: Sequence[Candidate], data: Mapping[str, Any]) -> list[Trial]:
         """Try one after the other: better a few, and rows that say that they were not tried, than many cut off."""
-        end = self._until(END - FOR_THE_FINAL)
+        end = self._until(END)
         trials = []
         for number, candidate in enumerate(wanted):
-            left, now = len(wanted) - number, self.clock()
+            now = self.clock()
             if end - now < self._opening:
-                trials.append(Trial(candidate, failed="not tried: no time left", late=True))
+                trials.append(Trial(candidate, failed="not tried: no time left"))
                 continue
             self.say(f"{number + 1} of {len(wanted)}: {candidate.name}")
-            fair = (end - now) / left
+            fair = (end - now) / (len(wanted) - number)
             deadline = min(end, now + max(2 * fair, 3 * self._opening))
             trials.append(self._one_by_one(candidate, data, min(LONGEST_SAMPLE, fair / (2 * SAMPLES)), deadline))
         return trials
@@ -399,7 +364,7 @@ class Search:
         trial = Trial(candidate)
         rates: list[float] = []
         try:
-            with Measurer(_job(candidate, data)) as process:
+            with Measurer(partial(try_candidate, {**data, **candidate.settings})) as process:
                 trial = dataclasses.replace(trial, **process.hear(deadline))
                 for _ in range(SAMPLES):
                     process.ask(length)
@@ -408,40 +373,10 @@ class Search:
             if not rates:
                 what = "start" if trial.start_seconds is None else "finish a sample"
                 why = f"did not {what} within {deadline - began:.1f} s"
-                return dataclasses.replace(trial, failed=why, late=True)
+                return dataclasses.replace(trial, failed=why)
         except Ended as error:
             return dataclasses.replace(trial, failed=str(error))
         return dataclasses.replace(trial, rates=tuple(rates))
-
-    def _final(self, trials: list[Trial], data: Mapping[str, Any]) -> list[Trial]:
-        """Measure the best few again in turn, all open at once, so that disturbances affect all alike."""
-        mine = [trial for trial in trials if trial.rates and trial.candidate.batch_size == self.spec.batch_size]
-        mine.sort(key=lambda trial: -trial.rate)
-        best = [trial for trial in mine if trial.rate >= (1 - CLOSE) * mine[0].rate][:FINALISTS]
-        if len(best) < 2:
-            return trials
-        end = self._until(END)
-        self.say(f"again: {' and '.join(trial.candidate.name for trial in best)}")
-        rounds: list[list[float]] = []
-        with contextlib.suppress(TooLate, Ended), contextlib.ExitStack() as stack:  # too late: all are killed at once
-            processes = [stack.enter_context(Measurer(_job(trial.candidate, data))) for trial in best]
-            for process in processes:
-                process.hear(end)
-            length = min(LONGEST_SAMPLE, (end - self.clock()) / (MOST_ROUNDS * len(best)))
-            for _ in range(MOST_ROUNDS):
-                rates = []
-                for process in processes:
-                    process.ask(length)
-                    rates.append(process.hear(end))
-                rounds.append(rates)
-        if len(rounds) < SAMPLES:
-            return trials
-        again = dict(zip(map(id, best), zip(*rounds, strict=True), strict=True))
-        return [dataclasses.replace(trial, rates=again.get(id(trial), trial.rates)) for trial in trials]
-
-
-def _job(candidate: Candidate, data: Mapping[str, Any]) -> Callable[[Connection], None]:
-    return partial(try_candidate, {**data, **candidate.settings})
 
 
 def _situation(planned: Plan, spec: PipelineSpec) -> Situation:
@@ -455,12 +390,12 @@ def _situation(planned: Plan, spec: PipelineSpec) -> Situation:
 
 
 def measure_env(pipeline: Mapping[str, Any], seconds: float, connection: Connection) -> None:
-    """Make one sub-environment and reset it; then step it for some seconds. Sends the fields of an ``EnvCost``."""
+    """Make one sub-environment, reset it, and step it for some seconds; send the fields of an ``EnvCost``."""
     clock, computing = time.perf_counter, time.process_time
     start = clock()
     env = plan(PipelineSpec.from_dict(dict(pipeline))).factories[0]()
     env.reset(seed=SEED)
-    connection.send(("figures", {"first_seconds": clock() - start}))
+    first_seconds = clock() - start
     steps: list[float] = []
     computed: list[float] = []
     batches = action_batches(env.action_space, 1, as_list=True)
@@ -479,6 +414,7 @@ def measure_env(pipeline: Mapping[str, Any], seconds: float, connection: Connect
         "step_spread": (twentieths[-1] - twentieths[0]) / 2,
         "steps": len(steps),
         "busy": busy_share(steps, computed),
+        "first_seconds": first_seconds,
     }
     env.close()
     connection.send(("figures", figures))
