@@ -29,19 +29,6 @@ from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.words import read_layers
 from vecwrap.wrappers.presets import Preset
 
-__all__ = [
-    "Row",
-    "RuleRow",
-    "argument_help",
-    "backend_rows",
-    "check_pipelines",
-    "explain_pipeline",
-    "layer_rows",
-    "list_names",
-    "rule_rows",
-    "show_findings",
-]
-
 # -- explain ----------------------------------------------------------------------------------------------------------
 
 _STYLES = {"head": "bold", "title": "dim", "name": "cyan", "plain": "", "note": "dim"}

@@ -20,20 +20,6 @@ from vecwrap.errors import SpecError
 from vecwrap.pipeline.scalars import printable
 from vecwrap.wrappers.recording.run_files import try_folder, write_whole
 
-__all__ = [
-    "Terminal",
-    "discard_output",
-    "escape_what_cannot_be_shown",
-    "flush_output",
-    "name_table",
-    "print_json",
-    "printable_lines",
-    "refuse_unwritable",
-    "result_alone",
-    "stdout_of_result",
-    "write_out",
-]
-
 
 class Terminal(Console):
     """Rich's console, but the caller decides what a broken pipe (`| head`) means; Rich would exit."""

@@ -15,20 +15,6 @@ from vecwrap.errors import SubEnvError
 from vecwrap.rows.compare import assert_same, info_row, rows_of, take_row
 from vecwrap.rows.step_result import Autoreset, Infos, StepResult
 
-__all__ = [
-    "Diary",
-    "Lockstep",
-    "Policy",
-    "SideBySide",
-    "Witness",
-    "arrivals",
-    "assert_in_space",
-    "assert_kept",
-    "drive",
-    "drive_rows",
-    "play",
-]
-
 _FIELDS = [name for name in StepResult.__slots__ if name != "failures"]  # errors are compared where they are raised
 _ON_REQUEST = (Autoreset.DISABLED, Autoreset.EPISODIC)  # the modes that leave resets to the caller
 
