@@ -26,8 +26,6 @@ from vecwrap.cli.output import (
 )
 from vecwrap.errors import CheckpointError, ClipError, PlanError, PlotError, SpecError, VecwrapError, traceback_of
 
-__all__ = ["app", "run_app"]
-
 app = typer.Typer(
     name="vecwrap",
     help="Vectorised reinforcement-learning environments from a pipeline file.",
@@ -124,7 +122,6 @@ def _result_alone(context: typer.Context, as_json: bool) -> bool:
 
 
 Json = Annotated[bool, typer.Option("--json", callback=_result_alone, help="Print JSON, for machines.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
 def _version(asked: bool) -> None:
@@ -137,6 +134,9 @@ def _version(asked: bool) -> None:
 def _root(
     show_version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; may stand after the command too.")
     ] = False,
 ) -> None:
     pass
@@ -157,7 +157,6 @@ def run(
     interval: Interval = 10.0,
     settings: Settings = None,
     evaluation: Evaluation = False,
-    debug: Debug = False,
 ) -> None:
     """Step a pipeline under a policy: a live table, a summary, monitor.csv, a picture; with --out a run folder."""
     from vecwrap.cli.pipelines import read_pipeline
@@ -191,7 +190,6 @@ def load(
     settings: Settings = None,
     evaluation: Evaluation = False,
     as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Show a run's folder, check that it can be rebuilt, and with --steps or --episodes run it again."""
     from vecwrap.cli.run import RunSettings, load_folder
@@ -215,7 +213,6 @@ def clip(
     ] = None,
     start: Annotated[float, typer.Option(min=0, help="Seconds to skip at the beginning.")] = 0.0,
     seconds: Annotated[float | None, typer.Option(min=0.001, help="Seconds to keep. Default: the rest.")] = None,
-    debug: Debug = False,
 ) -> None:
     """Turn a recorded video into an animated WebP or GIF, for READMEs and papers."""
     from vecwrap.tools.clip import Clip
@@ -230,7 +227,6 @@ def explain(
     settings: Settings = None,
     evaluation: Evaluation = False,
     as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Print the plan: each layer, where it runs, its spaces and bytes, and what it does at an episode's end."""
     from vecwrap.cli.inspect import explain_pipeline
@@ -257,7 +253,6 @@ def check(
         bool, typer.Option("--no-imports", help="Refuse files that name a module to import, for untrusted files.")
     ] = False,
     as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Look for mistakes in order and use, without stepping; exit with status 1 if there are errors."""
     from vecwrap.cli.inspect import check_pipelines
@@ -270,7 +265,6 @@ def check(
 @app.command(epilog="Example: vecwrap schema --out pipeline.schema.json")
 def schema(
     out: Annotated[Path | None, typer.Option(help="Write to this file instead of printing.")] = None,
-    debug: Debug = False,
 ) -> None:
     """Print the JSON schema of pipeline files, which lets editors complete and check them."""
     from vecwrap.cli.schema import print_schema
@@ -289,7 +283,6 @@ def list_all(
         ),
     ] = None,
     as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """List layers and backends with their parameters and defaults, and the findings of check."""
     from vecwrap.cli.inspect import list_names
@@ -312,7 +305,6 @@ def time(
     settings: Settings = None,
     evaluation: Evaluation = False,
     as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Run a pipeline and show where a step's time goes: each layer, the backend's wait, the copy, the policy."""
     from vecwrap.cli.measure import time_pipeline
@@ -333,7 +325,6 @@ def tune(
     settings: Settings = None,
     evaluation: Evaluation = False,
     as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Measure the environment, try backends, workers and batch sizes, and print the lines to add to the pipeline."""
     from vecwrap.cli.measure import tune_pipeline
@@ -361,7 +352,6 @@ def bench(
     out: Annotated[Path | None, typer.Option(help="A file for the tables as Markdown.")] = None,
     settings: Settings = None,
     as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Compare a pipeline with Gymnasium and Stable-Baselines3, if installed and able to do the same work."""
     from vecwrap.cli.measure import bench_pipeline
@@ -408,7 +398,6 @@ def plot(
             "--json", callback=_result_alone, help="Print the numbers as JSON; a picture is written only with --out."
         ),
     ] = False,
-    debug: Debug = False,
 ) -> None:
     """Draw learning curves from monitor files: each episode, smoothed, with a band of one standard deviation."""
     from vecwrap.cli.measure import plot_runs
@@ -462,7 +451,7 @@ def run_app(arguments: list[str]) -> int:
 
 def _run(arguments: list[str], debug: bool) -> int:
     try:
-        app(args=arguments, prog_name="vecwrap")
+        app(args=[argument for argument in arguments if argument != "--debug"], prog_name="vecwrap")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except VecwrapError as error:
