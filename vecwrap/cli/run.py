@@ -332,18 +332,7 @@ def load_folder(
     *,
     as_json: bool = False,
 ) -> int:
-    """Show the contents of a run folder; run it if steps or episodes are given.
-
-    Args:
-        folder: written by ``vecwrap run --out``.
-        settings: the values of ``--set``.
-        chosen: how to run it.
-        console: where it is shown.
-        as_json: print it as JSON instead.
-
-    Returns:
-        The exit status: 1 if a finding of ``vecwrap check`` is an error, else 0, or that of the run.
-    """
+    """Show the contents of a run folder, or run it again; return the exit status, 1 if a finding is an error."""
     again = chosen.steps is not None or chosen.episodes is not None
     if as_json and again:
         raise SpecError("load: --json prints the folder's contents; leave out --steps and --episodes, or --json.")
@@ -362,7 +351,8 @@ def load_folder(
     if as_json:
         print_json({**facts, "findings": [finding.to_dict() for finding in findings]}, console)
         return status
-    console.print(name_table(_lines(facts)))
+    elsewhere = ("rebuilt", "installed")  # by `vecwrap explain`, and by the warnings
+    console.print(name_table((name, _words(fact)) for name, fact in facts.items() if name not in elsewhere))
     for name, (then, now) in run.differences.items():
         installed = "and is not installed" if now is None else f"and {now} is installed: the stream may differ"
         console.print(Text.assemble(("warning", "bold yellow"), f"  {name} was {then}, {installed}"))
@@ -423,40 +413,10 @@ def _files(folder: Path) -> list[str]:
     return names + sorted(f"{VIDEOS}/{path.name}" for path in (folder / VIDEOS).glob("*.mp4"))
 
 
-def _lines(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    rebuilt = facts["rebuilt"]
-    layers = [layer if isinstance(layer, str) else next(iter(layer)) for layer in rebuilt.get("wrappers", ())]
-    what = f"{rebuilt['env']}, n={rebuilt['n']}, layers {' > '.join(layers)}" if layers else rebuilt["env"]
-    lines = [("run", f"{facts['folder']}, {_ended(facts)}"), ("pipeline", f"{facts['rebuilt_hash']}: {what}")]
-    if facts["rebuilt_hash"] != facts["pipeline"]:
-        lines.append(("the run's own", str(facts["pipeline"])))
-    if "policy" in facts:
-        lines.append(("policy", f"{facts['policy']}, seed {facts.get('seed')}"))
-    if row := facts["progress"]:
-        if row["steps"] is not None and row["time"] is not None:
-            lines.append(("agent steps", f"{row['steps']:,.0f} in {row['time']:.1f} s"))
-        if row["episodes"] is not None:
-            lines.append(("episodes", f"{row['episodes']:,.0f}"))
-        if row["score_mean"] is not None and row["score_std"] is not None:
-            lines.append(("score", f"{row['score_mean']:.2f} ± {row['score_std']:.2f} over the last episodes"))
-        if row["restarts"]:
-            lines.append(("restarts", f"{row['restarts']:,.0f}"))
-    if facts["statistics"]:
-        seen = [
-            f"{layer} {key}, {count:,.0f} values"
-            for layer, counts in facts["statistics"].items()
-            for key, count in counts.items()
-        ]
-        lines.append(("statistics", "; ".join(seen)))
-    lines.append(("files", ", ".join(facts["files"])))
-    if facts["versions"]:
-        lines.append(("versions", ", ".join(f"{name} {version}" for name, version in facts["versions"].items())))
-    return lines
-
-
-def _ended(facts: Mapping[str, Any]) -> str:
-    if "started" not in facts:
-        return "of which nothing else is known"
-    if facts.get("ended") is None:
-        return f"started {facts['started']}: killed, or still running"
-    return f"{facts.get('end')} {facts['ended']}"
+def _words(value: Any) -> str:
+    """A fact in one line."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_words(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(value)
+    return "-" if value is None else f"{round(value, 2):,.12g}" if isinstance(value, float) else str(value)
