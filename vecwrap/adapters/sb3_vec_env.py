@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, ClassVar, NoReturn
 
@@ -235,19 +235,6 @@ def _action_space(env: VecEnv) -> spaces.Space[Any]:
     return env.single_action_space
 
 
-def _as_built(name: str, read: Callable[[Any], Any]) -> property:
-    """Return a ``VecNormalize`` attribute that reads a layer's setting and cannot be changed."""
-
-    def refuse_another(own: Any, value: Any) -> None:
-        if value != read(own):
-            raise ArgumentError(
-                f"{name}: expected {read(own)!r}, as the layers that normalise were built, got {value!r}; build the "
-                "environment with other layers (training and norm_reward can be set here)"
-            )
-
-    return property(read, refuse_another)
-
-
 class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read by mypy, for it would read torch
     """A ``VecNormalize`` that leaves steps unchanged, because the chain has normalised them, and represents the chain.
 
@@ -258,12 +245,11 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
     SB3 un-normalises terminal observations, which cannot undo clipping; here the original ones are returned.
     """
 
-    norm_obs = _as_built("norm_obs", lambda own: own._observations is not None)
-    norm_obs_keys = _as_built("norm_obs_keys", lambda own: own._keys())
-    clip_obs = _as_built("clip_obs", lambda own: own._observations and own._observations._clip)
-    clip_reward = _as_built("clip_reward", lambda own: own._rewards and own._rewards._clip)
-    epsilon = _as_built("epsilon", lambda own: (own._rewards or own._observations)._epsilon)
-    gamma = _as_built("gamma", lambda own: own._rewards and own._rewards._gamma)
+    norm_obs = property(lambda own: own._observations is not None)
+    clip_obs = property(lambda own: own._observations and own._observations._clip)
+    clip_reward = property(lambda own: own._rewards and own._rewards._clip)
+    epsilon = property(lambda own: (own._rewards or own._observations)._epsilon)
+    gamma = property(lambda own: own._rewards and own._rewards._gamma)
 
     def __init__(
         self, venv: AdaptedVecEnv, observations: ObservationNormalizer | None, rewards: RewardNormalizer | None
@@ -403,11 +389,6 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         if yes and self._rewards is None:
             raise ArgumentError("norm_reward: no layer normalises rewards here; add normalize_reward to the pipeline")
         self._norm_reward = bool(yes)
-
-    def _keys(self) -> list[str] | None:
-        if self._observations is None or not isinstance(self.observation_space, spaces.Dict):
-            return None
-        return [str(key) for key in self._observations.statistics]
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
