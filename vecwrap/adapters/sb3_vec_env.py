@@ -54,9 +54,12 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def reset(self) -> Any:
         """Start an episode in every sub-environment, with the values set by ``seed`` and ``set_options``."""
+        options = self._options[0]
+        if any(one is not options for one in self._options if one or options):  # SB3 repeats one dict for all
+            raise ArgumentError("set_options: expected one dict for all sub-environments, got several")
         self._bring_home()
-        self._send_resets()
-        observations, infos = self.vecwrap_env.reset_wait()
+        seeds = None if all(seed is None for seed in self._seeds) else self._seeds
+        observations, infos = self.vecwrap_env.reset(seed=seeds, options=options or None)
         self.reset_infos = [row_of(infos, i) for i in range(self.num_envs)]
         self._reset_seeds()
         self._reset_options()
@@ -94,34 +97,9 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def _bring_home(self) -> None:
         """Wait for results that an interrupt left pending: calling ``learn`` again starts with a reset."""
         env = self.vecwrap_env
-        with contextlib.suppress(SubEnvError):  # a reset follows
-            if env._root._pending == "step":
-                env.step_wait()
-            elif env._root._pending == "reset":
-                env.reset_wait()
-            elif env._root._pending == "call":
-                env.call_wait()
-
-    def _send_resets(self) -> None:
-        env = self.vecwrap_env
-        if len(self._options) != self.num_envs:
-            raise ArgumentError(f"set_options: expected one dict, or {self.num_envs} of them, got {len(self._options)}")
-        seeds = None if all(seed is None for seed in self._seeds) else self._seeds
-        groups: dict[int, list[int]] = {}  # SB3 passes the same dict n times if all get the same
-        for i, options in enumerate(self._options):
-            groups.setdefault(id(options) if options else 0, []).append(i)
-        if len(groups) == 1:
-            env.reset_async(seed=seeds, options=self._options[0] or None)
-            return
-        root = env._root
-        if isinstance(root, NativeBackend):  # it takes one request at a time
-            raise ArgumentError(
-                f"set_options: {root.env_name} resets all {self.num_envs} sub-environments together: expected one dict "
-                f"for all, got {len(groups)} different ones; set_options({{...}}) gives all the same; vecwrap's own "
-                "backends (dummy, subprocess, shmem) take one each"
-            )
-        root._refuse_pending("reset")
-        env._dispatch_resets(seeds, [(np.array(ids), self._options[ids[0]] or None) for ids in groups.values()])
+        if env._root._pending in ("step", "reset", "call"):
+            with contextlib.suppress(SubEnvError):  # a reset follows
+                getattr(env, f"{env._root._pending}_wait")()
 
     def _infos(self, step: StepResult, dones: Array) -> list[dict[str, Any]]:
         """One dict per row; for a row that ended, the step's own info, with the reset's info kept separately."""
