@@ -66,19 +66,10 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         return self._own(observations)
 
     def step_async(self, actions: Array) -> None:
-        """Send the actions."""
+        """Send the actions; those for MultiBinary spaces come from SB3 as zeros and ones in float32."""
         if isinstance(self.action_space, spaces.MultiBinary):
-            actions = self._bits(actions)
+            actions = np.asarray(actions).astype(self.action_space.dtype)
         self.vecwrap_env.step_async(actions)
-
-    def _bits(self, actions: Array) -> Array:
-        """Convert SB3's actions for MultiBinary spaces, which are float32 zeros and ones."""
-        actions = np.asarray(actions)
-        if actions.dtype.kind != "f":
-            return actions
-        if not np.isin(actions, (0, 1)).all():
-            raise ArgumentError(f"actions: expected zeros and ones for {self.action_space}, got {actions.tolist()}")
-        return actions.astype(self.action_space.dtype)
 
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         """Wait for the result of ``step_async``: observations, rewards (n,) float32, dones (n,) bool, n infos."""
