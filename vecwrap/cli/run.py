@@ -6,7 +6,6 @@ import math
 import secrets
 import shlex
 import signal
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from rich.text import Text
 
 from vecwrap.cli.inspect import show_findings
 from vecwrap.cli.journal import COLUMNS, Journal
-from vecwrap.cli.output import discard_output, name_table, print_json
+from vecwrap.cli.output import name_table, print_json
 from vecwrap.cli.pipelines import read_settings, with_images, with_monitor, with_videos
 from vecwrap.env.saving import read_state, write_whole
 from vecwrap.env.vec_env import VecEnv
@@ -36,7 +35,7 @@ from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.tools.evaluate import Quota
 from vecwrap.tools.rollout import Interrupt, Policy, StepCounter, Tally, find_policy, interruptible, rollout
 from vecwrap.wrappers.monitor import Monitor
-from vecwrap.wrappers.recording.run_files import seen_from_here, try_folder
+from vecwrap.wrappers.recording.run_files import seen_from_here
 from vecwrap.wrappers.video import Video
 
 __all__ = ["RunSettings", "load_folder", "run_pipeline"]
@@ -62,16 +61,7 @@ class RunSettings:
 
 
 def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, loaded: Run | None = None) -> int:
-    """Run a pipeline; return the exit status.
-
-    A failure of a layer or of stepping is raised after the summary.
-
-    Args:
-        spec: the pipeline.
-        settings: how to run it.
-        console: where it is shown.
-        loaded: the run folder that it was loaded from, whose statistics it uses.
-    """
+    """Run a pipeline, or a folder's; return the exit status. A failure while stepping is raised after the summary."""
     out = settings.out
     if settings.snapshot is not None and settings.snapshot.suffix not in PICTURES:
         raise PlanError(f'--snapshot: expected a file {", ".join(PICTURES)}, got "{settings.snapshot}"')
@@ -90,7 +80,9 @@ def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, lo
         env.action_space.seed(spec.seed)
         act = find_policy(settings.policy, env)
         if out is None:
-            _refuse_unwritable(seen_from_here(running.folder))
+            refuse_taken(
+                seen_from_here(running.folder), "Give another folder with --out, or as the monitor layer's dir."
+            )
         else:
             journal = running.journal = Journal(out, planned, {"policy": settings.policy})
             files.callback(journal.close)
@@ -139,8 +131,8 @@ class _Running:
         except KeyboardInterrupt as error:  # closing is continued at the end
             self._interrupt.asked = True
             return error
-        except (Exception, SystemExit) as error:
-            self._failure = self._failure or _as_failure(error)
+        except Exception as error:
+            self._failure = self._failure or error
             return error
         return None
 
@@ -188,20 +180,12 @@ class _Running:
             self.journal.note(self._env, self._tally)
 
     def _print(self, what: Text | Table) -> None:
-        """Print it; a closed pipe (`| head`) ends a run like Ctrl-C, a full disk does not."""
+        """Print it; a closed pipe (`| head`) ends a run like Ctrl-C."""
         try:
             self._console.print(what)
         except BrokenPipeError:
             self._console.quiet = True
             self._interrupt.asked, self._interrupt.number = True, signal.SIGPIPE
-        except OSError as error:
-            self._console.quiet = True
-            discard_output()
-            warnings.warn(
-                f"standard output cannot be written ({error}); the run goes on and prints nothing more",
-                RuntimeWarning,
-                stacklevel=2,
-            )
 
     def _live(self) -> Table:
         limit, tally = self._limit, self._tally
@@ -270,27 +254,6 @@ def _counted(env: VecEnv, settings: RunSettings) -> tuple[VecEnv, Tally]:
         quota = Quota(env, settings.episodes)
         return quota, Tally(quota.stats_key, window=settings.episodes)  # the last to end would favour long ones
     return env, Tally(env.find(Monitor).stats_key)
-
-
-def _refuse_unwritable(folder: Path) -> None:
-    """Refuse a monitor folder that contains a run or cannot be written; most pipelines do not name it themselves."""
-    remedy = "Give another folder with --out, or as the monitor layer's dir."
-    refuse_taken(folder, remedy)
-    try:
-        try_folder(folder)
-    except OSError as error:
-        raise SpecError(
-            f"{folder}: expected a folder that files can be written to: {error.strerror}. {remedy}"
-        ) from error
-
-
-def _as_failure(error: Exception | SystemExit) -> Exception:
-    """Turn a layer's sys.exit into a failure, because the command's exit status is not the layer's."""
-    if isinstance(error, Exception):
-        return error
-    failure = VecwrapError(f"a layer called sys.exit({error.code!r}); expected an error, which says what is wrong")
-    failure.__cause__ = error
-    return failure
 
 
 def _said(error: Exception) -> str:
