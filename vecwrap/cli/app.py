@@ -422,11 +422,7 @@ def run_app(arguments: list[str]) -> int:
     if sys.platform == "linux" and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR"))):
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else pygame's SDL prints an error that is none
     escape_what_cannot_be_shown()
-    try:
-        here = str(Path.cwd())
-    except OSError as error:
-        _say(f"the working directory cannot be read ({error.strerror}), was it deleted? Change to another")
-        return 2
+    here = str(Path.cwd())
     with contextlib.ExitStack() as afterwards:
         if here not in sys.path:  # as with `python -m vecwrap`, but last, so that nothing installed is hidden by a file
             sys.path.append(here)
