@@ -223,7 +223,6 @@ def test_a_call_that_cannot_be_used_is_one_message_and_status_2(here, capsys, ar
         ["load", "PATH"],
         ["plot", "PATH"],
         ["clip", "PATH.mp4", "clip.webp"],
-        ["schema", "--out", "PATH"],
         ["run", "cartpole.yaml", "--out", "PATH"],
         ["run", "cartpole.yaml", "--set", "wrappers.monitor.dir=PATH"],
     ],

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import functools
+import json
 import os
 import sys
 import warnings
@@ -22,7 +23,6 @@ from vecwrap.cli.output import (
     flush_output,
     printable_lines,
     result_alone,
-    stdout_of_result,
 )
 from vecwrap.errors import CheckpointError, ClipError, PlanError, PlotError, SpecError, VecwrapError, traceback_of
 
@@ -262,14 +262,12 @@ def check(
     raise typer.Exit(check_pipelines(pipelines, read, _console(), strict=strict, ignore=ignore or (), as_json=as_json))
 
 
-@app.command(epilog="Example: vecwrap schema --out pipeline.schema.json")
-def schema(
-    out: Annotated[Path | None, typer.Option(help="Write to this file instead of printing.")] = None,
-) -> None:
+@app.command(epilog="Example: vecwrap schema > pipeline.schema.json")
+def schema() -> None:
     """Print the JSON schema of pipeline files, which lets editors complete and check them."""
-    from vecwrap.cli.schema import print_schema
+    from vecwrap.cli.schema import pipeline_schema
 
-    print_schema(out)
+    typer.echo(json.dumps(pipeline_schema(), indent=2, ensure_ascii=False))
 
 
 @app.command("list", epilog="Example: vecwrap list framestack zero_padding")
@@ -392,12 +390,7 @@ def plot(
         str, typer.Option(help="One panel each, comma-separated: steps, episodes, minutes.", metavar="AXES")
     ] = "steps,episodes,minutes",
     title: Annotated[str | None, typer.Option(help="Default: the environment's id.")] = None,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json", callback=_result_alone, help="Print the numbers as JSON; a picture is written only with --out."
-        ),
-    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Draw learning curves from monitor files: each episode, smoothed, with a band of one standard deviation."""
     from vecwrap.cli.measure import plot_runs
@@ -409,11 +402,10 @@ def plot(
 
 def _console() -> Terminal:
     """The terminal: plain and never wrapped if the output is piped."""
-    with stdout_of_result():
-        console = Terminal(highlight=False, markup=False)  # brackets are literal: pip install "vecwrap[atari]"
-        if console.is_terminal:
-            return console
-        return Terminal(highlight=False, markup=False, no_color=True, width=max(console.width, 120), soft_wrap=True)
+    console = Terminal(highlight=False, markup=False)  # brackets are literal: pip install "vecwrap[atari]"
+    if console.is_terminal:
+        return console
+    return Terminal(highlight=False, markup=False, no_color=True, width=max(console.width, 120), soft_wrap=True)
 
 
 def run_app(arguments: list[str]) -> int:

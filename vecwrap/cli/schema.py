@@ -8,13 +8,9 @@ import contextlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import typer
-
 from vecwrap.cli.inspect import Row, argument_help, backend_rows, layer_rows
-from vecwrap.cli.output import refuse_unwritable, write_out
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, json_type
 from vecwrap.pipeline.spec import PipelineSpec
@@ -22,22 +18,11 @@ from vecwrap.pipeline.values import plain
 from vecwrap.pipeline.words import POSITIONAL
 from vecwrap.rows.step_result import Autoreset
 
-__all__ = ["pipeline_schema", "print_schema"]
+__all__ = ["pipeline_schema"]
 
 Json = dict[str, Any]
 
 _IMPORT_PATH = r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"
-
-
-def print_schema(out: Path | None) -> None:
-    """Print the schema, or write it to a file."""
-    if out is not None:
-        refuse_unwritable(out)
-    text = json.dumps(pipeline_schema(), indent=2, ensure_ascii=False) + "\n"
-    if out is None:
-        typer.echo(text, nl=False)
-    else:
-        write_out(out, text)
 
 
 def pipeline_schema() -> Json:
