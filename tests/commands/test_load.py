@@ -72,8 +72,7 @@ def test_it_says_what_the_run_was(capsys):
     for name in ("pipeline", "policy", "ended", "end"):
         assert lines[name] == facts[name]
     assert (lines["folder"], lines["seed"], lines["rebuilt_hash"]) == ("out", "5", facts["pipeline"])
-    assert "steps 40, " in lines["progress"]
-    assert "episodes 4, score_mean 10, score_std 0" in lines["progress"]
+    assert (lines["steps"], lines["episodes"], lines["restarts"]) == ("40", "4", "0")
     assert lines["statistics"] == "Normalize observations 42, returns 40"
     assert f"vecwrap {facts['versions']['vecwrap']}" in lines["versions"]
     assert "warning" not in said
@@ -83,7 +82,7 @@ def test_it_says_what_the_run_was(capsys):
 def test_json_says_the_same(capsys):
     assert main(["load", "out", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert (data["seed"], data["policy"], data["end"], data["progress"]["steps"]) == (5, "random", "finished", 40)
+    assert (data["seed"], data["policy"], data["end"], data["steps"]) == (5, "random", "finished", 40)
     assert data["pipeline"] == plan(PipelineSpec.from_dict(data["rebuilt"])).pipeline.hash
     assert data["installed"] == {}
     assert data["findings"] == []
@@ -100,28 +99,6 @@ def test_a_changed_pipeline_stands_beside_its_own_hash_and_the_runs_below(argume
     shown, of_the_run = said["rebuilt_hash"], said["pipeline"]
     assert (shown, of_the_run) == (own, json.loads(Path("out/run.json").read_text())["pipeline"])
     assert own != of_the_run
-
-
-SB3 = "time/fps,rollout/ep_rew_mean,time/total_timesteps\n900,21.5,2048\n"  # what its logger writes
-OURS = "time,steps,steps_per_second,episodes,score_mean,score_std,restarts"
-
-
-@pytest.mark.parametrize("text", [SB3, "", OURS.rpartition(",")[0] + "\n1,2,3,4,5,6\n", "\x00", "x" * 200_000])
-def test_progress_that_another_program_wrote_is_left_alone(capsys, text):
-    Path("out/progress.csv").write_text(text)
-    assert main(["load", "out"]) == 0
-    assert re.search("^progress +- *$", capsys.readouterr().out, re.MULTILINE)
-    assert main(["load", "out", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["progress"] is None
-
-
-def test_what_is_no_finite_number_in_progress_is_none(capsys):
-    Path("out/progress.csv").write_text(f"{OURS},mine\n1.5,40,nan,x,inf,,,word\n")
-    assert main(["load", "out", "--json"]) == 0
-    progress = json.loads(capsys.readouterr().out)["progress"]
-    assert progress == {**dict.fromkeys([*OURS.split(","), "mine"]), "time": 1.5, "steps": 40.0}
-    assert main(["load", "out"]) == 0
-    assert "time 1.5, steps 40, steps_per_second -, episodes -, " in capsys.readouterr().out
 
 
 def test_other_versions_are_warnings(capsys):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, ClassVar, NoReturn
@@ -170,12 +169,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             return [False] * len(ids)
 
     def get_images(self) -> Sequence[Array | None]:
-        """Return an image of each sub-environment; None, with a warning, without ``render_mode="rgb_array"``."""
+        """Return an image of each sub-environment; None without ``render_mode="rgb_array"``."""
         if self.render_mode != "rgb_array":
-            warnings.warn(
-                f'get_images: expected an environment built with render_mode="rgb_array", got {self.render_mode!r}',
-                stacklevel=2,
-            )
             return [None] * self.num_envs
         return self.vecwrap_env.get_images()
 

@@ -1,7 +1,6 @@
 """``vecwrap run`` steps a pipeline under a policy and reports the results; ``vecwrap load`` shows and reruns a run."""
 
 import contextlib
-import csv
 import math
 import secrets
 import shlex
@@ -20,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vecwrap.cli.inspect import show_findings
-from vecwrap.cli.journal import COLUMNS, Journal
+from vecwrap.cli.journal import Journal
 from vecwrap.cli.output import name_table, print_json
 from vecwrap.cli.pipelines import read_settings, with_images, with_monitor, with_videos
 from vecwrap.env.saving import read_state, write_whole
@@ -30,7 +29,7 @@ from vecwrap.pipeline.build import build_plan, rebuild
 from vecwrap.pipeline.check import check
 from vecwrap.pipeline.places import Place
 from vecwrap.pipeline.plan import plan
-from vecwrap.pipeline.run_folder import PIPELINE, PROGRESS, VIDEOS, Run, read_run, refuse_taken
+from vecwrap.pipeline.run_folder import PIPELINE, VIDEOS, Run, read_run, refuse_taken
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.tools.evaluate import Quota
 from vecwrap.tools.rollout import Interrupt, Policy, StepCounter, Tally, find_policy, interruptible, rollout
@@ -330,7 +329,6 @@ def _facts(run: Run, resolved: PipelineSpec) -> dict[str, Any]:
         "folder": str(run.folder),
         "pipeline": run.resolved.hash,
         **facts,
-        "progress": _last_row(run.folder / PROGRESS),
         "statistics": None if run.statistics is None else _statistics(run.statistics),
         "files": _files(run.folder),
         "versions": dict(run.facts.get("versions", {})),
@@ -338,27 +336,6 @@ def _facts(run: Run, resolved: PipelineSpec) -> dict[str, Any]:
         "rebuilt": resolved.to_dict(),
         "rebuilt_hash": resolved.hash,
     }
-
-
-def _last_row(path: Path) -> dict[str, float | None] | None:
-    """The last complete row of progress; None if there is none, or another program wrote the file."""
-    try:
-        with path.open(newline="", encoding="utf-8", errors="replace") as file:
-            header, *rows = csv.reader(file)
-    except (OSError, ValueError, csv.Error):  # ValueError: it is empty
-        return None
-    whole = [row for row in rows if len(row) == len(header)]
-    if tuple(header[: len(COLUMNS)]) != COLUMNS or not whole:
-        return None
-    return dict(zip(header, map(_number, whole[-1]), strict=True))
-
-
-def _number(text: str) -> float | None:
-    """A finite number, or None."""
-    with contextlib.suppress(ValueError):
-        number = float(text)
-        return number if math.isfinite(number) else None
-    return None
 
 
 def _statistics(path: Path) -> dict[str, dict[str, float]]:
