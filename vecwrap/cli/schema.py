@@ -124,15 +124,13 @@ def _changes(rows: Sequence[Row]) -> Json:
 
 
 def _arguments(row: Row) -> Json:
-    """The values allowed under a layer's name: arguments by name, in a list, the first one alone, or none."""
+    """The values allowed under a layer's name: arguments by name, the first one alone, none, or any list."""
     positional = [p for p in row.parameters if p.by_position]
     required = _required(row)
     by_name: Json = {"$ref": f"#/$defs/settings {row.name}"}
     if required:
         by_name["anyOf"] = [{"required": required}, {"required": [POSITIONAL]}]
-    forms = [by_name]
-    if set(required) <= {p.name for p in positional}:
-        forms.append({**_list(row), "minItems": len(required)})
+    forms = [by_name, {"type": "array"}]
     if not required:
         forms.append({"type": "null"})
     if set(required) <= {p.name for p in positional[:1]}:
@@ -146,18 +144,12 @@ def _arguments(row: Row) -> Json:
 
 def _settings(row: Row) -> Json:
     """Arguments by name, any of which may be missing; ``*`` holds a list of positional ones."""
-    by_position = {POSITIONAL: {**_list(row), "description": "Positional arguments."}}
+    by_position = {POSITIONAL: {"type": "array", "description": "Positional arguments."}}
     return {
         "type": "object",
         "properties": _properties(row) | by_position,
         "additionalProperties": row.any_name,
     }
-
-
-def _list(row: Row) -> Json:
-    positional = [_value(p) for p in row.parameters if p.by_position]
-    schema: Json = {"type": "array", "prefixItems": positional} if positional else {"type": "array"}
-    return schema if row.any_position else {**schema, "items": False, "maxItems": len(positional)}
 
 
 def _required(row: Row) -> list[str]:
