@@ -239,7 +239,8 @@ class _Running:
         if tally.restarts:
             lines.append(("restarts", f"{tally.restarts:,} sub-environments were lost and recreated"))
         lines += [("monitor", str(seen_from_here(path))) for path in self._monitor.paths if path.exists()]
-        lines += [("video", path) for path in _first([path for layer in self._videos for path in layer.paths])]
+        for layer in self._videos:
+            lines += [("video", str(seen_from_here(path))) for path in layer.paths[-3:]]
         lines.append(("picture", self._picture))
         if self.journal is not None:
             folder = self.journal.folder
@@ -258,12 +259,6 @@ def _counted(env: VecEnv, settings: RunSettings) -> tuple[VecEnv, Tally]:
 def _said(error: Exception) -> str:
     """An exception's message; for one that is not vecwrap's, with its kind."""
     return str(error) if isinstance(error, VecwrapError) else f"{type(error).__name__}: {text_of(error)}"
-
-
-def _first(paths: Sequence[Path], most: int = 3) -> list[str]:
-    """A few of many."""
-    rest = [f"and {len(paths) - most:,} more"] if len(paths) > most else []
-    return [*(str(seen_from_here(path)) for path in paths[:most]), *rest]
 
 
 def _save_picture(env: VecEnv, path: Path) -> str:
