@@ -7,7 +7,6 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -39,25 +38,6 @@ app = typer.Typer(
 )
 
 
-def _names(*tables: str) -> Callable[[str], list[str]]:
-    """Shell completion of registered names; Typer completes commands and options, and the shell files."""
-
-    def names(incomplete: str) -> list[str]:
-        from vecwrap.pipeline import registry
-        from vecwrap.pipeline.check import REFUSALS
-        from vecwrap.pipeline.rules import RULES
-
-        found = [*REFUSALS, *RULES] if "findings" in tables else []
-        with contextlib.suppress(VecwrapError):  # a name that two packages claim must not disturb the user while typing
-            if "wrappers" in tables:
-                found += registry.wrappers.names()
-            if "backends" in tables:
-                found += registry.backends.names()
-        return [name for name in found if name.startswith(incomplete)]
-
-    return names
-
-
 Pipeline = Annotated[
     str,
     typer.Argument(
@@ -80,9 +60,7 @@ PolicyName = Annotated[
 Number = Annotated[int | None, typer.Option("--n", "-n", min=1, help="How many sub-environments.")]
 BackendName = Annotated[
     str | None,
-    typer.Option(
-        help="What runs the sub-environments: auto, dummy, subprocess, shmem, ...", autocompletion=_names("backends")
-    ),
+    typer.Option(help="What runs the sub-environments: auto, dummy, subprocess, shmem, ..."),
 ]
 Steps = Annotated[
     int | None,
@@ -245,7 +223,7 @@ def check(
     ] = False,
     ignore: Annotated[
         list[str] | None,
-        typer.Option(help="A finding to ignore. May be repeated.", metavar="ID", autocompletion=_names("findings")),
+        typer.Option(help="A finding to ignore. May be repeated.", metavar="ID"),
     ] = None,
     settings: Settings = None,
     evaluation: Evaluation = False,
@@ -277,7 +255,6 @@ def list_all(
         typer.Argument(
             help="Only these layers, backends or findings, in full.",
             metavar="NAME",
-            autocompletion=_names("wrappers", "backends", "findings"),
         ),
     ] = None,
     as_json: Json = False,
