@@ -26,8 +26,6 @@ from vecwrap.rows.step_result import Autoreset, BoolArray, Infos, StepResult
 from vecwrap.wrappers.clip_action import ClipAction
 from vecwrap.wrappers.monitor import Monitor
 
-__all__ = ["AdaptedVecEnv", "NormalizedVecEnv", "Sb3Backend"]
-
 Array = np.ndarray[Any, Any]
 Indices = Any  # SB3's: None, an int, or several
 

@@ -20,8 +20,6 @@ from vecwrap.pipeline.run_folder import FACTS, LOG, PIPELINE, PROGRESS, STATISTI
 from vecwrap.tools.rollout import Tally
 from vecwrap.wrappers.recording.run_files import GrowingFile, csv_line, write_whole
 
-__all__ = ["Journal"]
-
 COLUMNS = ("time", "steps", "steps_per_second", "episodes", "score_mean", "score_std", "restarts")
 
 

@@ -18,8 +18,6 @@ from vecwrap.pipeline.spec import PipelineSpec, load_without_imports, refuse_imp
 from vecwrap.pipeline.values import scalar, shown
 from vecwrap.pipeline.words import LayerSpec
 
-__all__ = ["read_pipeline", "read_settings", "with_images", "with_monitor", "with_videos"]
-
 
 def read_pipeline(
     pipeline: str,

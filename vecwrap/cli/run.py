@@ -37,8 +37,6 @@ from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.recording.run_files import seen_from_here
 from vecwrap.wrappers.video import Video
 
-__all__ = ["RunSettings", "load_folder", "run_pipeline"]
-
 DEFAULT_STEPS = 20_000  # two or three games of random Pong in each of eight sub-environments
 PICTURES = (".png", ".jpg", ".webp")
 INTERRUPTED = 128  # plus the signal's number, the shell convention

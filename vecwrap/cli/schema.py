@@ -18,8 +18,6 @@ from vecwrap.pipeline.values import plain
 from vecwrap.pipeline.words import POSITIONAL
 from vecwrap.rows.step_result import Autoreset
 
-__all__ = ["pipeline_schema"]
-
 Json = dict[str, Any]
 
 _IMPORT_PATH = r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"
