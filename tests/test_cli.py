@@ -223,7 +223,6 @@ def test_a_call_that_cannot_be_used_is_one_message_and_status_2(here, capsys, ar
         ["load", "PATH"],
         ["plot", "PATH"],
         ["clip", "PATH.mp4", "clip.webp"],
-        ["schema", "--out", "PATH"],
         ["run", "cartpole.yaml", "--out", "PATH"],
         ["run", "cartpole.yaml", "--set", "wrappers.monitor.dir=PATH"],
     ],
@@ -236,18 +235,6 @@ def test_a_path_that_the_system_refuses_to_look_at_is_one_message_and_status_2(h
     assert error.startswith("error: ")
     assert f"{name}" in error
     assert "File name too long" in error
-
-
-@pytest.mark.parametrize("arguments", [["list", "framestack"], ["run", "CartPole-v1", "--steps", "5"], ["--help"]])
-def test_a_working_directory_that_was_deleted_is_one_message(here, capsys, monkeypatch, arguments):
-    gone = here / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
-    assert main(arguments) == 2
-    said = capsys.readouterr()
-    assert said.err.startswith("error: the working directory cannot be read (No such file or directory)")
-    assert (said.out, said.err.count("\n")) == ("", 1)
 
 
 @pytest.mark.parametrize(

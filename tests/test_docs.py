@@ -72,10 +72,10 @@ def test_the_job_script_of_the_recipes_is_one_task_of_its_array(tmp_path):
 
 
 def commands(page):
-    """The commands that a page shows, each as a list of words; what follows ``;`` is the shell's."""
+    """The commands that a page shows, each as a list of words; what follows ``;`` or ``>`` is the shell's."""
     for block in blocks(page, "console"):
         for line in re.findall(r"^\$ (.*)", block, re.MULTILINE):
-            yield shlex.split(line.partition("; ")[0], comments=True)
+            yield shlex.split(re.split("; | > ", line)[0], comments=True)
 
 
 ALL_PAGES = [pytest.param(page, id=page.name) for page in PAGES]

@@ -447,8 +447,8 @@ def test_a_backend_that_breaks_a_law_is_caught_by_it(backend, law, monkeypatch):
     started = []
     popen = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", lambda *args: started.append(popen(*args)) or started[-1])
-    for patient in (leftovers.assert_nothing_left, backend_laws._wait):  # nobody has to wait for what will not come
-        monkeypatch.setattr(patient, "__defaults__", (0.1,))
+    for patient, bound in ((leftovers.assert_nothing_left, 0.1), (backend_laws._wait, 200)):
+        monkeypatch.setattr(patient, "__defaults__", (bound,))  # nobody has to wait for what will not come
     try:
         with pytest.raises(AssertionError):
             getattr(backend_laws, law)(backend)

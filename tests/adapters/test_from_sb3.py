@@ -90,9 +90,9 @@ def leaves(batch):
 
 
 def test_there_and_back_is_the_same():
-    expected = play(DummyVecEnv(factories(observation_space=DICT)), 40, options_of_each=False)
+    expected = play(DummyVecEnv(factories(observation_space=DICT)), 40)
     venv = vecwrap.to_sb3(of_sb3(factories(observation_space=DICT)))
-    assert_same(play(venv, 40, options_of_each=False), expected)
+    assert_same(play(venv, 40), expected)
     venv.close()
 
 

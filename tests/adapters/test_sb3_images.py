@@ -83,18 +83,6 @@ def test_where_the_shape_does_not_say_it_warns(shape):
         adapted(shape, [])
 
 
-@pytest.mark.parametrize(
-    ("shape", "layers", "remedy"),
-    [((40, 44), [], "framestack:1"), ((40, 44, 3), ["framestack:4"], "axis: channel")],
-)
-def test_what_is_no_image_for_sb3_is_told(shape, layers, remedy):
-    with pytest.warns(UserWarning, match=f"are no images for Stable-Baselines3.*{remedy}"):
-        venv = adapted(shape, layers)
-    with pytest.raises(AssertionError, match="You should use NatureCNN only with images"):
-        PPO("CnnPolicy", venv)
-    venv.close()
-
-
 @pytest.mark.parametrize("space", [{"dtype": np.float32}, {"high": 200}, {"dtype": np.int16}])
 def test_what_holds_no_pixels_is_left_alone(space):
     for shape in ((5, 7, 8), (40, 44), (2, 3, 4, 5)):

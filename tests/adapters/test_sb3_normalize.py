@@ -97,7 +97,6 @@ def test_an_off_policy_algorithm_stores_what_the_environment_gave(n):
 
 def test_members_of_a_dict_that_are_not_normalised_are_stored_and_sampled_as_they_are():
     venv = adapted(partial(noted_cliff, True), 2, ["monitor", {"normalize": {"keys": ["place"]}}])
-    assert venv.norm_obs_keys == ["place"]
     model = DQN("MultiInputPolicy", venv, seed=2, learning_starts=20, train_freq=8, device="cpu", buffer_size=1_000)
     model.learn(120)
     check_replay_buffer(model, ["place", "gear", "wind"])
@@ -325,15 +324,13 @@ def test_without_norm_reward_rewards_are_those_that_came():
         without.norm_reward = True
 
 
-def test_settings_of_the_layers_are_told_and_cannot_be_set_to_others():
+def test_settings_of_the_layers_are_told_and_cannot_be_set():
     venv = adapted(Cliff, 1, ["normalize:gamma=0.9,clip_obs=5.0,clip_reward=3.0,epsilon=1e-4"])
     expected = {"norm_obs": True, "clip_obs": 5.0, "clip_reward": 3.0, "epsilon": 1e-4, "gamma": 0.9}
-    for name, value in {**expected, "norm_obs_keys": None}.items():
+    for name, value in expected.items():
         assert getattr(venv, name) == value
-        setattr(venv, name, value)
-    for name, other in {"norm_obs": False, "clip_obs": 10, "clip_reward": 10, "epsilon": 1e-8, "gamma": 0.99}.items():
-        with pytest.raises(ArgumentError, match=f"^{name}: expected {expected[name]}, as the layers .*, got {other}"):
-            setattr(venv, name, other)
+        with pytest.raises(AttributeError, match=name):
+            setattr(venv, name, value)
     rewards = adapted(Cliff, 1, ["normalize_reward"])
     assert not rewards.norm_obs
     assert rewards.clip_obs is None

@@ -1,11 +1,9 @@
 """The JSON schema of pipeline files, read by a validator that is not ours and held against what the plan accepts."""
 
 import json
-import os
 import re
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +125,7 @@ def test_a_file_that_extends_another_changes_its_layers():
         "env: A\nwrappers: [framestack: {kk: 4}]\n", "env: A\nwrappers: [framestack: {padding: first}]\n",
         "env: A\nwrappers: [framestack: {k: 4, padding: zeros}]\n",
         "env: A\nwrappers: [{framestack: 4, padding: first}]\n",
-        "env: A\nwrappers: [framestack: [4, first]]\nn: [3]\n", "env: A\nwrappers: [monitor: [a, b]]\n",
+        "env: A\nwrappers: [framestack: [4, first]]\nn: [3]\n",
         "env: A\nwrappers: ['framestack:']\n",
         "env: A\nwrappers: ['framestack : 4']\n",
         "env: A\nwrappers: {framestack: {k: 2}}\n", "env: A\nwrappers: ['a b:C']\n",
@@ -196,8 +194,8 @@ def test_it_takes_what_the_plan_takes_and_refuses_its_mistakes_of_names_and_type
         expected = accepted(layer)
         said = VALIDATOR.is_valid({"env": "A", "wrappers": [layer]})
         assert said or expected is False, "refused, and is good"
-        # No schema can say that an argument is given twice, or is missing beside a list of others.
-        if isinstance(layer, str) or "*" not in str(layer):
+        # Arguments in lists are left to check: only it can say that one is given twice, or is missing beside them.
+        if isinstance(layer, str) or not ("*" in str(layer) or isinstance(layer[name], list)):
             assert not said or expected is not False, "taken, and is bad"
 
     agree()
@@ -267,7 +265,7 @@ def test_a_layer_that_is_registered_is_in_it(monkeypatch):
     for layer, expected in (
         ({"halve": {"why": "so", "size": None}}, True), ({"halve": {"by": 3}}, False), ({"halve": 3}, False),
         ("halve", False),
-        ("halve:why=so", True), ({"halve": [1]}, False), ({"absent": {"anything": 3}}, True), ("absent:3,4", True),
+        ("halve:why=so", True), ({"absent": {"anything": 3}}, True), ("absent:3,4", True),
     ):  # fmt: skip
         assert validator.is_valid({"env": "A", "wrappers": [layer]}) is expected, layer
     assert not VALIDATOR.is_valid({"env": "A", "wrappers": ["halve:why=so"]})
@@ -289,18 +287,9 @@ def test_a_default_that_json_has_no_word_for_is_left_out():
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
-def test_the_command_prints_it_or_writes_it(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_the_command_prints_it(capsys):
     assert main(["schema"]) == 0
     assert json.loads(capsys.readouterr().out) == SCHEMA
-    assert main(["schema", "--out", "pipeline.schema.json"]) == 0
-    assert capsys.readouterr().out == ""
-    assert json.loads(Path("pipeline.schema.json").read_text(encoding="utf-8")) == SCHEMA
-    assert main(["schema", "--out", "new/folder/pipeline.schema.json"]) == 0  # as `bench --out` makes it
-    assert json.loads(Path("new/folder/pipeline.schema.json").read_text(encoding="utf-8")) == SCHEMA
-    for out, says in (("pipeline.schema.json/x.json", "cannot be written"), ("new", "expected a file, got a folder")):
-        assert main(["schema", "--out", out]) == 2
-        assert f"--out {out}: {says}" in capsys.readouterr().err
 
 
 def test_it_is_printed_where_python_drops_docstrings():
@@ -308,40 +297,6 @@ def test_it_is_printed_where_python_drops_docstrings():
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (result.returncode, result.stderr) == (0, "")
     assert json.loads(result.stdout)["properties"].keys() == SCHEMA["properties"].keys()
-
-
-def test_a_full_disk_leaves_the_schema_that_was_there(tmp_path):
-    resource = pytest.importorskip("resource", reason="a limit takes the part of the full disk")
-    file = tmp_path / "pipeline.schema.json"
-    file.write_text("old")
-    result = subprocess.run(
-        [sys.executable, "-m", "vecwrap", "schema", "--out", str(file)],
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert result.returncode == 2
-    assert f"error: --out {file}: cannot be written (File too large). Give another file." in result.stderr
-    assert file.read_text() == "old"
-
-
-@pytest.mark.skipif(os.name == "nt", reason="links and pipes are POSIX's")
-def test_the_schema_is_written_through_links_and_into_pipes(tmp_path):
-    (tmp_path / "link").symlink_to(tmp_path / "file")
-    assert main(["schema", "--out", str(tmp_path / "link")]) == 0
-    assert json.loads((tmp_path / "file").read_text(encoding="utf-8")) == SCHEMA
-    (tmp_path / "circle").symlink_to(tmp_path / "circle")
-    assert main(["schema", "--out", str(tmp_path / "circle")]) == 0
-    assert json.loads((tmp_path / "circle").read_text(encoding="utf-8")) == SCHEMA
-    pipe, came = tmp_path / "pipe", []
-    os.mkfifo(pipe)
-    reader = threading.Thread(target=lambda: came.append(pipe.read_text(encoding="utf-8")), daemon=True)
-    reader.start()
-    assert main(["schema", "--out", str(pipe)]) == 0
-    reader.join(timeout=60)
-    assert json.loads(came[0]) == SCHEMA
 
 
 def test_a_file_that_names_its_schema_loads(tmp_path):

@@ -217,19 +217,6 @@ def test_a_tiled_video_begins_with_the_first_frame_of_its_first_tile(tmp_path):
     assert story(path, 1)[:2] == [(1, 0, 4), (1, 0, 4)]  # not asked for before: shows what comes next
 
 
-@pytest.mark.parametrize("envs", [(0, 1), (1, 0)])
-def test_resets_with_options_of_each_row_are_all_in_it(envs, tmp_path):
-    env = vecwrap.to_sb3(Video(DummyBackend(make(2)), tmp_path, at=(0,), length=3, envs=envs))
-    env.set_options([{"level": 1}, {"level": 2}])
-    env.reset()
-    for _ in range(4):
-        env.step([0, 0])
-    env.close()
-    (path,) = env.vecwrap_env.paths
-    for tile, index in enumerate(envs):
-        assert story(path, tile) == episode(0, index=index)[:3]
-
-
 def test_partial_batches_leave_nothing_out(tmp_path):
     with Video(DummyBackend(make(2), batch_size=1), tmp_path, by="steps", at=(0,), length=9) as env:
         env.reset()

@@ -44,7 +44,7 @@ def to_sb3(env: VecEnv) -> Sb3VecEnv:
         ArgumentError: not a vecwrap environment.
 
     Warns:
-        UserWarning: SB3 would take the wrong axis of an image for its channels, or not recognise an image.
+        UserWarning: SB3 may take the wrong axis of an image for its channels.
 
     >>> import vecwrap
     >>> env = to_sb3(vecwrap.build("CartPole-v1", n=2, wrappers=["monitor"], backend="dummy"))
@@ -153,7 +153,7 @@ def _only(what: str, kind: type[Any], found: list[tuple[VecEnv, Any]]) -> Any:
 
 
 def _misread_images(env: VecEnv) -> Iterator[str]:
-    """Report, with a remedy, each image that SB3 would not recognise, or whose channels it may take from another axis.
+    """Report, with a remedy, each image whose channels SB3 may take from another axis.
 
     To SB3, an image is a Box of uint8 from 0 to 255 with three axes. The shortest axis holds the channels: the first,
     or else the last, which ``VecTransposeImage`` then moves to the front.
@@ -164,15 +164,7 @@ def _misread_images(env: VecEnv) -> Iterator[str]:
         if not _holds_pixels(box):
             continue
         shape, name = box.shape, f"{name_of(key)} of shape {box.shape}"
-        if len(shape) in (2, 4):
-            remedy = "the layer framestack:1 (or :4) puts an axis in front"
-            if len(shape) == 4:
-                remedy = "stack them along their channels: framestack: {k: ..., axis: channel}"
-            yield (
-                f"{name} are no images for Stable-Baselines3, which wants three axes: its CnnPolicy refuses them, its "
-                f"MlpPolicy does not scale them; {remedy}"
-            )
-        elif len(shape) == 3:
+        if len(shape) == 3:
             first = int(np.argmin(shape)) == 0
             channels = shape[0 if first else 2]
             least, second, _ = sorted(shape)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, ClassVar, NoReturn
 
@@ -26,8 +25,6 @@ from vecwrap.rows.statistics import RunningStatistics
 from vecwrap.rows.step_result import Autoreset, BoolArray, Infos, StepResult
 from vecwrap.wrappers.clip_action import ClipAction
 from vecwrap.wrappers.monitor import Monitor
-
-__all__ = ["AdaptedVecEnv", "NormalizedVecEnv", "Sb3Backend"]
 
 Array = np.ndarray[Any, Any]
 Indices = Any  # SB3's: None, an int, or several
@@ -54,28 +51,22 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def reset(self) -> Any:
         """Start an episode in every sub-environment, with the values set by ``seed`` and ``set_options``."""
+        options = self._options[0]
+        if any(one is not options for one in self._options if one or options):  # SB3 repeats one dict for all
+            raise ArgumentError("set_options: expected one dict for all sub-environments, got several")
         self._bring_home()
-        self._send_resets()
-        observations, infos = self.vecwrap_env.reset_wait()
+        seeds = None if all(seed is None for seed in self._seeds) else self._seeds
+        observations, infos = self.vecwrap_env.reset(seed=seeds, options=options or None)
         self.reset_infos = [row_of(infos, i) for i in range(self.num_envs)]
         self._reset_seeds()
         self._reset_options()
         return self._own(observations)
 
     def step_async(self, actions: Array) -> None:
-        """Send the actions."""
+        """Send the actions; those for MultiBinary spaces come from SB3 as zeros and ones in float32."""
         if isinstance(self.action_space, spaces.MultiBinary):
-            actions = self._bits(actions)
+            actions = np.asarray(actions).astype(self.action_space.dtype)
         self.vecwrap_env.step_async(actions)
-
-    def _bits(self, actions: Array) -> Array:
-        """Convert SB3's actions for MultiBinary spaces, which are float32 zeros and ones."""
-        actions = np.asarray(actions)
-        if actions.dtype.kind != "f":
-            return actions
-        if not np.isin(actions, (0, 1)).all():
-            raise ArgumentError(f"actions: expected zeros and ones for {self.action_space}, got {actions.tolist()}")
-        return actions.astype(self.action_space.dtype)
 
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         """Wait for the result of ``step_async``: observations, rewards (n,) float32, dones (n,) bool, n infos."""
@@ -94,34 +85,9 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def _bring_home(self) -> None:
         """Wait for results that an interrupt left pending: calling ``learn`` again starts with a reset."""
         env = self.vecwrap_env
-        with contextlib.suppress(SubEnvError):  # a reset follows
-            if env._root._pending == "step":
-                env.step_wait()
-            elif env._root._pending == "reset":
-                env.reset_wait()
-            elif env._root._pending == "call":
-                env.call_wait()
-
-    def _send_resets(self) -> None:
-        env = self.vecwrap_env
-        if len(self._options) != self.num_envs:
-            raise ArgumentError(f"set_options: expected one dict, or {self.num_envs} of them, got {len(self._options)}")
-        seeds = None if all(seed is None for seed in self._seeds) else self._seeds
-        groups: dict[int, list[int]] = {}  # SB3 passes the same dict n times if all get the same
-        for i, options in enumerate(self._options):
-            groups.setdefault(id(options) if options else 0, []).append(i)
-        if len(groups) == 1:
-            env.reset_async(seed=seeds, options=self._options[0] or None)
-            return
-        root = env._root
-        if isinstance(root, NativeBackend):  # it takes one request at a time
-            raise ArgumentError(
-                f"set_options: {root.env_name} resets all {self.num_envs} sub-environments together: expected one dict "
-                f"for all, got {len(groups)} different ones; set_options({{...}}) gives all the same; vecwrap's own "
-                "backends (dummy, subprocess, shmem) take one each"
-            )
-        root._refuse_pending("reset")
-        env._dispatch_resets(seeds, [(np.array(ids), self._options[ids[0]] or None) for ids in groups.values()])
+        if env._root._pending in ("step", "reset", "call"):
+            with contextlib.suppress(SubEnvError):  # a reset follows
+                getattr(env, f"{env._root._pending}_wait")()
 
     def _infos(self, step: StepResult, dones: Array) -> list[dict[str, Any]]:
         """One dict per row; for a row that ended, the step's own info, with the reset's info kept separately."""
@@ -201,12 +167,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             return [False] * len(ids)
 
     def get_images(self) -> Sequence[Array | None]:
-        """Return an image of each sub-environment; None, with a warning, without ``render_mode="rgb_array"``."""
+        """Return an image of each sub-environment; None without ``render_mode="rgb_array"``."""
         if self.render_mode != "rgb_array":
-            warnings.warn(
-                f'get_images: expected an environment built with render_mode="rgb_array", got {self.render_mode!r}',
-                stacklevel=2,
-            )
             return [None] * self.num_envs
         return self.vecwrap_env.get_images()
 
@@ -235,19 +197,6 @@ def _action_space(env: VecEnv) -> spaces.Space[Any]:
     return env.single_action_space
 
 
-def _as_built(name: str, read: Callable[[Any], Any]) -> property:
-    """Return a ``VecNormalize`` attribute that reads a layer's setting and cannot be changed."""
-
-    def refuse_another(own: Any, value: Any) -> None:
-        if value != read(own):
-            raise ArgumentError(
-                f"{name}: expected {read(own)!r}, as the layers that normalise were built, got {value!r}; build the "
-                "environment with other layers (training and norm_reward can be set here)"
-            )
-
-    return property(read, refuse_another)
-
-
 class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read by mypy, for it would read torch
     """A ``VecNormalize`` that leaves steps unchanged, because the chain has normalised them, and represents the chain.
 
@@ -258,12 +207,11 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
     SB3 un-normalises terminal observations, which cannot undo clipping; here the original ones are returned.
     """
 
-    norm_obs = _as_built("norm_obs", lambda own: own._observations is not None)
-    norm_obs_keys = _as_built("norm_obs_keys", lambda own: own._keys())
-    clip_obs = _as_built("clip_obs", lambda own: own._observations and own._observations._clip)
-    clip_reward = _as_built("clip_reward", lambda own: own._rewards and own._rewards._clip)
-    epsilon = _as_built("epsilon", lambda own: (own._rewards or own._observations)._epsilon)
-    gamma = _as_built("gamma", lambda own: own._rewards and own._rewards._gamma)
+    norm_obs = property(lambda own: own._observations is not None)
+    clip_obs = property(lambda own: own._observations and own._observations._clip)
+    clip_reward = property(lambda own: own._rewards and own._rewards._clip)
+    epsilon = property(lambda own: (own._rewards or own._observations)._epsilon)
+    gamma = property(lambda own: own._rewards and own._rewards._gamma)
 
     def __init__(
         self, venv: AdaptedVecEnv, observations: ObservationNormalizer | None, rewards: RewardNormalizer | None
@@ -403,11 +351,6 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         if yes and self._rewards is None:
             raise ArgumentError("norm_reward: no layer normalises rewards here; add normalize_reward to the pipeline")
         self._norm_reward = bool(yes)
-
-    def _keys(self) -> list[str] | None:
-        if self._observations is None or not isinstance(self.observation_space, spaces.Dict):
-            return None
-        return [str(key) for key in self._observations.statistics]
 
     # -- files ---------------------------------------------------------------------------------------------------------
 

@@ -3,10 +3,10 @@
 import contextlib
 import errno
 import functools
+import json
 import os
 import sys
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -22,11 +22,8 @@ from vecwrap.cli.output import (
     flush_output,
     printable_lines,
     result_alone,
-    stdout_of_result,
 )
 from vecwrap.errors import CheckpointError, ClipError, PlanError, PlotError, SpecError, VecwrapError, traceback_of
-
-__all__ = ["app", "run_app"]
 
 app = typer.Typer(
     name="vecwrap",
@@ -39,25 +36,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-
-
-def _names(*tables: str) -> Callable[[str], list[str]]:
-    """Shell completion of registered names; Typer completes commands and options, and the shell files."""
-
-    def names(incomplete: str) -> list[str]:
-        from vecwrap.pipeline import registry
-        from vecwrap.pipeline.check import REFUSALS
-        from vecwrap.pipeline.rules import RULES
-
-        found = [*REFUSALS, *RULES] if "findings" in tables else []
-        with contextlib.suppress(VecwrapError):  # a name that two packages claim must not disturb the user while typing
-            if "wrappers" in tables:
-                found += registry.wrappers.names()
-            if "backends" in tables:
-                found += registry.backends.names()
-        return [name for name in found if name.startswith(incomplete)]
-
-    return names
 
 
 Pipeline = Annotated[
@@ -82,9 +60,7 @@ PolicyName = Annotated[
 Number = Annotated[int | None, typer.Option("--n", "-n", min=1, help="How many sub-environments.")]
 BackendName = Annotated[
     str | None,
-    typer.Option(
-        help="What runs the sub-environments: auto, dummy, subprocess, shmem, ...", autocompletion=_names("backends")
-    ),
+    typer.Option(help="What runs the sub-environments: auto, dummy, subprocess, shmem, ..."),
 ]
 Steps = Annotated[
     int | None,
@@ -124,7 +100,6 @@ def _result_alone(context: typer.Context, as_json: bool) -> bool:
 
 
 Json = Annotated[bool, typer.Option("--json", callback=_result_alone, help="Print JSON, for machines.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
 def _version(asked: bool) -> None:
@@ -137,6 +112,9 @@ def _version(asked: bool) -> None:
 def _root(
     show_version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; may stand after the command too.")
     ] = False,
 ) -> None:
     pass
@@ -157,7 +135,6 @@ def run(
     interval: Interval = 10.0,
     settings: Settings = None,
     evaluation: Evaluation = False,
-    debug: Debug = False,
 ) -> None:
     """Step a pipeline under a policy: a live table, a summary, monitor.csv, a picture; with --out a run folder."""
     from vecwrap.cli.pipelines import read_pipeline
@@ -191,7 +168,6 @@ def load(
     settings: Settings = None,
     evaluation: Evaluation = False,
     as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Show a run's folder, check that it can be rebuilt, and with --steps or --episodes run it again."""
     from vecwrap.cli.run import RunSettings, load_folder
@@ -215,7 +191,6 @@ def clip(
     ] = None,
     start: Annotated[float, typer.Option(min=0, help="Seconds to skip at the beginning.")] = 0.0,
     seconds: Annotated[float | None, typer.Option(min=0.001, help="Seconds to keep. Default: the rest.")] = None,
-    debug: Debug = False,
 ) -> None:
     """Turn a recorded video into an animated WebP or GIF, for READMEs and papers."""
     from vecwrap.tools.clip import Clip
@@ -230,7 +205,6 @@ def explain(
     settings: Settings = None,
     evaluation: Evaluation = False,
     as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Print the plan: each layer, where it runs, its spaces and bytes, and what it does at an episode's end."""
     from vecwrap.cli.inspect import explain_pipeline
@@ -249,7 +223,7 @@ def check(
     ] = False,
     ignore: Annotated[
         list[str] | None,
-        typer.Option(help="A finding to ignore. May be repeated.", metavar="ID", autocompletion=_names("findings")),
+        typer.Option(help="A finding to ignore. May be repeated.", metavar="ID"),
     ] = None,
     settings: Settings = None,
     evaluation: Evaluation = False,
@@ -257,7 +231,6 @@ def check(
         bool, typer.Option("--no-imports", help="Refuse files that name a module to import, for untrusted files.")
     ] = False,
     as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Look for mistakes in order and use, without stepping; exit with status 1 if there are errors."""
     from vecwrap.cli.inspect import check_pipelines
@@ -267,15 +240,12 @@ def check(
     raise typer.Exit(check_pipelines(pipelines, read, _console(), strict=strict, ignore=ignore or (), as_json=as_json))
 
 
-@app.command(epilog="Example: vecwrap schema --out pipeline.schema.json")
-def schema(
-    out: Annotated[Path | None, typer.Option(help="Write to this file instead of printing.")] = None,
-    debug: Debug = False,
-) -> None:
+@app.command(epilog="Example: vecwrap schema > pipeline.schema.json")
+def schema() -> None:
     """Print the JSON schema of pipeline files, which lets editors complete and check them."""
-    from vecwrap.cli.schema import print_schema
+    from vecwrap.cli.schema import pipeline_schema
 
-    print_schema(out)
+    typer.echo(json.dumps(pipeline_schema(), indent=2, ensure_ascii=False))
 
 
 @app.command("list", epilog="Example: vecwrap list framestack zero_padding")
@@ -285,11 +255,9 @@ def list_all(
         typer.Argument(
             help="Only these layers, backends or findings, in full.",
             metavar="NAME",
-            autocompletion=_names("wrappers", "backends", "findings"),
         ),
     ] = None,
     as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """List layers and backends with their parameters and defaults, and the findings of check."""
     from vecwrap.cli.inspect import list_names
@@ -312,7 +280,6 @@ def time(
     settings: Settings = None,
     evaluation: Evaluation = False,
     as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Run a pipeline and show where a step's time goes: each layer, the backend's wait, the copy, the policy."""
     from vecwrap.cli.measure import time_pipeline
@@ -333,7 +300,6 @@ def tune(
     settings: Settings = None,
     evaluation: Evaluation = False,
     as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Measure the environment, try backends, workers and batch sizes, and print the lines to add to the pipeline."""
     from vecwrap.cli.measure import tune_pipeline
@@ -361,7 +327,6 @@ def bench(
     out: Annotated[Path | None, typer.Option(help="A file for the tables as Markdown.")] = None,
     settings: Settings = None,
     as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Compare a pipeline with Gymnasium and Stable-Baselines3, if installed and able to do the same work."""
     from vecwrap.cli.measure import bench_pipeline
@@ -402,13 +367,7 @@ def plot(
         str, typer.Option(help="One panel each, comma-separated: steps, episodes, minutes.", metavar="AXES")
     ] = "steps,episodes,minutes",
     title: Annotated[str | None, typer.Option(help="Default: the environment's id.")] = None,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json", callback=_result_alone, help="Print the numbers as JSON; a picture is written only with --out."
-        ),
-    ] = False,
-    debug: Debug = False,
+    as_json: Json = False,
 ) -> None:
     """Draw learning curves from monitor files: each episode, smoothed, with a band of one standard deviation."""
     from vecwrap.cli.measure import plot_runs
@@ -420,11 +379,10 @@ def plot(
 
 def _console() -> Terminal:
     """The terminal: plain and never wrapped if the output is piped."""
-    with stdout_of_result():
-        console = Terminal(highlight=False, markup=False)  # brackets are literal: pip install "vecwrap[atari]"
-        if console.is_terminal:
-            return console
-        return Terminal(highlight=False, markup=False, no_color=True, width=max(console.width, 120), soft_wrap=True)
+    console = Terminal(highlight=False, markup=False)  # brackets are literal: pip install "vecwrap[atari]"
+    if console.is_terminal:
+        return console
+    return Terminal(highlight=False, markup=False, no_color=True, width=max(console.width, 120), soft_wrap=True)
 
 
 def run_app(arguments: list[str]) -> int:
@@ -433,11 +391,7 @@ def run_app(arguments: list[str]) -> int:
     if sys.platform == "linux" and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR"))):
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else pygame's SDL prints an error that is none
     escape_what_cannot_be_shown()
-    try:
-        here = str(Path.cwd())
-    except OSError as error:
-        _say(f"the working directory cannot be read ({error.strerror}), was it deleted? Change to another")
-        return 2
+    here = str(Path.cwd())
     with contextlib.ExitStack() as afterwards:
         if here not in sys.path:  # as with `python -m vecwrap`, but last, so that nothing installed is hidden by a file
             sys.path.append(here)
@@ -462,7 +416,7 @@ def run_app(arguments: list[str]) -> int:
 
 def _run(arguments: list[str], debug: bool) -> int:
     try:
-        app(args=arguments, prog_name="vecwrap")
+        app(args=[argument for argument in arguments if argument != "--debug"], prog_name="vecwrap")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except VecwrapError as error:

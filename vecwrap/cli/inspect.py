@@ -29,19 +29,6 @@ from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.words import read_layers
 from vecwrap.wrappers.presets import Preset
 
-__all__ = [
-    "Row",
-    "RuleRow",
-    "argument_help",
-    "backend_rows",
-    "check_pipelines",
-    "explain_pipeline",
-    "layer_rows",
-    "list_names",
-    "rule_rows",
-    "show_findings",
-]
-
 # -- explain ----------------------------------------------------------------------------------------------------------
 
 _STYLES = {"head": "bold", "title": "dim", "name": "cyan", "plain": "", "note": "dim"}
@@ -70,16 +57,7 @@ def check_pipelines(
     ignore: Collection[str] = (),
     as_json: bool = False,
 ) -> int:
-    """Print what is found in each pipeline; return the exit status.
-
-    Args:
-        pipelines: files, or pipelines in one line.
-        read: makes a spec of each.
-        console: where it is shown.
-        strict: whether warnings count too, and whether a seed is asked for.
-        ignore: ids of findings that are meant so.
-        as_json: print a list of findings instead.
-    """
+    """Print what is found in each pipeline; return the exit status. With ``strict``, warnings count too."""
     refuse_unknown(ignore)
     for pipeline in pipelines:
         if names_file(pipeline) and not is_file(Path(pipeline)):
@@ -139,28 +117,14 @@ _PIPELINE_KEYS = ("autoreset", "copy", "batch_size", "start_index", "seed", "deb
 
 @dataclass(frozen=True)
 class Row:
-    """A layer or backend.
-
-    Attributes:
-        name: as pipelines write it.
-        where: ``"worker"`` for a layer around each sub-environment, ``"parent"`` for one around the vector,
-            ``"preset"`` for several layers under one name, ``""`` for a backend, or if unknown until it is built.
-        summary: the first line of its docstring, or why it cannot be imported.
-        parameters: with types and defaults.
-        help: the docstring's text on each, if any.
-        owner: the package that registered it.
-        layers: of a preset, the layers that it stands for as a line, with the defaults of its parameters; else ``""``.
-        any_name, any_position: whether it takes arguments of any name, and any number without one.
-        at_end: what a layer does at an episode's end, if known.
-        details: the rest of its docstring, in paragraphs and blocks.
-    """
+    """A layer or backend, with what its docstring says; ``layers`` is the line that a preset stands for."""
 
     name: str
-    where: str
-    summary: str
+    where: str  # "worker", "parent" or "preset"; "" for a backend, or if unknown until it is built
+    summary: str  # or why it cannot be imported
     parameters: tuple[Parameter, ...]
-    help: Mapping[str, str]
-    owner: str
+    help: Mapping[str, str]  # on each parameter
+    owner: str  # the package that registered it
     layers: str = ""
     any_name: bool = False
     any_position: bool = False

@@ -21,8 +21,6 @@ from vecwrap.pipeline.run_folder import FACTS, LOG, PIPELINE, PROGRESS, STATISTI
 from vecwrap.tools.rollout import Tally
 from vecwrap.wrappers.recording.run_files import GrowingFile, csv_line
 
-__all__ = ["COLUMNS", "Journal"]
-
 COLUMNS = ("time", "steps", "steps_per_second", "episodes", "score_mean", "score_std", "restarts")
 
 

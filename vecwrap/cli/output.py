@@ -21,20 +21,6 @@ from vecwrap.errors import SpecError
 from vecwrap.pipeline.scalars import printable
 from vecwrap.wrappers.recording.run_files import try_folder
 
-__all__ = [
-    "Terminal",
-    "discard_output",
-    "escape_what_cannot_be_shown",
-    "flush_output",
-    "name_table",
-    "print_json",
-    "printable_lines",
-    "refuse_unwritable",
-    "result_alone",
-    "stdout_of_result",
-    "write_out",
-]
-
 
 class Terminal(Console):
     """Rich's console, but the caller decides what a broken pipe (`| head`) means; Rich would exit."""
@@ -46,59 +32,39 @@ class Terminal(Console):
         raise BrokenPipeError
 
 
+_results: list[tuple[Console, str]] = []  # what is printed when result_alone ends
+
+
 def print_json(data: Any, console: Console) -> None:
     """Print plain data as JSON, in colour on a terminal; infinities and NaN become null, as JSON lacks them."""
     finite = json.loads(json.dumps(msgspec.to_builtins(data)), parse_constant=lambda name: None)
-    text = json.dumps(finite, indent=2)  # as ASCII, which every terminal can show
-    with stdout_of_result():
-        if console.is_terminal:
-            console.print_json(text)
-        else:
-            print(text)  # noqa: T201
-
-
-_kept: list[tuple[Any, int | None]] = []  # sys.stdout and a copy of descriptor 1, while result_alone lasts
+    _results.append((console, json.dumps(finite, indent=2)))  # as ASCII, which every terminal can show
 
 
 @contextlib.contextmanager
 def result_alone() -> Iterator[None]:
-    """Reserve stdout for ``print_json``: all else goes to stderr, what C libraries and other processes print too."""
+    """Keep stdout for ``print_json``: all else goes to stderr, what C libraries and other processes print too."""
     flush_output()
-    descriptor: int | None = None
-    with contextlib.suppress(OSError):  # it is closed
+    out, descriptor = sys.stdout, None
+    sys.stdout = sys.stderr
+    with contextlib.suppress(OSError):  # one of the two is closed
         descriptor = os.dup(1)
-    _kept.append((sys.stdout, descriptor))
+        os.dup2(2, 1)
     try:
-        _lead(sys.stderr, 2)
         yield
     finally:
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).fflush(None)  # C's buffered output would appear at exit
-        _lead(*_kept.pop())
+        sys.stdout = out
         if descriptor is not None:
-            os.close(descriptor)
-
-
-@contextlib.contextmanager
-def stdout_of_result() -> Iterator[None]:
-    """Give stdout back to the result within ``result_alone``; elsewhere do nothing."""
-    if not _kept:
-        yield
-        return
-    _lead(*_kept[-1])
-    try:
-        yield
-        flush_output()
-    finally:
-        _lead(sys.stderr, 2)
-
-
-def _lead(file: Any, descriptor: int | None) -> None:
-    """Redirect output of Python and of others there."""
-    sys.stdout = file
-    if descriptor is not None:
-        with contextlib.suppress(OSError):  # stderr is closed
             os.dup2(descriptor, 1)
+            os.close(descriptor)
+        while _results:
+            console, text = _results.pop(0)
+            if console.is_terminal:
+                console.print_json(text)
+            else:
+                print(text)  # noqa: T201
 
 
 def escape_what_cannot_be_shown() -> None:
@@ -133,22 +99,13 @@ def refuse_unwritable(out: Path) -> None:
     with _writing(out):
         if out.is_dir():
             raise SpecError(f"--out {out}: expected a file, got a folder. Give a name in it: --out {out / 'NAME'}.")
-        if not _is_stream(out):
-            try_folder(out.parent)
+        try_folder(out.parent)
 
 
 def write_out(out: Path, text: str) -> None:
     """Write the file of ``--out`` atomically, so that a full disk leaves the old one."""
     with _writing(out):
-        if _is_stream(out):
-            out.write_text(text, encoding="utf-8")
-        else:
-            write_whole(Path(os.path.realpath(out)), lambda file: file.write(text.encode()))
-
-
-def _is_stream(path: Path) -> bool:
-    """Whether it is something like /dev/stdout, which no file may replace."""
-    return path.exists() and not path.is_file() and not path.is_dir()
+        write_whole(Path(os.path.realpath(out)), lambda file: file.write(text.encode()))
 
 
 @contextlib.contextmanager

@@ -1,12 +1,10 @@
 """Pipelines as the commands accept them, and the layers that a run adds."""
 
 import dataclasses
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vecwrap.errors import SpecError
 from vecwrap.pipeline.changes import with_argument
 from vecwrap.pipeline.environments import creator_of, find_environment
 from vecwrap.pipeline.evaluation import in_mode
@@ -20,8 +18,6 @@ from vecwrap.pipeline.spec import PipelineSpec, load_without_imports, refuse_imp
 from vecwrap.pipeline.values import scalar, shown
 from vecwrap.pipeline.words import LayerSpec
 
-__all__ = ["read_pipeline", "read_settings", "with_images", "with_monitor", "with_videos"]
-
 
 def read_pipeline(
     pipeline: str,
@@ -33,12 +29,8 @@ def read_pipeline(
 ) -> PipelineSpec:
     """Read a file, or a one-line pipeline, and apply overrides.
 
-    Args:
-        pipeline: a file, or a one-line pipeline.
-        settings: the values of ``--set``: ``"n=16"``, ``"wrappers.framestack.k=2"``.
-        options: the values of keys that have their own option; None if not given.
-        evaluation: whether to use the pipeline's evaluation.
-        imports: whether the pipeline may name something to import.
+    ``settings`` are the values of ``--set``, ``options`` those of keys with an option of their own, None if not given;
+    without ``imports`` the pipeline may not name something to import.
     """
     path = Path(pipeline)
     if names_file(pipeline) or is_file(path):
@@ -48,7 +40,10 @@ def read_pipeline(
         if not imports:
             refuse_imports(spec)
         if is_file(path / PIPELINE):
-            _refuse_run_folder(path, spec.env)
+            fail_where(
+                pipeline,
+                f"expected a pipeline, got a run folder; `vecwrap load` takes it, and {path / PIPELINE} is one",
+            )
     overrides = read_settings(settings)
     given = {key: value for key, value in (options or {}).items() if value is not None}
     for key in given:
@@ -56,18 +51,6 @@ def read_pipeline(
             fail_where(f"--set {key}", f"--{key} sets it already; leave one of the two out")
     places = {**dict.fromkeys(overrides, Place("--set")), **{key: Place(f"--{key}") for key in given}}
     return in_mode(spec, "eval" if evaluation else "train", {**given, **overrides}, places)
-
-
-def _refuse_run_folder(folder: Path, env: Any) -> None:
-    """Refuse a run folder instead of a pipeline, unless there is an environment of the same name."""
-    try:
-        find_environment(env)
-    except SpecError:
-        fail_where(
-            str(folder),
-            "expected a pipeline, got a run folder. Use `vecwrap load "
-            f"{shlex.quote(str(folder))}`, or the pipeline in it: {folder / PIPELINE}",
-        )
 
 
 def read_settings(settings: Sequence[str]) -> dict[str, Any]:

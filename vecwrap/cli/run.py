@@ -1,12 +1,10 @@
 """``vecwrap run`` steps a pipeline under a policy and reports the results; ``vecwrap load`` shows and reruns a run."""
 
 import contextlib
-import csv
 import math
 import secrets
 import shlex
 import signal
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from vecwrap.cli.inspect import show_findings
-from vecwrap.cli.journal import COLUMNS, Journal
-from vecwrap.cli.output import discard_output, name_table, print_json
+from vecwrap.cli.journal import Journal
+from vecwrap.cli.output import name_table, print_json
 from vecwrap.cli.pipelines import read_settings, with_images, with_monitor, with_videos
 from vecwrap.env.saving import read_state, write_whole
 from vecwrap.env.vec_env import VecEnv
@@ -31,15 +29,13 @@ from vecwrap.pipeline.build import build_plan, rebuild
 from vecwrap.pipeline.check import check
 from vecwrap.pipeline.places import Place
 from vecwrap.pipeline.plan import plan
-from vecwrap.pipeline.run_folder import PIPELINE, PROGRESS, VIDEOS, Run, read_run, refuse_taken
+from vecwrap.pipeline.run_folder import PIPELINE, VIDEOS, Run, read_run, refuse_taken
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.tools.evaluate import Quota
 from vecwrap.tools.rollout import Interrupt, Policy, StepCounter, Tally, find_policy, interruptible, rollout
 from vecwrap.wrappers.monitor import Monitor
-from vecwrap.wrappers.recording.run_files import seen_from_here, try_folder
+from vecwrap.wrappers.recording.run_files import seen_from_here
 from vecwrap.wrappers.video import Video
-
-__all__ = ["RunSettings", "load_folder", "run_pipeline"]
 
 DEFAULT_STEPS = 20_000  # two or three games of random Pong in each of eight sub-environments
 PICTURES = (".png", ".jpg", ".webp")
@@ -62,16 +58,7 @@ class RunSettings:
 
 
 def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, loaded: Run | None = None) -> int:
-    """Run a pipeline; return the exit status.
-
-    A failure of a layer or of stepping is raised after the summary.
-
-    Args:
-        spec: the pipeline.
-        settings: how to run it.
-        console: where it is shown.
-        loaded: the run folder that it was loaded from, whose statistics it uses.
-    """
+    """Run a pipeline, or a folder's; return the exit status. A failure while stepping is raised after the summary."""
     out = settings.out
     if settings.snapshot is not None and settings.snapshot.suffix not in PICTURES:
         raise PlanError(f'--snapshot: expected a file {", ".join(PICTURES)}, got "{settings.snapshot}"')
@@ -90,7 +77,9 @@ def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, lo
         env.action_space.seed(spec.seed)
         act = find_policy(settings.policy, env)
         if out is None:
-            _refuse_unwritable(seen_from_here(running.folder))
+            refuse_taken(
+                seen_from_here(running.folder), "Give another folder with --out, or as the monitor layer's dir."
+            )
         else:
             journal = running.journal = Journal(out, planned, {"policy": settings.policy})
             files.callback(journal.close)
@@ -139,8 +128,8 @@ class _Running:
         except KeyboardInterrupt as error:  # closing is continued at the end
             self._interrupt.asked = True
             return error
-        except (Exception, SystemExit) as error:
-            self._failure = self._failure or _as_failure(error)
+        except Exception as error:
+            self._failure = self._failure or error
             return error
         return None
 
@@ -188,20 +177,12 @@ class _Running:
             self.journal.note(self._env, self._tally)
 
     def _print(self, what: Text | Table) -> None:
-        """Print it; a closed pipe (`| head`) ends a run like Ctrl-C, a full disk does not."""
+        """Print it; a closed pipe (`| head`) ends a run like Ctrl-C."""
         try:
             self._console.print(what)
         except BrokenPipeError:
             self._console.quiet = True
             self._interrupt.asked, self._interrupt.number = True, signal.SIGPIPE
-        except OSError as error:
-            self._console.quiet = True
-            discard_output()
-            warnings.warn(
-                f"standard output cannot be written ({error}); the run goes on and prints nothing more",
-                RuntimeWarning,
-                stacklevel=2,
-            )
 
     def _live(self) -> Table:
         limit, tally = self._limit, self._tally
@@ -256,7 +237,8 @@ class _Running:
         if tally.restarts:
             lines.append(("restarts", f"{tally.restarts:,} sub-environments were lost and recreated"))
         lines += [("monitor", str(seen_from_here(path))) for path in self._monitor.paths if path.exists()]
-        lines += [("video", path) for path in _first([path for layer in self._videos for path in layer.paths])]
+        for layer in self._videos:
+            lines += [("video", str(seen_from_here(path))) for path in layer.paths[-3:]]
         lines.append(("picture", self._picture))
         if self.journal is not None:
             folder = self.journal.folder
@@ -272,36 +254,9 @@ def _counted(env: VecEnv, settings: RunSettings) -> tuple[VecEnv, Tally]:
     return env, Tally(env.find(Monitor).stats_key)
 
 
-def _refuse_unwritable(folder: Path) -> None:
-    """Refuse a monitor folder that contains a run or cannot be written; most pipelines do not name it themselves."""
-    remedy = "Give another folder with --out, or as the monitor layer's dir."
-    refuse_taken(folder, remedy)
-    try:
-        try_folder(folder)
-    except OSError as error:
-        raise SpecError(
-            f"{folder}: expected a folder that files can be written to: {error.strerror}. {remedy}"
-        ) from error
-
-
-def _as_failure(error: Exception | SystemExit) -> Exception:
-    """Turn a layer's sys.exit into a failure, because the command's exit status is not the layer's."""
-    if isinstance(error, Exception):
-        return error
-    failure = VecwrapError(f"a layer called sys.exit({error.code!r}); expected an error, which says what is wrong")
-    failure.__cause__ = error
-    return failure
-
-
 def _said(error: Exception) -> str:
     """An exception's message; for one that is not vecwrap's, with its kind."""
     return str(error) if isinstance(error, VecwrapError) else f"{type(error).__name__}: {text_of(error)}"
-
-
-def _first(paths: Sequence[Path], most: int = 3) -> list[str]:
-    """A few of many."""
-    rest = [f"and {len(paths) - most:,} more"] if len(paths) > most else []
-    return [*(str(seen_from_here(path)) for path in paths[:most]), *rest]
 
 
 def _save_picture(env: VecEnv, path: Path) -> str:
@@ -332,18 +287,7 @@ def load_folder(
     *,
     as_json: bool = False,
 ) -> int:
-    """Show the contents of a run folder; run it if steps or episodes are given.
-
-    Args:
-        folder: written by ``vecwrap run --out``.
-        settings: the values of ``--set``.
-        chosen: how to run it.
-        console: where it is shown.
-        as_json: print it as JSON instead.
-
-    Returns:
-        The exit status: 1 if a finding of ``vecwrap check`` is an error, else 0, or that of the run.
-    """
+    """Show the contents of a run folder, or run it again; return the exit status, 1 if a finding is an error."""
     again = chosen.steps is not None or chosen.episodes is not None
     if as_json and again:
         raise SpecError("load: --json prints the folder's contents; leave out --steps and --episodes, or --json.")
@@ -362,7 +306,8 @@ def load_folder(
     if as_json:
         print_json({**facts, "findings": [finding.to_dict() for finding in findings]}, console)
         return status
-    console.print(name_table(_lines(facts)))
+    elsewhere = ("rebuilt", "installed")  # by `vecwrap explain`, and by the warnings
+    console.print(name_table((name, _words(fact)) for name, fact in facts.items() if name not in elsewhere))
     for name, (then, now) in run.differences.items():
         installed = "and is not installed" if now is None else f"and {now} is installed: the stream may differ"
         console.print(Text.assemble(("warning", "bold yellow"), f"  {name} was {then}, {installed}"))
@@ -377,7 +322,6 @@ def _facts(run: Run, resolved: PipelineSpec) -> dict[str, Any]:
         "folder": str(run.folder),
         "pipeline": run.resolved.hash,
         **facts,
-        "progress": _last_row(run.folder / PROGRESS),
         "statistics": None if run.statistics is None else _statistics(run.statistics),
         "files": _files(run.folder),
         "versions": dict(run.facts.get("versions", {})),
@@ -385,27 +329,6 @@ def _facts(run: Run, resolved: PipelineSpec) -> dict[str, Any]:
         "rebuilt": resolved.to_dict(),
         "rebuilt_hash": resolved.hash,
     }
-
-
-def _last_row(path: Path) -> dict[str, float | None] | None:
-    """The last complete row of progress; None if there is none, or another program wrote the file."""
-    try:
-        with path.open(newline="", encoding="utf-8", errors="replace") as file:
-            header, *rows = csv.reader(file)
-    except (OSError, ValueError, csv.Error):  # ValueError: it is empty
-        return None
-    whole = [row for row in rows if len(row) == len(header)]
-    if tuple(header[: len(COLUMNS)]) != COLUMNS or not whole:
-        return None
-    return dict(zip(header, map(_number, whole[-1]), strict=True))
-
-
-def _number(text: str) -> float | None:
-    """A finite number, or None."""
-    with contextlib.suppress(ValueError):
-        number = float(text)
-        return number if math.isfinite(number) else None
-    return None
 
 
 def _statistics(path: Path) -> dict[str, dict[str, float]]:
@@ -423,40 +346,10 @@ def _files(folder: Path) -> list[str]:
     return names + sorted(f"{VIDEOS}/{path.name}" for path in (folder / VIDEOS).glob("*.mp4"))
 
 
-def _lines(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    rebuilt = facts["rebuilt"]
-    layers = [layer if isinstance(layer, str) else next(iter(layer)) for layer in rebuilt.get("wrappers", ())]
-    what = f"{rebuilt['env']}, n={rebuilt['n']}, layers {' > '.join(layers)}" if layers else rebuilt["env"]
-    lines = [("run", f"{facts['folder']}, {_ended(facts)}"), ("pipeline", f"{facts['rebuilt_hash']}: {what}")]
-    if facts["rebuilt_hash"] != facts["pipeline"]:
-        lines.append(("the run's own", str(facts["pipeline"])))
-    if "policy" in facts:
-        lines.append(("policy", f"{facts['policy']}, seed {facts.get('seed')}"))
-    if row := facts["progress"]:
-        if row["steps"] is not None and row["time"] is not None:
-            lines.append(("agent steps", f"{row['steps']:,.0f} in {row['time']:.1f} s"))
-        if row["episodes"] is not None:
-            lines.append(("episodes", f"{row['episodes']:,.0f}"))
-        if row["score_mean"] is not None and row["score_std"] is not None:
-            lines.append(("score", f"{row['score_mean']:.2f} ± {row['score_std']:.2f} over the last episodes"))
-        if row["restarts"]:
-            lines.append(("restarts", f"{row['restarts']:,.0f}"))
-    if facts["statistics"]:
-        seen = [
-            f"{layer} {key}, {count:,.0f} values"
-            for layer, counts in facts["statistics"].items()
-            for key, count in counts.items()
-        ]
-        lines.append(("statistics", "; ".join(seen)))
-    lines.append(("files", ", ".join(facts["files"])))
-    if facts["versions"]:
-        lines.append(("versions", ", ".join(f"{name} {version}" for name, version in facts["versions"].items())))
-    return lines
-
-
-def _ended(facts: Mapping[str, Any]) -> str:
-    if "started" not in facts:
-        return "of which nothing else is known"
-    if facts.get("ended") is None:
-        return f"started {facts['started']}: killed, or still running"
-    return f"{facts.get('end')} {facts['ended']}"
+def _words(value: Any) -> str:
+    """A fact in one line."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_words(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(value)
+    return "-" if value is None else f"{round(value, 2):,.12g}" if isinstance(value, float) else str(value)

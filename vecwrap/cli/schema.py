@@ -8,13 +8,9 @@ import contextlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import typer
-
 from vecwrap.cli.inspect import Row, argument_help, backend_rows, layer_rows
-from vecwrap.cli.output import refuse_unwritable, write_out
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, json_type
 from vecwrap.pipeline.spec import PipelineSpec
@@ -22,22 +18,9 @@ from vecwrap.pipeline.values import plain
 from vecwrap.pipeline.words import POSITIONAL
 from vecwrap.rows.step_result import Autoreset
 
-__all__ = ["pipeline_schema", "print_schema"]
-
 Json = dict[str, Any]
 
 _IMPORT_PATH = r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"
-
-
-def print_schema(out: Path | None) -> None:
-    """Print the schema, or write it to a file."""
-    if out is not None:
-        refuse_unwritable(out)
-    text = json.dumps(pipeline_schema(), indent=2, ensure_ascii=False) + "\n"
-    if out is None:
-        typer.echo(text, nl=False)
-    else:
-        write_out(out, text)
 
 
 def pipeline_schema() -> Json:
@@ -139,15 +122,13 @@ def _changes(rows: Sequence[Row]) -> Json:
 
 
 def _arguments(row: Row) -> Json:
-    """The values allowed under a layer's name: arguments by name, in a list, the first one alone, or none."""
+    """The values allowed under a layer's name: arguments by name, the first one alone, none, or any list."""
     positional = [p for p in row.parameters if p.by_position]
     required = _required(row)
     by_name: Json = {"$ref": f"#/$defs/settings {row.name}"}
     if required:
         by_name["anyOf"] = [{"required": required}, {"required": [POSITIONAL]}]
-    forms = [by_name]
-    if set(required) <= {p.name for p in positional}:
-        forms.append({**_list(row), "minItems": len(required)})
+    forms = [by_name, {"type": "array"}]
     if not required:
         forms.append({"type": "null"})
     if set(required) <= {p.name for p in positional[:1]}:
@@ -161,18 +142,12 @@ def _arguments(row: Row) -> Json:
 
 def _settings(row: Row) -> Json:
     """Arguments by name, any of which may be missing; ``*`` holds a list of positional ones."""
-    by_position = {POSITIONAL: {**_list(row), "description": "Positional arguments."}}
+    by_position = {POSITIONAL: {"type": "array", "description": "Positional arguments."}}
     return {
         "type": "object",
         "properties": _properties(row) | by_position,
         "additionalProperties": row.any_name,
     }
-
-
-def _list(row: Row) -> Json:
-    positional = [_value(p) for p in row.parameters if p.by_position]
-    schema: Json = {"type": "array", "prefixItems": positional} if positional else {"type": "array"}
-    return schema if row.any_position else {**schema, "items": False, "maxItems": len(positional)}
 
 
 def _required(row: Row) -> list[str]:

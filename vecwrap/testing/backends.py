@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
 from typing import Any
 
@@ -118,19 +118,13 @@ def _poll(both: Lockstep, name: str, *args: Any, **kwargs: Any) -> None:
     assert_same(expected, got, f"a {name} that was polled for")
 
 
-def _wait(wait: Callable[..., Any], patience: float = 60.0) -> Any:
-    """Poll; ``patience``, in seconds, only catches calls that never finish."""
-    deadline = time.monotonic() + patience
-    polls = 0
-    while True:
-        try:
+def _wait(wait: Callable[..., Any], polls: int = 60_000) -> Any:
+    """Poll; the limit, a minute at least, only catches calls that never finish."""
+    for poll in range(polls):
+        with suppress(TimeoutError):
             return wait(timeout=0)
-        except TimeoutError:
-            if time.monotonic() > deadline:
-                break
-            polls += 1
-            time.sleep(0.001 * (polls > 100))
-    raise AssertionError(f"{wait.__name__}(timeout=0) has timed out for {patience:g} s: it never gets there")
+        time.sleep(0.001 * (poll > 100))
+    raise AssertionError(f"{wait.__name__}(timeout=0) has timed out {polls:,} times: it never gets there")
 
 
 # -- laws 2 and 3: yours to keep, never touched ------------------------------------------------------------------------

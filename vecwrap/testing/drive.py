@@ -15,20 +15,6 @@ from vecwrap.errors import SubEnvError
 from vecwrap.rows.compare import assert_same, info_row, rows_of, take_row
 from vecwrap.rows.step_result import Autoreset, Infos, StepResult
 
-__all__ = [
-    "Diary",
-    "Lockstep",
-    "Policy",
-    "SideBySide",
-    "Witness",
-    "arrivals",
-    "assert_in_space",
-    "assert_kept",
-    "drive",
-    "drive_rows",
-    "play",
-]
-
 _FIELDS = [name for name in StepResult.__slots__ if name != "failures"]  # errors are compared where they are raised
 _ON_REQUEST = (Autoreset.DISABLED, Autoreset.EPISODIC)  # the modes that leave resets to the caller
 
@@ -259,9 +245,7 @@ def _some_options(rng: np.random.Generator, wanted: bool) -> dict[str, Any]:
 # -- each sub-environment's own stream --------------------------------------------------------------------------------
 
 
-def drive_rows(
-    env: VecEnv, steps: int, seed: int = 0, *, start: int = 0, ignore: Collection[str] = ()
-) -> list[list[dict[str, Any]]]:
+def drive_rows(env: VecEnv, steps: int, seed: int = 0, *, ignore: Collection[str] = ()) -> list[list[dict[str, Any]]]:
     """Let every sub-environment act ``steps`` times, by ``send`` and ``recv``, each as soon as its row has arrived.
 
     Some episodes are cut short by a masked reset. When, and which actions are taken, depends on the sub-environment and
@@ -272,7 +256,6 @@ def drive_rows(
         env: the environment.
         steps: how often each sub-environment acts.
         seed: of the actions and of the reset.
-        start: the number of the first sub-environment, for actions.
         ignore: dotted names of infos to leave out.
 
     Returns:
@@ -286,7 +269,7 @@ def drive_rows(
     [12, 11]
     """
     streams: list[list[dict[str, Any]]] = [[] for _ in range(env.num_envs)]
-    for result, ids in arrivals(env, steps, seed, start):
+    for result, ids in arrivals(env, steps, seed):
         for i, row in rows_of(env.single_observation_space, result, ignore):
             if i in ids:
                 streams[i].append(row)

@@ -87,13 +87,8 @@ class Subject:
 def check_wrapper(
     wrap: Callable[[VecEnv], VecEnv] | str,
     *,
-    factory: Callable[[], gymnasium.Env[Any, Any]] | None = None,
-    steps: int = 200,
-    ignore: Collection[str] = ("episode.t",),
-    changes: Collection[str] = (),
-    independent: bool = True,
-    backend: MakeBackend = DummyBackend,
     laws: Iterable[Callable[[Subject], None]] | None = None,
+    **settings: Any,
 ) -> None:
     """Raise AssertionError, with an explanation, if a layer breaks one of the laws.
 
@@ -103,13 +98,8 @@ def check_wrapper(
     Args:
         wrap: takes a vector environment and returns the wrapped one: a layer's class, or a partial of it. Or a layer as
             written in pipelines, ``"framestack:4"``, or several separated by bars.
-        factory: makes one sub-environment that the layer can wrap; a toy with Box observations if not given.
-        steps: how long to test.
-        ignore: dotted names of infos that depend on a clock.
-        changes: raw fields of StepResult that the layer changes on purpose.
-        independent: whether a row depends on its own history alone; False for a layer with statistics over all rows.
-        backend: what it is put over: a backend's class, or a partial of it; every law is tested over it.
         laws: which; None means all of ``WRAPPER_LAWS``.
+        **settings: what it is tested on: ``factory``, ``steps`` and the other fields of ``Subject``.
 
     Raises:
         AssertionError: a law is broken; the message gives the sub-environment, the expected result, and the actual one.
@@ -120,18 +110,13 @@ def check_wrapper(
     >>> check_wrapper(Identity, steps=20)
     >>> check_wrapper("time_limit:9 | framestack:3", steps=20)
     """
-    factory = factory or toy()
-    if isinstance(wrap, str):
-        wrap, factory = _by_name(wrap, factory)
-    subject = Subject(wrap, factory, steps, ignore, changes, independent, backend)
+    subject = Subject(wrap, **settings) if callable(wrap) else _by_name(wrap, Subject(lambda env: env, **settings))
     for law in WRAPPER_LAWS if laws is None else laws:
         law(subject)
 
 
-def _by_name(
-    layers: str, factory: Callable[[], gymnasium.Env[Any, Any]]
-) -> tuple[Callable[[VecEnv], VecEnv], Callable[[], gymnasium.Env[Any, Any]]]:
-    """Resolve layers named as in a pipeline: those of the vector, and a factory with those inside it."""
+def _by_name(layers: str, subject: Subject) -> Subject:
+    """Put layers named as in a pipeline in a subject's place, those of sub-environments into its factory."""
     _, planned = plan_layers(read_layers(layers, Source(steps=("layers",))))
     refuse_wrong_order(planned)
     inner = tuple(layer.around_sub_env for layer in planned if layer.runs_in == "worker")
@@ -141,7 +126,7 @@ def _by_name(
             env = layer.around_vector(env) if layer.runs_in == "parent" else env
         return env
 
-    return wrap, SubEnvFactory(factory, inner) if inner else factory
+    return replace(subject, wrap=wrap, factory=SubEnvFactory(subject.factory, inner) if inner else subject.factory)
 
 
 def _episodes(subject: Subject, num_envs: int, mode: Autoreset, seed: int, start: int = 0) -> list[Any]:
