@@ -47,12 +47,12 @@ def test_of_a_tie_the_simpler_is_taken_whichever_comes_first(simple, other):
 
 
 def test_beyond_the_noise_the_quicker_is_taken():
-    assert chosen(trial(DUMMY, 890), trial(TWO, 1000)) == TWO
+    assert chosen(trial(DUMMY, 940), trial(TWO, 1000)) == TWO
 
 
 def test_the_margin_is_counted_from_the_best_and_not_along_a_chain_of_ties():
-    """8 % from one to the next: the last is 15 % behind the best, and no tie of it."""
-    trials = [trial(DUMMY, 850), trial(TWO, 920), trial(FOUR, 1000)]
+    """4 % from one to the next: the last is 8 % behind the best, and no tie of it."""
+    trials = [trial(DUMMY, 920), trial(TWO, 960), trial(FOUR, 1000)]
     assert chosen(*trials) == TWO
 
 

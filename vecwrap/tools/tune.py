@@ -6,6 +6,7 @@ environment does. What is derived from the measurements (``candidates``, ``recom
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -40,11 +41,15 @@ CLUSTER = "ray"  # several machines; trying it would start a daemon that outlive
 MOST_WORKERS = 64
 WAITING = 0.5  # of a core: a step that keeps less than this busy is waiting for something
 
-TIE = 0.1  # smaller differences count as noise
+TIE = 0.05  # smaller differences count as noise
+CLOSE = 0.15  # candidates less than this behind the best are measured again
+FINALISTS = 3
 
 FOR_THE_ENV = 0.4  # of the budget, at most
+FOR_THE_FINAL = 0.25  # of the budget, reserved for measuring again
 END = 0.95  # of the budget; the rest is for closing
-SAMPLES = 5  # of each candidate
+SAMPLES = 3  # of each candidate at first; in the final as many as time allows
+MOST_ROUNDS = 9
 LONGEST_SAMPLE = 1.0
 LONGEST_LOOK = 2.0  # at one sub-environment's steps
 MOST_STEPS = 20_000
@@ -321,7 +326,7 @@ class Search:
             cost = self._measured_env(data)
             situation = _situation(planned, spec)
             wanted = candidates(backend_kinds(), situation, cost)
-            trials = self._tried(wanted, data)
+            trials = self._final(self._tried(wanted, data), data)
         recommendation = recommend(trials, cost, batch_size=spec.batch_size, now=wanted[0])
         return Tuned(situation, wanted[0], cost, trials, mode.value, recommendation)
 
@@ -346,7 +351,7 @@ class Search:
 
     def _tried(self, wanted: Sequence[Candidate], data: Mapping[str, Any]) -> list[Trial]:
         """Try one after the other: better a few, and rows that say that they were not tried, than many cut off."""
-        end = self._until(END)
+        end = self._until(END - FOR_THE_FINAL)
         trials = []
         for number, candidate in enumerate(wanted):
             now = self.clock()
@@ -377,6 +382,33 @@ class Search:
         except Ended as error:
             return dataclasses.replace(trial, failed=str(error))
         return dataclasses.replace(trial, rates=tuple(rates))
+
+    def _final(self, trials: list[Trial], data: Mapping[str, Any]) -> list[Trial]:
+        """Measure the best few again in turn, all open at once, so that disturbances affect all alike."""
+        mine = [trial for trial in trials if trial.rates and trial.candidate.batch_size == self.spec.batch_size]
+        mine.sort(key=lambda trial: -trial.rate)
+        best = [trial for trial in mine if trial.rate >= (1 - CLOSE) * mine[0].rate][:FINALISTS]
+        if len(best) < 2:
+            return trials
+        end = self._until(END)
+        self.say(f"again: {' and '.join(trial.candidate.name for trial in best)}")
+        rounds: list[list[float]] = []
+        with contextlib.suppress(TooLate, Ended), contextlib.ExitStack() as stack:  # too late: all are killed at once
+            jobs = [partial(try_candidate, {**data, **trial.candidate.settings}) for trial in best]
+            processes = [stack.enter_context(Measurer(job)) for job in jobs]
+            for process in processes:
+                process.hear(end)
+            length = min(LONGEST_SAMPLE, (end - self.clock()) / (MOST_ROUNDS * len(best)))
+            for _ in range(MOST_ROUNDS):
+                rates = []
+                for process in processes:
+                    process.ask(length)
+                    rates.append(process.hear(end))
+                rounds.append(rates)
+        if len(rounds) < SAMPLES:
+            return trials
+        again = dict(zip(map(id, best), zip(*rounds, strict=True), strict=True))
+        return [dataclasses.replace(trial, rates=again.get(id(trial), trial.rates)) for trial in trials]
 
 
 def _situation(planned: Plan, spec: PipelineSpec) -> Situation:
