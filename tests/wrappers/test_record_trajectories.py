@@ -18,10 +18,11 @@ import vecwrap
 from tests.streams import Driver, Lives, ToyEnv, assert_same
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
-from vecwrap.errors import PlanError
+from vecwrap.errors import CheckpointError, PlanError
 from vecwrap.rows.batch import leaves
 from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.wrappers.clip_reward import ClipReward
+from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.record_trajectories import RecordTrajectories
 from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
 
@@ -305,7 +306,9 @@ def test_envs_may_be_numpys_integers(tmp_path):
     with RecordTrajectories(DummyBackend(make()), tmp_path, envs=tuple(np.array([2, 0]))) as env:
         env.reset()
         play(env, 4)
+        state = env.layer_state()
     assert [header["env"] for i in (0, 2) for header, _ in files_of(tmp_path, i)] == [0, 0, 2, 2]
+    assert json.dumps(state["envs"]) == "[2, 0]"
 
 
 def test_a_lost_row_ends_its_episode_without_a_step(tmp_path):
@@ -330,28 +333,70 @@ def test_memory_is_bounded(tmp_path):
         env.reset()
         for _ in range(40):
             env.step([0, 0, 0])
-            arrays = [*env._observations.values(), *env._transitions.values()]
+            trajectories = env._trajectories
+            arrays = [*trajectories._observations.values(), *trajectories._transitions.values()]
             sizes.add(sum(array.nbytes for array in arrays))
     assert sizes == {3 * (8 * 6 + 7 * (8 + 8 + 8 + 3))}
 
 
-@pytest.mark.parametrize("envs", [None, (2, 0)])
-def test_a_loaded_state_counts_on_with_the_episodes_that_start_next(envs, tmp_path):
-    first = RecordTrajectories(DummyBackend(make()), tmp_path / "first", envs=(1,))
-    first.reset(seed=3)
-    play(first, 4)
-    running = first.layer_state()["episodes"].tolist()
-    with RecordTrajectories(first.env, tmp_path / "on", envs=envs) as on:
-        on.load_layer_state(first.layer_state())
-        play(on, 12)
-    for i in range(3) if envs is None else envs:
-        files = files_of(tmp_path / "on", i)
-        assert files
-        assert [header["episode"] for header, _ in files] == [running[i] + 1 + number for number in range(len(files))]
-        for header, arrays in files:
-            toy = ToyEnv(index=i, observation_space=BOX)
-            toy.episode = header["episode"]
-            assert_same(arrays["observations"][0], toy.observe())
+def test_state_goes_on_as_if_it_had_never_stopped(tmp_path):
+    whole = RecordTrajectories(DummyBackend(make()), tmp_path / "whole", max_steps=2)
+    whole.reset(seed=3)
+    play(whole, 4)
+    state = whole.layer_state()
+    before = {path.name for path in (tmp_path / "whole").iterdir()}
+    backend = whole.env
+    on = RecordTrajectories(backend, tmp_path / "on", max_steps=2)
+    on.load_layer_state(state)
+    state["open"][:] = False  # a copy
+    for name in state["trajectories"][0]:
+        state["trajectories"][0][name][...] = 0
+    for step in range(4, 12):
+        backend_step = np.array([step % 3, 1, 2])
+        on.on_actions(whole.on_actions(backend_step, np.arange(3)), np.arange(3))
+        backend._send(backend_step, np.arange(3))
+        result = backend._receive(3, None)
+        whole.on_step(result.replace())
+        on.on_step(result.replace())
+    whole.on_close()
+    on.on_close()
+    backend.close()
+    after = {path.name for path in (tmp_path / "whole").iterdir()} - before
+    assert after == {path.name for path in (tmp_path / "on").iterdir()}
+    assert len(after) > 6
+    for name in after:
+        expected, got = read(tmp_path / "whole" / name), read(tmp_path / "on" / name)
+        assert got[0] == expected[0]
+        assert_same(got[1], expected[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"envs": (0, 2), "max_steps": 9}, r"envs: the state is for \[0, 1\], but this environment records \[0, 2\]"),
+        ({"envs": (1,), "max_steps": 9}, r"envs: the state is for \[0, 1\], but this environment records \[1\]"),
+        (
+            {"envs": (0, 1), "max_steps": 2},
+            "max_steps: the state has a part of 4 steps, but this environment writes at most 2",
+        ),
+    ],
+)
+def test_a_state_that_has_no_place_here_is_refused_before_any_layer_takes_it_in(options, words, tmp_path):
+    def build(**options):
+        env = RecordTrajectories(DummyBackend(make(lengths=(9,))), tmp_path, **options)
+        return Monitor(env)
+
+    with build(envs=(0, 1), max_steps=9) as env:
+        env.reset(seed=3)
+        play(env, 4)
+        state = env.state_dict()
+    with build(**options) as env:
+        env.reset(seed=3)
+        with pytest.raises(CheckpointError, match=f"record_trajectories: {words}"):
+            env.load_state_dict(state)
+        assert env.layer_state()["lengths"].tolist() == [0, 0, 0]
+        play(env, 4)
+    assert env.layer_state()["lengths"].tolist() == [4, 4, 4]
 
 
 @pytest.mark.parametrize("compress", [True, False])
@@ -433,6 +478,8 @@ def test_after_a_write_that_failed_a_saved_state_has_no_half_episode_and_counts_
         with pytest.warns(RuntimeWarning, match="the recording has ended"):
             play(failing, 15)  # the first write fails in the step that opens episode 1
     state = failing.layer_state()
+    assert not state["open"].any()
+    assert not any(len(part["rewards"]) for part in state["trajectories"])
     on = RecordTrajectories(backend, tmp_path, envs=envs)
     on.load_layer_state(state)
     play(on, 30)
@@ -446,6 +493,19 @@ def test_after_a_write_that_failed_a_saved_state_has_no_half_episode_and_counts_
             first.episode = header["episode"]
             assert_same(arrays["observations"][0], first.observe())
             assert len(arrays["rewards"]) == (2, 9, 3)[header["episode"] % 3]
+
+
+def test_what_a_recording_that_has_ended_takes_in_is_no_running_episode(tmp_path, monkeypatch):
+    with RecordTrajectories(DummyBackend(make(lengths=(3,))), tmp_path) as env:
+        env.reset()
+        play(env, 2)
+        state = env.layer_state()
+        with monkeypatch.context() as patch:
+            patch.setattr(np, "savez_compressed", full)
+            with pytest.warns(RuntimeWarning, match="the recording has ended"):
+                play(env, 1)
+        env.load_layer_state(state)
+        assert not env.layer_state()["open"].any()
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_before_the_first_step(tmp_path):

@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import PlanError, chosen_envs
+from vecwrap.errors import CheckpointError, PlanError, chosen_envs
 from vecwrap.rows.batch import Batch, leaves, take
 from vecwrap.rows.columns import ARRAY_SPACES
 from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
@@ -49,8 +49,7 @@ class RecordTrajectories(VecEnvWrapper):
             header, observations = json.loads(str(file["header"])), file["observations"]
 
     Each file is written completely or not at all, and overwrites nothing. A folder that cannot be written is an error
-    at the first reset; a later write failure ends the recording with a warning, never the training. A saved state has
-    the episodes' numbers, and not the running episodes: after a load, those that start next are recorded.
+    at the first reset; a later write failure ends the recording with a warning, never the training.
 
     At an episode's end:
         The episode's file is written, with its terminal observation.
@@ -97,36 +96,23 @@ class RecordTrajectories(VecEnvWrapper):
         super().__init__(env)
         observations = _leaves_of("observations", self.single_observation_space)
         actions = _leaves_of("actions", self.single_action_space)
-        self._ids = chosen_envs("record_trajectories: envs", envs, self.num_envs)
+        ids = chosen_envs("record_trajectories: envs", envs, self.num_envs)
         if max_steps < 1:
             raise PlanError(f"record_trajectories: max_steps: expected at least 1, got {max_steps}")
         self.dir = Path(dir).absolute()
         self.num_files = 0
-        self._max_steps = max_steps
-        self._compress = compress
+        self._ids = ids
         self._place = np.full(self.num_envs, -1, dtype=np.int64)  # the index of a sub-environment's arrays
-        self._place[list(self._ids)] = np.arange(len(self._ids))
+        self._place[list(ids)] = np.arange(len(ids))
+        self._trajectories = _Trajectories(observations, actions, len(ids), max_steps)
         self._actions = {name: np.zeros((self.num_envs, *(s.shape or ())), s.dtype) for name, s in actions.items()}
-        self._episodes = np.full(self.num_envs, -1, dtype=np.int64)
+        self._open = np.zeros(len(ids), dtype=np.bool_)  # an episode is running
+        self._episodes = np.full(len(ids), -1, dtype=np.int64)
+        self._first_steps = np.zeros(len(ids), dtype=np.int64)
+        self._parts = np.zeros(len(ids), dtype=np.int64)
+        self._seeds: list[int | None] = [None] * len(ids)
         self._given: list[int | None] = [None] * self.num_envs  # seeds of resets that are under way
-        # The current part of each recorded episode. np.empty: pages not yet written take no memory.
-        m = len(self._ids)
-        self._observations = {
-            name: np.empty((m, max_steps + 1, *(space.shape or ())), space.dtype)
-            for name, space in observations.items()
-        }
-        self._transitions: dict[str, Array] = {
-            name: np.empty((m, max_steps, *(space.shape or ())), space.dtype) for name, space in actions.items()
-        }
-        for name in ("rewards", "raw_rewards"):
-            self._transitions[name] = np.empty((m, max_steps))
-        for name in ("terminations", "truncations", "raw_dones"):
-            self._transitions[name] = np.empty((m, max_steps), dtype=np.bool_)
-        self._length = np.zeros(m, dtype=np.int64)  # how many transitions are in it
-        self._open = np.zeros(m, dtype=np.bool_)  # an episode is running
-        self._first_steps = np.zeros(m, dtype=np.int64)
-        self._parts = np.zeros(m, dtype=np.int64)
-        self._seeds: list[int | None] = [None] * m
+        self._compress = compress
         self._header: dict[str, Any] = {"env_id": self._root.env_id, "pipeline": None}
         self._made_folder = False
         self._failed = False
@@ -148,7 +134,8 @@ class RecordTrajectories(VecEnvWrapper):
                 self._take(step)
             except Exception as error:  # a failed recording must never end the training
                 self._give_up(error)
-        self._episodes[step.env_ids[step.first]] += 1  # even after a failure, for saved states
+        places = self._place[step.env_ids]
+        self._episodes[places[step.first & (places >= 0)]] += 1  # even after a failure, for saved states
 
     def on_close(self) -> None:
         """Write the running episodes."""
@@ -164,14 +151,42 @@ class RecordTrajectories(VecEnvWrapper):
         self._close_layer()
 
     def layer_state(self) -> dict[str, Any]:
-        """Return the numbers of the episodes."""
-        return {"episodes": self._episodes.copy()}
+        """Return the running episodes, and the counts."""
+        return {
+            "envs": list(self._ids),
+            "trajectories": self._trajectories.state(),
+            "open": self._open.copy(),
+            "episodes": self._episodes.copy(),
+            "first_steps": self._first_steps.copy(),
+            "parts": self._parts.copy(),
+            "seeds": list(self._seeds),
+        }
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Restore the state that ``layer_state`` returned."""
         self._make_folder()
-        self._open[:] = False
+        self._trajectories.load_state(state["trajectories"])
+        self._open[:] = state["open"]
         self._episodes[:] = state["episodes"]
+        self._first_steps[:] = state["first_steps"]
+        self._parts[:] = state["parts"]
+        self._seeds = list(state["seeds"])
+        if self._failed:
+            self._drop_running()
+
+    def _refuse_state(self, state: dict[str, Any]) -> None:
+        parts, ids = state["trajectories"], list(self._ids)
+        if state["envs"] != ids:
+            raise CheckpointError(
+                f"record_trajectories: envs: the state is for {state['envs']}, but this environment records {ids}; use "
+                "the same envs"
+            )
+        longest, most = max(len(part["rewards"]) for part in parts), self._trajectories.capacity
+        if longest > most:
+            raise CheckpointError(
+                f"record_trajectories: max_steps: the state has a part of {longest} steps, but this environment writes "
+                f"at most {most}; use {longest} or more"
+            )
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
@@ -193,7 +208,10 @@ class RecordTrajectories(VecEnvWrapper):
         running[mine] = self._open[places[mine]]
         acted = step.acted & running
         if acted.any():
-            self._add(step, acted, places[acted])
+            going_on = places[acted]
+            for place in going_on[self._trajectories.full(going_on)].tolist():  # not sooner: it may have ended there
+                self._write(place, None)
+            self._add(step, acted, going_on)
         ended = (step.dones | step.lost) & running
         for k in np.flatnonzero(ended | (step.first & running)).tolist():
             self._write(int(places[k]), _reason(step, k) if ended[k] else "reset")
@@ -202,26 +220,19 @@ class RecordTrajectories(VecEnvWrapper):
             self._begin(step, opened, places[opened])
 
     def _add(self, step: StepResult, which: BoolArray, places: IntArray) -> None:
-        for place in places[self._length[places] == self._max_steps].tolist():  # not sooner: it may have ended there
-            self._write(place, None)
         env_ids = step.env_ids[which]
         transitions: dict[str, Array] = {name: values[env_ids] for name, values in self._actions.items()}
         for name in ("rewards", "terminations", "truncations"):
             transitions[name] = getattr(step, name)[which]
         paid, over = step.raw_of_step or (step.raw_rewards, step.raw_dones)
         transitions["raw_rewards"], transitions["raw_dones"] = paid[which], over[which]
-        at = self._length[places]
-        for name, values in transitions.items():
-            self._transitions[name][places, at] = values
-        for name, values in _flat("observations", take(step.terminal_observations, which)).items():
-            self._observations[name][places, at + 1] = values
-        self._length[places] += 1
+        observations = _flat("observations", take(step.terminal_observations, which))
+        self._trajectories.add(places, transitions, observations)
 
     def _begin(self, step: StepResult, which: BoolArray, places: IntArray) -> None:
-        for name, values in _flat("observations", take(step.observations, which)).items():
-            self._observations[name][places, 0] = values
+        self._trajectories.begin(places, _flat("observations", take(step.observations, which)))
         self._open[places] = True
-        self._length[places] = self._first_steps[places] = self._parts[places] = 0
+        self._first_steps[places] = self._parts[places] = 0
         told = scheduled = None
         if self._root._on_schedule:  # otherwise the environment itself reports this key, with its own meaning
             told, scheduled = step.infos.get("_episode_seed"), step.infos.get("episode_seed")
@@ -235,13 +246,12 @@ class RecordTrajectories(VecEnvWrapper):
 
     def _write(self, place: int, ended: str | None) -> None:
         """Write a sub-environment's current part, and start the next; ``ended`` is why the episode ended."""
-        steps = int(self._length[place])
+        steps = int(self._trajectories.length[place])
         if ended is not None:
             self._open[place] = False
         if not steps:
             return
-        i, part = self._ids[place], int(self._parts[place])
-        episode = int(self._episodes[i])
+        i, episode, part = self._ids[place], int(self._episodes[place]), int(self._parts[place])
         header = {
             **self._header,
             "env": i,
@@ -252,29 +262,28 @@ class RecordTrajectories(VecEnvWrapper):
             "ended": ended,
         }
         name = f"env-{i:03d}-episode-{episode:06d}" + (f"-part-{part:03d}" if part or ended is None else "")
-        arrays: dict[str, Any] = {
-            "header": np.array(json.dumps(header)),
-            **{name: values[place, : steps + 1] for name, values in self._observations.items()},
-            **{name: values[place, :steps] for name, values in self._transitions.items()},
-        }
+        arrays: dict[str, Any] = {"header": np.array(json.dumps(header)), **self._trajectories.part(place)}
         save = np.savez_compressed if self._compress else np.savez
         write_new(self.dir / f"{name}.npz", lambda file: save(file, **arrays))
         self.num_files += 1
         if ended is None:
-            for values in self._observations.values():
-                values[place, 0] = values[place, steps]
-            self._length[place] = 0
+            self._trajectories.go_on(place)
             self._first_steps[place] += steps
             self._parts[place] += 1
 
     def _give_up(self, error: Exception) -> None:
         self._failed = True
-        self._open[:] = False
+        self._drop_running()
         warnings.warn(
             f"record_trajectories: the recording has ended; the run continues, and what was written is kept. {error}",
             RuntimeWarning,
             stacklevel=2,
         )
+
+    def _drop_running(self) -> None:
+        """Drop the running episodes: the rest is not recorded, and a saved state must not continue with a gap."""
+        self._open[:] = False
+        self._trajectories.length[:] = 0
 
 
 def _reason(step: StepResult, k: int) -> str:
@@ -308,3 +317,68 @@ def _leaves_of(name: str, space: spaces.Space[Any]) -> dict[str, spaces.Space[An
 def _flat(name: str, batch: Batch) -> dict[str, Array]:
     """The arrays of a batch by name: ``"observations/camera"`` is the member ``"camera"``."""
     return {"/".join(map(str, (name, *path))): array for path, array in leaves(batch)}
+
+
+class _Trajectories:
+    """The current part of the episode of each of m sub-environments; ``length`` is its number of transitions, (m,)."""
+
+    def __init__(
+        self,
+        observations: dict[str, spaces.Space[Any]],
+        actions: dict[str, spaces.Space[Any]],
+        num_rows: int,
+        capacity: int,
+    ) -> None:
+        self.capacity = capacity
+        self.length: IntArray = np.zeros(num_rows, dtype=np.int64)
+        # np.empty: pages not yet written take no memory
+        self._observations = {
+            name: np.empty((num_rows, capacity + 1, *(space.shape or ())), space.dtype)
+            for name, space in observations.items()
+        }
+        self._transitions: dict[str, Array] = {
+            name: np.empty((num_rows, capacity, *(space.shape or ())), space.dtype) for name, space in actions.items()
+        }
+        for name in ("rewards", "raw_rewards"):
+            self._transitions[name] = np.empty((num_rows, capacity))
+        for name in ("terminations", "truncations", "raw_dones"):
+            self._transitions[name] = np.empty((num_rows, capacity), dtype=np.bool_)
+
+    def begin(self, rows: IntArray, observations: dict[str, Array]) -> None:
+        self.length[rows] = 0
+        for name, values in observations.items():
+            self._observations[name][rows, 0] = values
+
+    def add(self, rows: IntArray, transitions: dict[str, Array], observations: dict[str, Array]) -> None:
+        at = self.length[rows]
+        for name, values in transitions.items():
+            self._transitions[name][rows, at] = values
+        for name, values in observations.items():
+            self._observations[name][rows, at + 1] = values
+        self.length[rows] += 1
+
+    def full(self, rows: IntArray) -> BoolArray:
+        return np.equal(self.length[rows], self.capacity)
+
+    def part(self, row: int) -> dict[str, Array]:
+        """The arrays of one row, as views: k transitions, k + 1 observations."""
+        k = int(self.length[row])
+        observations = {name: values[row, : k + 1] for name, values in self._observations.items()}
+        return {**observations, **{name: values[row, :k] for name, values in self._transitions.items()}}
+
+    def go_on(self, row: int) -> None:
+        """Begin the next part of the same episode with the last observation of this one."""
+        for values in self._observations.values():
+            values[row, 0] = values[row, self.length[row]]
+        self.length[row] = 0
+
+    def state(self) -> list[dict[str, Array]]:
+        return [{name: values.copy() for name, values in self.part(row).items()} for row in range(len(self.length))]
+
+    def load_state(self, state: list[dict[str, Array]]) -> None:
+        for row, part in enumerate(state):
+            self.length[row] = len(part["rewards"])
+            for name, values in part.items():
+                whole = self._observations.get(name, self._transitions.get(name))
+                assert whole is not None
+                whole[row, : len(values)] = values
