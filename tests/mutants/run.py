@@ -1,12 +1,16 @@
 """Bring known bugs back one at a time, and demand that the tests named beside each notice.
 
-Every ``tests/mutants/*.toml`` holds one mutant at its top level, or several as ``[[mutant]]`` tables, with the keys
+Each ``tests/mutants/*.toml`` is one area of what is promised and holds ``[[mutant]]`` tables, with the keys
 
-``file``   the source file, relative to the root of the checkout
-``old``    the text to take out; it occurs exactly once in the file
-``new``    the text to put in its place
-``row``    the row of the semantics table, or the law, that the mutant breaks
-``tests``  what must turn red: a pytest argument, or a list of them
+``file``     the source file, relative to the root of the checkout
+``old``      the text to take out; it occurs exactly once in the file
+``pattern``  instead of ``old``: a regular expression that matches exactly once, with ``^`` and ``$`` at every line
+``new``      the text to put in its place; after a pattern, ``\\1`` is its first group, as in ``re.sub``
+``row``      the row of the semantics table, or the law, that the mutant breaks
+``tests``    what must turn red: a pytest argument, or a list of them
+
+Take as little text as is unique, so that a mutant outlives what changes around it: a pattern where the lines around
+matter, with ``\\s+`` for their indentation. At most 200 mutants in all: one for each bug, not for each way to write it.
 
 The checkout itself is never touched: each job works on a copy of its own. Exit status 1 where a mutant survives, 2
 where the mutants themselves are wrong (text not found, tests that fail without any mutation).
@@ -17,6 +21,7 @@ from __future__ import annotations
 import argparse
 import os
 import queue
+import re
 import shutil
 import signal
 import subprocess
@@ -33,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LEFT_OUT = shutil.ignore_patterns(
     ".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "*.egg-info", "build", "dist", "runs"
 )
-KEYS = {"file", "old", "new", "row", "tests"}
+KEYS = {"file", "new", "row", "tests"}
 FAILED = 1  # pytest's exit status for tests that ran and failed; others mean that nothing was tested
 
 
@@ -47,7 +52,7 @@ class Mutant:
 
     name: str
     file: str
-    old: str
+    pattern: re.Pattern[str]
     new: str
     row: str
     tests: tuple[str, ...]
@@ -58,10 +63,12 @@ class Mutant:
         if not path.is_file():
             raise MutantError(f"{self.name}: there is no file {self.file}")
         text = path.read_text(encoding="utf-8")
-        count = text.count(self.old)
+        mutated, count = self.pattern.subn(self.new, text)
         if count != 1:
-            raise MutantError(f"{self.name}: `old` occurs {count} times in {self.file}, expected exactly once")
-        return text.replace(self.old, self.new)
+            raise MutantError(f"{self.name}: its text occurs {count} times in {self.file}, expected exactly once")
+        if mutated == text:
+            raise MutantError(f"{self.name}: it changes nothing")
+        return mutated
 
 
 @dataclass(frozen=True)
@@ -82,21 +89,22 @@ def read_mutants(folder: Path) -> list[Mutant]:
     """Read every mutant of a folder, in the order of file names.
 
     Raises:
-        MutantError: for a missing or unknown key, or a mutation that changes nothing.
+        MutantError: for a missing or unknown key.
     """
     mutants = []
     for path in sorted(folder.glob("*.toml")):
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-        entries: list[dict[str, Any]] = table.get("mutant", [table])
+        entries: list[dict[str, Any]] = tomllib.loads(path.read_text(encoding="utf-8"))["mutant"]
         for i, entry in enumerate(entries):
-            name = path.stem if len(entries) == 1 else f"{path.stem}[{i}]"
-            if set(entry) != KEYS:
-                raise MutantError(f"{name}: expected the keys {sorted(KEYS)}, got {sorted(entry)}")
-            if entry["old"] == entry["new"]:
-                raise MutantError(f"{name}: `old` and `new` are the same")
+            name = f"{path.stem}[{i}]"
+            if set(entry) not in (KEYS | {"old"}, KEYS | {"pattern"}):
+                raise MutantError(f"{name}: expected the keys {sorted(KEYS)} and old or pattern, got {sorted(entry)}")
+            if "old" in entry:
+                pattern, new = re.compile(re.escape(entry["old"])), entry["new"].replace("\\", r"\\")
+            else:
+                pattern, new = re.compile(entry["pattern"], re.MULTILINE), entry["new"]
             tests = entry["tests"]
             tests = (tests,) if isinstance(tests, str) else tuple(tests)
-            mutants.append(Mutant(name, entry["file"], entry["old"], entry["new"], entry["row"], tests))
+            mutants.append(Mutant(name, entry["file"], pattern, new, entry["row"], tests))
     return mutants
 
 
