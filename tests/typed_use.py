@@ -3,4 +3,4 @@
 import vecwrap
 
 env: vecwrap.VecEnv = vecwrap.build("CartPole-v1", n=2)
-vecwrap.biuld  # type: ignore[attr-defined]
+vecwrap.biuld  # type: ignore[attr-defined]  # noqa: B018
