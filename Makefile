@@ -25,6 +25,7 @@ lint: $(VENV)/.test  ## style, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file pyproject.toml tests/typed_use.py
 	$(BIN)/lint-imports
 
 format: $(VENV)/.test  ## put the code into shape

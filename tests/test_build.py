@@ -282,3 +282,27 @@ def test_a_seed_of_another_kind_is_told_what_there_may_be(seed: Any) -> None:
         with pytest.raises(ValueError, match="^seed: expected an int, a sequence of 2 or None, got "):
             env.reset(seed=seed)
         env.reset(seed=[1, 2])
+
+
+def makers_of_a_loop() -> list[Any]:
+    return [lambda: Small(i) for i in range(4)]  # noqa: B023 -- that is the mistake
+
+
+def test_callables_that_share_a_loops_variable_are_warned_of() -> None:
+    with pytest.warns(UserWarning, match=r"4 of the callables .* with i = 3: .*lambda i=i"):
+        env = vecwrap.build(makers_of_a_loop(), backend="dummy")
+    assert env.get_attr("size") == (3, 3, 3, 3)
+    env.close()
+
+
+@pytest.mark.parametrize(
+    "makers",
+    [
+        [lambda i=i: Small(i) for i in range(4)],
+        [Small] * 4,
+        [makers_of_a_loop()[0]] * 4,
+        [lambda: Small(1), lambda: Small(2)],
+    ],
+)
+def test_callables_that_are_bound_or_meant_to_be_alike_are_not(makers: list[Any]) -> None:
+    vecwrap.build(makers, backend="dummy").close()  # a warning would be an error here

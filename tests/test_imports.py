@@ -67,3 +67,20 @@ def test_a_public_name_stays_itself_when_its_module_is_imported():
     assert callable(vecwrap.build)
     program = "import vecwrap.pipeline.build\nimport vecwrap\nassert callable(vecwrap.build), vecwrap.build"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("make", r"Here it is vecwrap\.build\(id, n=1\)"),
+        ("VecNormalize", r'wrappers=\["normalize"\]'),
+        ("SubprocVecEnv", 'backend="subprocess"'),
+        ("biuld", r"Did you mean vecwrap\.build\?"),
+        ("qwxyz", "no attribute 'qwxyz'$"),
+    ],
+)
+def test_a_name_that_is_not_here_is_answered_with_the_one_that_is(name, said):
+    import vecwrap
+
+    with pytest.raises(AttributeError, match=said):
+        getattr(vecwrap, name)

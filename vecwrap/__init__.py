@@ -69,12 +69,38 @@ _PUBLIC = {
 __all__ = ["__version__", *_PUBLIC]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'vecwrap' has no attribute {name!r}")
-    value = getattr(import_module(_PUBLIC[name]), name)
-    globals()[name] = value  # later lookups are free
-    return value
+# What people look for who come from Gymnasium, OpenAI Baselines or Stable-Baselines3, and what it is called here.
+_ELSEWHERE = {
+    "make": "build(id, n=1)",
+    **dict.fromkeys(["make_vec", "make_vec_env", "vector"], "build(id, n=8)"),
+    **dict.fromkeys(["DummyVecEnv", "SyncVectorEnv"], 'build(id, n=8, backend="dummy")'),
+    **dict.fromkeys(["SubprocVecEnv", "AsyncVectorEnv"], 'build(id, n=8, backend="subprocess")'),
+    "ShmemVecEnv": 'build(id, n=8, backend="shmem")',
+    **dict.fromkeys(["make_atari_env", "AtariWrapper", "AtariPreprocessing"], 'build(id, n=8, wrappers=["atari"])'),
+    **dict.fromkeys(["VecFrameStack", "FrameStackObservation"], 'build(id, n=8, wrappers=["framestack:4"])'),
+    **dict.fromkeys(["VecMonitor", "RecordEpisodeStatistics", "Monitor"], 'build(id, n=8, wrappers=["monitor"])'),
+    **dict.fromkeys(["VecNormalize", "NormalizeObservation"], 'build(id, n=8, wrappers=["normalize"])'),
+    **dict.fromkeys(["VecVideoRecorder", "RecordVideo"], 'build(id, n=8, wrappers=["video"], render_mode="rgb_array")'),
+    **dict.fromkeys(["VecCheckNan"], 'build(id, n=8, wrappers=["check_nan"])'),
+}
+
+if not TYPE_CHECKING:  # so that type checkers refuse names that are not there
+
+    def __getattr__(name: str) -> Any:
+        if name not in _PUBLIC:
+            raise AttributeError(f"module 'vecwrap' has no attribute {name!r}{_hint(name)}")
+        value = getattr(import_module(_PUBLIC[name]), name)
+        globals()[name] = value  # later lookups are free
+        return value
+
+
+def _hint(name: str) -> str:
+    if name in _ELSEWHERE:
+        return f". Here it is vecwrap.{_ELSEWHERE[name]}"
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, __all__, n=1)
+    return f". Did you mean vecwrap.{near[0]}?" if near else ""
 
 
 def __dir__() -> list[str]:

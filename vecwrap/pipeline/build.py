@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import FunctionType
 from typing import Any, Literal, NoReturn
 
 from gymnasium.vector import AutoresetMode
@@ -121,7 +124,10 @@ def build(
         _refuse_unknown_argument(key, ["env", *given, "stats"])
     defaults: dict[str, Any] = {"n": None, "wrappers": (), **(build.__kwdefaults__ or {})}
     changes = {key: value for key, value in given.items() if not _is_default(value, defaults[key])}
-    return build_plan(plan(read(env).override(**changes)), stats)
+    spec = read(env)
+    if isinstance(spec.env, tuple):
+        _warn_of_one_variable(spec.env)
+    return build_plan(plan(spec.override(**changes)), stats)
 
 
 def load(
@@ -166,6 +172,26 @@ def load(
         run = read_run(path)
         return rebuild(run, run.pipeline(mode, overrides), stats)
     return build_plan(plan(in_mode(PipelineSpec.load(path), mode, overrides)), stats)
+
+
+def _warn_of_one_variable(makers: Sequence[Any]) -> None:
+    """Warn of callables made in a loop that share its variable, so that all of them make the last environment."""
+    alike: dict[Any, list[Any]] = {}
+    for make in makers:
+        if isinstance(make, FunctionType):
+            cells = tuple(map(id, make.__closure__ or ()))
+            bound = make.__code__, cells, repr((make.__defaults__, make.__kwdefaults__))
+            alike.setdefault(bound, []).append(make)
+    for group in alike.values():
+        if len({id(make) for make in group}) > 1:
+            variables = inspect.getclosurevars(group[0]).nonlocals
+            seen = "".join(f", with {name} = {shown(value)}" for name, value in variables.items())
+            warnings.warn(
+                f"env: {len(group)} of the callables are the same function with the same variables{seen}: they all "
+                "make the same environment. If each should have its own value, bind it: lambda i=i: ..., or "
+                "functools.partial(make, i); if not, pass one callable and n",
+                stacklevel=3,
+            )
 
 
 def _refuse_unknown_argument(key: str, known: Sequence[str]) -> None:

@@ -25,6 +25,7 @@ from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Env, chain_of
 from vecwrap.sources.failure import Failure
+from vecwrap.sources.own_spaces import own_spaces, seed_spaces
 from vecwrap.sources.raw_rewards import Tap, float_reward
 from vecwrap.sources.saving import env_state, is_plain, load_env_state
 from vecwrap.sources.schedule import Schedule
@@ -307,6 +308,7 @@ class SubEnv:
     def _make_env(self) -> None:
         """Make the environment; it has not been reset yet."""
         self.env = self._factory()
+        own_spaces(self.env)
         self._is_new = True
         self._set_here: set[str] = set()  # attributes that its state includes, if it is new
         chain = list(chain_of(self.env))
@@ -341,6 +343,7 @@ class SubEnv:
         self._seed_of_takeover = None
         if seed is not None:
             self._seed = seed
+            seed_spaces(self.env, seed)
         self._is_new = False
         goes_on = seed is None and self._game_goes_on()
         given = None if options is None else own_copy(options)

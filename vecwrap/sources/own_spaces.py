@@ -1,0 +1,44 @@
+"""Spaces that an environment may sample from: its own, and seeded with it, so that its stream follows from its seed."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from copy import deepcopy
+
+import gymnasium
+
+from vecwrap.sources.description import Env, chain_of
+
+__all__ = ["own_spaces", "seed_spaces"]
+
+_NAMES = ("action_space", "observation_space")
+_owners: weakref.WeakValueDictionary[int, Env] = weakref.WeakValueDictionary()  # by the id of a space
+
+
+def own_spaces(env: Env) -> None:
+    """Give an environment copies of the spaces that it shares with others: those of its class, or of a module.
+
+    Otherwise sub-environments in one process would draw from one generator, and those in another process would not.
+    """
+    base = env.unwrapped
+    for name in _NAMES:
+        space = getattr(base, name, None)
+        if not isinstance(space, gymnasium.Space):
+            continue
+        with contextlib.suppress(AttributeError, TypeError):  # a property; an object without weak references
+            if name not in vars(base) or _owners.get(id(space), base) is not base:
+                space = deepcopy(space)
+                setattr(base, name, space)
+            _owners[id(space)] = base
+
+
+def seed_spaces(env: Env, seed: int) -> None:
+    """Seed the spaces of an environment and of the wrappers around it, each once."""
+    for space in {id(space): space for layer in chain_of(env) for space in _spaces_of(layer)}.values():
+        space.seed(seed)
+
+
+def _spaces_of(layer: Env) -> list[gymnasium.Space[object]]:
+    spaces = [getattr(layer, name, None) for name in _NAMES]
+    return [space for space in spaces if isinstance(space, gymnasium.Space)]
