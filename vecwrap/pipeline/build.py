@@ -26,6 +26,7 @@ from vecwrap.pipeline.places import Place, Source, fail_where
 from vecwrap.pipeline.plan import Plan, plan
 from vecwrap.pipeline.run_folder import Run, read_run
 from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.words import read_layers
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.wrappers.window.viewer import Viewer
