@@ -76,20 +76,7 @@ def make_vec(
     max_episode_steps: int | None = None,
     **settings: Any,
 ) -> VecEnv:
-    """Build a pipeline as ``gymnasium.make_vec`` asks for it; the vector entry point of what ``register`` registers.
-
-    Args:
-        num_envs: how many sub-environments.
-        pipeline: as ``register``.
-        mode: ``"eval"`` for the evaluation that belongs to it, as ``vecwrap.load``.
-        stats: as ``vecwrap.load``.
-        max_episode_steps: as ``gymnasium.make``.
-        settings: a pipeline's keys, as ``vecwrap.load``; arguments of the environment itself go into ``env_kwargs``.
-            The mode is next-step unless ``autoreset`` or the pipeline sets another.
-
-    Raises:
-        VecwrapError: as ``vecwrap.load``.
-    """
+    """Build a pipeline as ``gymnasium.make_vec`` asks for it; the vector entry point of what ``register`` registers."""
     _refuse_a_number("make_vec", settings)
     settings["n"] = num_envs
     if max_episode_steps is not None:

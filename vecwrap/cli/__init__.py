@@ -7,15 +7,7 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Args:
-        arguments: the command-line arguments after the program name; None means the process's own.
-
-    Returns:
-        The exit status: 0 success, 1 findings or a failure while running, 2 an invalid call or pipeline, 130 after
-        Ctrl-C.
-    """
+    """Run the command line."""
     try:
         from vecwrap.cli.app import run_app
 

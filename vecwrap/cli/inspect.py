@@ -145,11 +145,7 @@ class RuleRow:
 
 
 def list_names(names: Sequence[str], console: Console, *, as_json: bool = False) -> None:
-    """Print layers, backends and findings: all, or only those named, in full.
-
-    Raises:
-        SpecError: for an unknown name.
-    """
+    """Print layers, backends and findings: all, or only those named, in full."""
     layers, backends, findings = layer_rows(), backend_rows(), rule_rows()
     known = [row.name for row in layers + backends] + [row.name for row in findings]
     for name in names:

@@ -46,9 +46,6 @@ class Autoreset(Enum):
     def parse(cls, mode: Autoreset | AutoresetMode | str) -> Autoreset:
         """Read a mode from vecwrap's names, Gymnasium's names (``"SameStep"``) or Gymnasium's enum.
 
-        Raises:
-            PlanError: for anything else.
-
         >>> Autoreset.parse("next_step"), Autoreset.parse(AutoresetMode.SAME_STEP)
         (<Autoreset.NEXT_STEP: 'next_step'>, <Autoreset.SAME_STEP: 'same_step'>)
         """

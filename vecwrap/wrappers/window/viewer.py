@@ -31,14 +31,6 @@ class Viewer(VecEnvWrapper):
     sub-environments live: frames with the labels of ``tile``, and the last frame of an episode that ended. A step of
     all sub-environments takes at least ``1 / fps`` seconds. Esc or the window's button closes it, and the run continues
     at full speed. ``render()`` returns None, as Gymnasium specifies for ``human``.
-
-    Args:
-        env: its sub-environments render ``rgb_array``.
-        fps: steps of all sub-environments per second, may be set at any time; None means the environment's
-            ``metadata["render_fps"]``, else 30.
-
-    Raises:
-        PlanError: no frames to show, or no display to show them on; says what to use instead.
     """
 
     _window: Window | None = None
