@@ -23,6 +23,14 @@ def test_the_quota_of_a_second_generation_control_group(tmp_path, text, cores):
     assert usable_cores(tmp_path) == cores
 
 
+@pytest.mark.parametrize(("quota", "cores"), [("-1", 8), ("200000", 2)])
+def test_the_quota_of_a_first_generation_control_group(tmp_path, quota, cores):
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text(quota)
+    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000")
+    assert usable_cores(tmp_path) == cores
+
+
 @pytest.mark.parametrize(
     ("membership", "quotas", "cores"),
     [
@@ -30,7 +38,8 @@ def test_the_quota_of_a_second_generation_control_group(tmp_path, text, cores):
         ("0::/jobs/one", {"jobs/cpu.max": "200000 100000", "jobs/one/cpu.max": "max 100000"}, 2),  # one around it
         ("0::/jobs/one", {"jobs/other/cpu.max": "200000 100000"}, 8),
         ("0::/not/seen/here", {"cpu.max": "400000 100000"}, 4),
-        ("3:cpuset:/jobs\n0::/", {"jobs/cpu.max": "200000 100000"}, 8),
+        ("4:memory:/\n2:cpu,cpuacct:/jobs", {"cpu/jobs/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_quota_us": "-1"}, 1),
+        ("3:cpuset:/jobs\n0::/", {"cpu/jobs/cpu.cfs_quota_us": "200000"}, 8),
     ],
 )
 def test_the_quotas_of_the_group_that_it_is_in_and_of_those_around_it(tmp_path, membership, quotas, cores):
@@ -38,6 +47,8 @@ def test_the_quotas_of_the_group_that_it_is_in_and_of_those_around_it(tmp_path, 
         file = tmp_path / "groups" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
+        if file.name == "cpu.cfs_quota_us":
+            file.with_name("cpu.cfs_period_us").write_text("100000")
     (tmp_path / "membership").write_text(membership)
     assert usable_cores(tmp_path / "groups", tmp_path / "membership") == cores
 

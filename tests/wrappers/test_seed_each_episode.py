@@ -261,9 +261,11 @@ def test_episodes_that_could_not_begin_are_not_left_out_of_another_schedule():
     with pytest.raises(SubEnvError, match="not recreated"):
         env.reset()
     env.follow(range(500, 510))
-    now = 100.0  # and there may be another
+    now = 100.0  # and there may be another, after a step
+    assert env.reset()[1]["episode_seed"].tolist() == [500]
+    env.step([0])
     asked.append("made anew")
-    assert env.reset()[1]["episode_seed"].tolist() == [501]
+    assert env.reset()[1]["episode_seed"].tolist() == [502]
     env.close()
 
 

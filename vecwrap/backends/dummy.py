@@ -15,8 +15,6 @@ from vecwrap.sources.description import Description, refuse_unequal
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.sub_env import Takeover
 
-__all__ = ["DummyBackend"]
-
 
 class DummyBackend(Backend):
     """All sub-environments in this process, one after the other.

@@ -17,8 +17,6 @@ from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.sub_env import Factory, SubEnv, Takeover, refuse_one_for_several
 
-__all__ = ["LocalRows"]
-
 
 @dataclass(slots=True)
 class _Job:

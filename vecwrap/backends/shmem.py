@@ -6,8 +6,6 @@ from typing import ClassVar
 
 from vecwrap.backends.workers.process import ProcessBackend
 
-__all__ = ["ShmemBackend"]
-
 
 class ShmemBackend(ProcessBackend):
     """Sub-environments in worker processes that write into memory shared with the parent.

@@ -6,8 +6,6 @@ from typing import ClassVar
 
 from vecwrap.backends.workers.process import ProcessBackend
 
-__all__ = ["SubprocessBackend"]
-
 
 class SubprocessBackend(ProcessBackend):
     """Sub-environments in worker processes; everything is pickled through a pipe, one message per worker and step.

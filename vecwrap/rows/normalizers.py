@@ -15,8 +15,6 @@ from vecwrap.rows.members import Key, LastRows
 from vecwrap.rows.statistics import Moments, RunningStatistics, moments
 from vecwrap.rows.step_result import BoolArray, FloatArray, StepResult
 
-__all__ = ["Normalizing", "ObservationNormalizer", "RewardNormalizer"]
-
 Array = np.ndarray[Any, Any]
 
 

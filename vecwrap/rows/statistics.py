@@ -10,8 +10,6 @@ import numpy as np
 from vecwrap.errors import CheckpointError
 from vecwrap.rows.step_result import FloatArray
 
-__all__ = ["Moments", "RunningStatistics", "moments"]
-
 PRIOR = 1e-4  # how many values the initial mean 0 and variance 1 count for
 
 

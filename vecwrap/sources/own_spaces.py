@@ -10,8 +10,6 @@ import gymnasium
 
 from vecwrap.sources.description import Env, chain_of
 
-__all__ = ["own_spaces", "seed_spaces"]
-
 _NAMES = ("action_space", "observation_space")
 _owners: weakref.WeakValueDictionary[int, Env] = weakref.WeakValueDictionary()  # by the id of a space
 

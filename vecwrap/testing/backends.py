@@ -21,8 +21,6 @@ from vecwrap.rows.step_result import Autoreset
 from vecwrap.testing.drive import Lockstep, Policy, assert_in_space, assert_kept, drive, drive_rows, play
 from vecwrap.testing.toys import SPACES, Holdings, assert_nothing_left, toy
 
-__all__ = ["BACKEND_LAWS", "MakeBackend", "check_backend"]
-
 MakeBackend = Callable[..., VecEnv]
 """``make_backend(factories, **options)``, with the options of ``vecwrap.env.backend.Backend``."""
 

@@ -18,9 +18,6 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.spaces.text import alphanumeric
 
-__all__ = ["SPACES", "BadManners", "Holdings", "Polylines", "ToyEnv", "assert_nothing_left", "digest", "toy"]
-
-
 # In order: Gymnasium before 1.4 draws from a set, whose order differs from one interpreter to the next.
 LETTERS = "".join(sorted(alphanumeric))
 

@@ -37,8 +37,6 @@ from vecwrap.testing.drive import (
 )
 from vecwrap.testing.toys import toy
 
-__all__ = ["WRAPPER_LAWS", "Subject", "check_wrapper"]
-
 
 @dataclass(frozen=True)
 class Subject:

@@ -14,8 +14,6 @@ from vecwrap.wrappers.emulator.lineages import NO_GAME, check_environment, settl
 from vecwrap.wrappers.emulator.openings import Begun, Lives, Stepped, meanings_of, noops, opening_of, play_opening
 from vecwrap.wrappers.emulator.play import Image, Path, choose_player, obstacle
 
-__all__ = ["Atari"]
-
 
 class Atari(Lives):
     """Preprocess one Atari game; the agent sees grey images of shape (84, 84), dtype uint8.

@@ -15,8 +15,6 @@ from vecwrap.rows.batch import Batch
 from vecwrap.rows.members import LastRows
 from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
 
-__all__ = ["CheckNan"]
-
 
 class CheckNan(VecEnvWrapper):
     """Raise or warn when an action, observation or reward is not finite: where, when, and after which action.

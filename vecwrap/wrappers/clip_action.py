@@ -12,8 +12,6 @@ from vecwrap.rows.batch import Batch
 from vecwrap.rows.members import is_box
 from vecwrap.rows.step_result import IntArray
 
-__all__ = ["ClipAction"]
-
 
 class ClipAction(VecEnvWrapper):
     """Clip actions to the bounds of the action space; the agent may send any number.

@@ -11,8 +11,6 @@ from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError
 from vecwrap.rows.step_result import StepResult
 
-__all__ = ["ClipReward"]
-
 
 class ClipReward(VecEnvWrapper):
     """Clip rewards: to their sign, or to the bounds given.

@@ -15,8 +15,6 @@ from vecwrap.rows.batch import Batch
 from vecwrap.rows.columns import ARRAY_SPACES
 from vecwrap.rows.members import Key
 
-__all__ = ["Dtype"]
-
 
 class Dtype(MapObservations):
     """Cast observations to a dtype.

@@ -9,8 +9,6 @@ import gymnasium
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.emulator.openings import Lives
 
-__all__ = ["EpisodicLife"]
-
 
 class EpisodicLife(Lives):
     """End an episode at every lost life, and continue with the next life at the reset that follows.

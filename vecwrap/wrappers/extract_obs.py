@@ -10,8 +10,6 @@ from vecwrap.errors import PlanError
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.members import refuse_missing
 
-__all__ = ["ExtractObs"]
-
 
 class ExtractObs(MapObservations):
     """Keep one member of Dict observations as the observation, and drop the rest.

@@ -10,8 +10,6 @@ from vecwrap.errors import PlanError
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.members import refuse_missing
 
-__all__ = ["FilterObs"]
-
 
 class FilterObs(MapObservations):
     """Keep some members of Dict observations, and drop the rest.

@@ -10,8 +10,6 @@ import gymnasium
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.emulator.openings import game_goes_on, knows_fire, meanings_of, opening_of, play_opening
 
-__all__ = ["FireReset"]
-
 
 class FireReset(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Press FIRE (action 1) and then action 2 at each reset, in games that have FIRE; other games are unchanged.

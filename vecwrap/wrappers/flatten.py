@@ -7,8 +7,6 @@ from vecwrap.env.wrapper import MapObservations
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.members import flat, flat_box
 
-__all__ = ["Flatten"]
-
 
 class Flatten(MapObservations):
     """Flatten observations of any space of fixed size to one vector each.

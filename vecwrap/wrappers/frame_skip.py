@@ -14,8 +14,6 @@ from vecwrap.errors import PlanError, one_of
 from vecwrap.sources.raw_rewards import float_reward
 from vecwrap.wrappers.emulator.lineages import check_skip
 
-__all__ = ["FrameSkip"]
-
 
 class FrameSkip(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Hold each action for ``frame_skip`` steps of what it wraps, or until the episode ends; rewards are summed.

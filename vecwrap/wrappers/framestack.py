@@ -17,8 +17,6 @@ from vecwrap.rows import members
 from vecwrap.rows.batch import Batch, recycle
 from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
 
-__all__ = ["FrameStack"]
-
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _SHORT = 16  # elements of a run, such as a pixel's channels: up to this, OpenCV merges several times as fast

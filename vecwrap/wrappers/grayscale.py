@@ -11,8 +11,6 @@ from gymnasium import spaces
 from vecwrap.env.picture import load_cv2
 from vecwrap.rows import members
 
-__all__ = ["Grayscale"]
-
 
 class Grayscale(gymnasium.ObservationWrapper[Any, Any, Any]):
     """Turn RGB images into grey ones: 0.299 R + 0.587 G + 0.114 B, rounded, as OpenCV's ``RGB2GRAY``.

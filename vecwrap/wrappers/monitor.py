@@ -22,8 +22,6 @@ from vecwrap.rows.infos import row_of
 from vecwrap.rows.step_result import BoolArray, FloatArray, Infos, IntArray, StepResult
 from vecwrap.wrappers.recording.run_files import GrowingFile, as_bytes, csv_line, seen_from_here
 
-__all__ = ["Episode", "Monitor"]
-
 COLUMNS = ("r", "l", "t", "env", "lost")
 
 

@@ -10,8 +10,6 @@ import gymnasium
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.emulator.openings import NOOP, game_goes_on, noops, play_opening
 
-__all__ = ["NoopReset"]
-
 
 class NoopReset(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Take 1 to ``noop_max`` no-ops (action 0) at each reset, so that a deterministic game starts in varied states.

@@ -6,8 +6,6 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.rows.normalizers import Normalizing, ObservationNormalizer, RewardNormalizer
 
-__all__ = ["Normalize"]
-
 
 class Normalize(Normalizing, VecEnvWrapper):
     """Normalise observations and rewards; see ``normalize_obs`` and ``normalize_reward`` for details.

@@ -6,8 +6,6 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.rows.normalizers import Normalizing, ObservationNormalizer
 
-__all__ = ["NormalizeObs"]
-
 
 class NormalizeObs(Normalizing, VecEnvWrapper):
     """Normalise observations by their running mean and variance.

@@ -6,8 +6,6 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.rows.normalizers import Normalizing, RewardNormalizer
 
-__all__ = ["NormalizeReward"]
-
 
 class NormalizeReward(Normalizing, VecEnvWrapper):
     """Divide rewards by the standard deviation of the discounted return, as OpenAI Baselines' ``VecNormalize`` does.

@@ -6,8 +6,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["Preset", "mujoco"]
-
 
 class Preset:
     """Makes a preset from a function that returns layers, inner first, in any form that pipelines take.

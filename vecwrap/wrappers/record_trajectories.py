@@ -19,8 +19,6 @@ from vecwrap.rows.columns import ARRAY_SPACES
 from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
 from vecwrap.wrappers.recording.run_files import make_folder, write_new
 
-__all__ = ["RecordTrajectories"]
-
 Array = np.ndarray[Any, np.dtype[Any]]
 
 

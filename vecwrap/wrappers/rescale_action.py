@@ -13,8 +13,6 @@ from vecwrap.rows.batch import Batch
 from vecwrap.rows.members import Line, box_between, is_box
 from vecwrap.rows.step_result import IntArray
 
-__all__ = ["RescaleAction"]
-
 
 class RescaleAction(VecEnvWrapper):
     """Let the agent act between ``low`` and ``high``, whatever the environment's bounds are.

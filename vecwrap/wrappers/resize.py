@@ -12,8 +12,6 @@ from vecwrap.env.picture import load_cv2
 from vecwrap.errors import PlanError
 from vecwrap.rows import members
 
-__all__ = ["Resize"]
-
 MOST_CHANNELS = 4  # that OpenCV resizes by area
 
 

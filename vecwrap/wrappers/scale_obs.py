@@ -12,8 +12,6 @@ from vecwrap.rows import members
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.members import Line, box_between
 
-__all__ = ["ScaleObs"]
-
 
 class ScaleObs(MapObservations):
     """Scale observations from the bounds of their space to ``low`` and ``high``, by default 0 and 1.

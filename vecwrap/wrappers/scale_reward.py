@@ -9,8 +9,6 @@ from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError
 from vecwrap.rows.step_result import StepResult
 
-__all__ = ["ScaleReward"]
-
 
 class ScaleReward(VecEnvWrapper):
     """Multiply rewards by a factor.

@@ -12,8 +12,6 @@ from vecwrap.errors import ArgumentError, PlanError, one_of
 from vecwrap.sources.import_paths import import_target
 from vecwrap.sources.schedule import Dealt, Reset, Rule, Schedule, Told, as_reset
 
-__all__ = ["SeedEachEpisode"]
-
 
 class SeedEachEpisode(VecEnvWrapper):
     """Give each episode its seed and options, from a list or a function.

@@ -12,8 +12,6 @@ import numpy as np
 from vecwrap.errors import PlanError
 from vecwrap.rows.batch import tree_map
 
-__all__ = ["StickyActions"]
-
 
 class StickyActions(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Take the previous action instead of the one given, with some probability.

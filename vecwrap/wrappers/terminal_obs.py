@@ -21,8 +21,6 @@ from vecwrap.rows.columns import ARRAY_SPACES
 from vecwrap.rows.step_result import BoolArray, StepResult
 from vecwrap.wrappers.recording.run_files import write_whole
 
-__all__ = ["Ending", "TerminalObs"]
-
 
 class Ending(NamedTuple):
     """How one episode ended.

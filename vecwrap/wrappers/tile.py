@@ -14,8 +14,6 @@ from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError
 from vecwrap.rows.step_result import StepResult
 
-__all__ = ["Tile"]
-
 
 class Tile(VecEnvWrapper):
     """Render all sub-environments as one image.

@@ -14,8 +14,6 @@ from vecwrap.rows.batch import Batch
 from vecwrap.rows.members import flat, flat_box
 from vecwrap.rows.step_result import IntArray, StepResult
 
-__all__ = ["TimeAware"]
-
 
 class TimeAware(VecEnvWrapper):
     """Add the number of agent steps since the episode started to the observations.

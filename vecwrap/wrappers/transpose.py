@@ -12,8 +12,6 @@ from vecwrap.env.wrapper import MapObservations
 from vecwrap.rows import members
 from vecwrap.rows.batch import Batch
 
-__all__ = ["Transpose"]
-
 
 class Transpose(MapObservations):
     """Move the channels of images to the front: H×W×C becomes C×H×W, as PyTorch expects.

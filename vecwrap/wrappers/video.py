@@ -20,8 +20,6 @@ from vecwrap.wrappers.recording.recorder import Recorder, VideoFolder
 from vecwrap.wrappers.recording.run_files import make_folder
 from vecwrap.wrappers.recording.video_file import check_ffmpeg
 
-__all__ = ["Video", "cubes"]
-
 UNLIMITED = (2**30, 2**30)  # pixels
 
 

@@ -19,8 +19,8 @@ current_core: Callable[[], int] = getattr(ctypes.PyDLL(None), "sched_getcpu", la
 def usable_cores(cgroup: Path = _CGROUP, membership: Path = _MEMBERSHIP) -> int:
     """Return the number of cores that workers can actually share, at least 1.
 
-    The minimum of the processor affinity, the quotas of this process's control group and its ancestors (``cpu.max``),
-    ``SLURM_CPUS_PER_TASK``, and from Python 3.13 on ``PYTHON_CPU_COUNT``.
+    The minimum of the processor affinity, the quotas of this process's control group and its ancestors (v2 ``cpu.max``
+    or v1 ``cpu.cfs_quota_us``), ``SLURM_CPUS_PER_TASK``, and from Python 3.13 on ``PYTHON_CPU_COUNT``.
     """
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limits = [float(affinity), *_quotas(cgroup, membership)]
@@ -38,15 +38,34 @@ def _quotas(cgroup: Path, membership: Path) -> Iterator[float]:
         lines = membership.read_text().splitlines()
     except OSError:
         lines = []
-    for line in ["0::/", *lines]:  # the own may be hidden in a container
+    for line in ["0::/", "0:cpu:/", *lines]:  # the own may be hidden in a container
         _, controllers, path = line.split(":", 2)
-        if controllers:  # of the first generation
+        if controllers and "cpu" not in controllers.split(","):
             continue
         own = Path(path.lstrip("/"))
         for group in (own, *own.parents):
-            try:
-                quota, period = map(float, (cgroup / group / "cpu.max").read_text().split())
-            except (OSError, ValueError):  # "max": no limit
-                continue
-            if quota > 0 and period > 0:
-                yield quota / period
+            quota = _quota_of_v1(cgroup / "cpu" / group) if controllers else _quota_of_v2(cgroup / group)
+            if quota is not None:
+                yield quota
+
+
+def _quota_of_v2(group: Path) -> float | None:
+    try:
+        return _cores(*(group / "cpu.max").read_text().split())
+    except OSError:
+        return None
+
+
+def _quota_of_v1(group: Path) -> float | None:
+    try:
+        return _cores(*((group / name).read_text() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")))
+    except OSError:
+        return None
+
+
+def _cores(*words: str) -> float | None:
+    try:
+        quota, period = map(float, words)
+    except ValueError:  # "max": no limit
+        return None
+    return quota / period if quota > 0 and period > 0 else None

@@ -13,8 +13,6 @@ from vecwrap.errors import PlanError, one_of
 from vecwrap.sources.description import Env, wrappers_of
 from vecwrap.wrappers.emulator.openings import NOOP, knows_fire, meanings_of, opening_of
 
-__all__ = ["NO_GAME", "Pooling", "Settings", "check_environment", "check_skip", "settle"]
-
 Pooling = Literal["grey of the maximum", "maximum of the greys"]
 
 NO_GAME = (

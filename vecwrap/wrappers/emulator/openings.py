@@ -12,8 +12,6 @@ import gymnasium
 from vecwrap.errors import PlanError
 from vecwrap.sources.description import Env, wrappers_of
 
-__all__ = ["NOOP", "Lives", "game_goes_on", "knows_fire", "meanings_of", "noops", "opening_of", "play_opening"]
-
 NOOP, FIRE, AFTER_FIRE = 0, 1, 2
 Begun = tuple[Any, dict[str, Any]]
 Stepped = tuple[Any, Any, bool, bool, dict[str, Any]]

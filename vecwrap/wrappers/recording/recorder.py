@@ -18,8 +18,6 @@ from vecwrap.rows.step_result import StepResult
 from vecwrap.wrappers.recording.run_files import take_unused
 from vecwrap.wrappers.recording.video_file import VideoFile
 
-__all__ = ["Recorder", "VideoFolder"]
-
 Image = NDArray[np.uint8]
 
 

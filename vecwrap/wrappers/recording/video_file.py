@@ -17,8 +17,6 @@ from vecwrap.env.picture import fit
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.recording.run_files import seen_from_here
 
-__all__ = ["VideoFile", "check_ffmpeg"]
-
 # One self-contained fragment per second: however the writing ends, all but the last of them can be played.
 _FRAGMENTS = ["-movflags", "frag_keyframe+empty_moov+default_base_moof", "-flush_packets", "1"]
 _ENCODER = ["-preset", "veryfast", "-crf", "18", "-threads", "1", "-bf", "0"]

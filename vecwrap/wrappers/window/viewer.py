@@ -17,8 +17,6 @@ from vecwrap.errors import ArgumentError, PlanError, text_of
 from vecwrap.rows.step_result import StepResult
 from vecwrap.wrappers.window.window import Window, refuse_without_display
 
-__all__ = ["Viewer"]
-
 WIDTH = 480  # pixels; a narrower picture is enlarged
 SIZE = (1280, 800)  # at most
 

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from vecwrap.errors import PlanError
 
-__all__ = ["Window", "refuse_without_display"]
-
 PATIENCE = 60.0  # seconds; a window that does not answer for this long is given up
 _INSTEAD = (
     'Instead: render_mode="rgb_array" with the layer video (a file to watch later), vecwrap run --snapshot tiles.png '
