@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 LOOP = Path(__file__).with_name("baseline_loop.py")
 CHAINS = {"": [], "monitor": ["monitor"], "chain": ["framestack:4", "normalize", "monitor"]}
@@ -122,7 +122,9 @@ def main() -> None:
     wanted = [part for part in options.only.split(",") if part]
     chosen = [case for case in cases() if not wanted or any(part in case.key for part in wanted)]
     pythons = {"this tree": sys.executable, options.name: options.against}
-    table = Table("case", "this tree, µs", f"{options.name}, µs", "Sync, µs", f"× {options.name}", "× Sync")
+    table = Table(
+        Column("case", no_wrap=True), "this tree, µs", f"{options.name}, µs", "Sync, µs", f"× {options.name}", "× Sync"
+    )
     turns: dict[str, dict[str, list[float]]] = {}
     console = Console()
     for case in chosen:
