@@ -23,8 +23,8 @@ def found_in(line, name):
     return vecwrap.check(line, strict=RULES[name].strict, **settings)
 
 
-def test_there_are_sixteen():
-    assert len(RULES) == 16
+def test_there_are_seventeen():
+    assert len(RULES) == 17
 
 
 @EVERY

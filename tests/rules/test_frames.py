@@ -113,3 +113,35 @@ def test_the_time_ends_where_the_finding_says():
             while "final_obs" not in infos:
                 *_, infos = env.step(env.action_space.sample())
             assert infos["final_obs"][0]["time"] == pytest.approx(end)
+
+
+# -- time_limit_never_acts --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "settings", "steps"),
+    [
+        ("Pendulum-v1 | time_limit:1000", {}, "200"),
+        ("Pendulum-v1 | frame_skip:4 | time_limit:51", {}, "200"),
+        ("Pendulum-v1 | time_limit:1000", {"env_kwargs": {"max_episode_steps": 300}}, "300"),
+    ],
+)
+def test_a_limit_above_the_environments_own_never_acts(line, settings, steps):
+    (finding,) = check(line, **settings)
+    assert finding.id == "time_limit_never_acts"
+    assert f"ends episodes after {steps}." in finding.reason
+    assert "max_episode_steps" in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("line", "settings"),
+    [
+        ("Pendulum-v1 | time_limit:200", {}),
+        ("Pendulum-v1 | frame_skip:4 | time_limit:50", {}),
+        ("Pendulum-v1 | time_limit:1000", {"env_kwargs": {"max_episode_steps": 2000}}),
+        ("Pendulum-v1 | time_limit:1000", {"env_kwargs": {"max_episode_steps": -1}}),
+        ("CartPole-v1 | time_limit:100", {}),
+    ],
+)
+def test_a_limit_that_can_act(line, settings):
+    assert check(line, **settings) == ()

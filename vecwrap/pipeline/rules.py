@@ -6,6 +6,7 @@ run them: the first must have this finding and the second none at all.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -500,6 +501,31 @@ def time_limit_in_frames(plan: Plan) -> Iterator[Fault]:
                 f"it counts frames, not agent steps: {outer.label} holds an action for {outer.frames}, so {limit:,} "
                 f"frames are {-(-limit // outer.frames):,} agent steps.",
                 f'Put it after "{outer.name}", or ignore this if frames are intended.',
+            )
+
+
+@rule("warning")
+def time_limit_never_acts(plan: Plan) -> Iterator[Fault]:
+    """A time limit above the environment's own, which ends every episode first.
+
+    A registered environment has the limit of its registration, in its own steps. ``time_limit`` adds another one and
+    leaves that as it is; ``env_kwargs: {max_episode_steps: ...}`` replaces it.
+
+    Wrong: ``Pendulum-v1 | time_limit:1000``
+    Right: ``Pendulum-v1 | time_limit:100``
+    """
+    spec = plan.environment.effective_spec()
+    own = None if spec is None else spec.kwargs.get("max_episode_steps", spec.max_episode_steps)
+    for spot in spots(plan, "time_limit"):
+        limit = spot.argument("max_episode_steps")
+        frames = math.prod(skip.frames for skip in spot.inside(*FRAME_SKIPS))
+        if own is not None and 0 < own < limit * frames:
+            held = f", {limit * frames:,} of the environment's own steps" if frames > 1 else ""
+            yield Fault(
+                spot.layer,
+                f"it never acts: its limit is {limit:,} agent steps{held}, and {plan.environment.name} ends episodes "
+                f"after {own:,}.",
+                f"Leave it out, or raise the environment's own: env_kwargs: {{max_episode_steps: {limit * frames}}}.",
             )
 
 
