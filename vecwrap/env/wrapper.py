@@ -222,6 +222,9 @@ class VecEnvWrapper(VecEnv):
         """Whether the window of ``render_mode="human"`` is open."""
         return self.env.viewer_open
 
+    def _repr_html_(self) -> str | None:
+        return self.env._repr_html_()
+
     @property
     def closed(self) -> bool:  # type: ignore[override]
         """Whether the backend is closed."""
