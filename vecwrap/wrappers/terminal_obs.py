@@ -13,13 +13,13 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecwrap.env.picture import tile
+from vecwrap.env.saving import write_whole
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError, PlanError, check_info_key
 from vecwrap.rows.batch import Batch, row, tree_map
 from vecwrap.rows.columns import ARRAY_SPACES
 from vecwrap.rows.step_result import BoolArray, StepResult
-from vecwrap.wrappers.recording.run_files import write_whole
 
 
 class Ending(NamedTuple):
