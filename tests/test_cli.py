@@ -251,7 +251,7 @@ def test_what_a_terminal_would_obey_does_not_reach_it_from_a_strangers_file(here
         assert main([arguments[0], "strange.yaml", *arguments[1:]]) in (1, 2)
         said = capsys.readouterr()
         assert "\x1b" not in said.out + said.err
-        assert r"\x1b[31mEVIL\x1b[2J" in said.out + said.err
+        assert r"\u001b[31mEVIL\u001b[2J" in said.out + said.err
 
 
 def test_nor_does_it_from_the_name_of_a_folder(here, capsys):
@@ -260,7 +260,7 @@ def test_nor_does_it_from_the_name_of_a_folder(here, capsys):
     assert main(["run", "strange.json", "--steps", "4"]) == 0
     said = capsys.readouterr().out
     assert "\x1b" not in said
-    assert r"runs/\x1b[31mEVIL/monitor.csv" in said
+    assert r"runs/\u001b[31mEVIL/monitor.csv" in said
 
 
 def test_debug_shows_the_traceback(here):

@@ -124,7 +124,7 @@ def test_names_that_are_no_text_are_shown_with_escapes(tmp_path):
     write_file(tmp_path / "run\udcff" / "monitor.csv", [(1, 10, 1.0, 0, 0)], step_unit="step\udcff")
     runs = read_runs([tmp_path / "run\udcff"])
     figure = draw(runs, title="one\x01\ntwo")
-    assert figure.legends[0].get_title().get_text() == "one\\x01\ntwo"
+    assert figure.legends[0].get_title().get_text() == "one\\u0001\ntwo"
     assert figure.axes[0].get_xlabel() == "step\\udcffs"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["run\\udcff"]
     file = tmp_path / "curves.svg"

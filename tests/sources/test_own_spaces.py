@@ -111,3 +111,12 @@ def test_a_property_is_left_alone():
             return np.zeros(2, np.float32)
 
     SubEnv(0, Computed, Autoreset.SAME_STEP)
+
+
+def test_bounds_are_shared_with_the_space_of_the_class_and_generators_are_not():
+    env = SubEnv(0, Samples, Autoreset.SAME_STEP).env
+    assert env.observation_space == Samples.observation_space
+    assert env.observation_space.low is Samples.observation_space.low
+    nested = SubEnv(0, Nested, Autoreset.SAME_STEP).env.action_space
+    assert nested == Nested.action_space
+    assert nested["a"] is not Nested.action_space["a"]

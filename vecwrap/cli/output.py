@@ -89,7 +89,7 @@ def printable_lines(text: str) -> str:
 
     >>> print(printable_lines("one\n\x1b[31mtwo"))
     one
-    \x1b[31mtwo
+    \u001b[31mtwo
     """
     return "".join(part if part in "\n\t" else printable(part) for part in re.split(r"([\n\t])", text))
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from copy import deepcopy
+from copy import copy, deepcopy
+from typing import Any
 
 import gymnasium
+from gymnasium import spaces
 
+from vecwrap.rows.columns import ARRAY_SPACES
 from vecwrap.sources.description import Env, chain_of
 
 _NAMES = ("action_space", "observation_space")
@@ -26,7 +29,7 @@ def own_spaces(env: Env) -> None:
             continue
         with contextlib.suppress(AttributeError, TypeError):  # a property; an object without weak references
             if name not in vars(base) or _owners.get(id(space), base) is not base:
-                space = deepcopy(space)
+                space = _with_own_generators(space)
                 setattr(base, name, space)
             _owners[id(space)] = base
 
@@ -37,6 +40,19 @@ def seed_spaces(env: Env, seed: int) -> None:
         space.seed(seed)
 
 
+def _with_own_generators(space: Any) -> Any:
+    """Copy a space without its generators; bounds are shared, for they may be large and nobody writes into them."""
+    if not isinstance(space, (*ARRAY_SPACES, spaces.Text, spaces.Dict, spaces.Tuple)):
+        return deepcopy(space)
+    own = copy(space)
+    own._np_random = None
+    if isinstance(space, spaces.Dict):
+        own.spaces = {key: _with_own_generators(part) for key, part in space.spaces.items()}
+    elif isinstance(space, spaces.Tuple):
+        own.spaces = tuple(map(_with_own_generators, space.spaces))
+    return own
+
+
 def _spaces_of(layer: Env) -> list[gymnasium.Space[object]]:
-    spaces = [getattr(layer, name, None) for name in _NAMES]
-    return [space for space in spaces if isinstance(space, gymnasium.Space)]
+    found = [getattr(layer, name, None) for name in _NAMES]
+    return [space for space in found if isinstance(space, gymnasium.Space)]
