@@ -42,14 +42,17 @@ def seed_spaces(env: Env, seed: int) -> None:
 
 def _with_own_generators(space: Any) -> Any:
     """Copy a space without its generators; bounds are shared, for they may be large and nobody writes into them."""
-    if not isinstance(space, (*ARRAY_SPACES, spaces.Text, spaces.Dict, spaces.Tuple)):
-        return deepcopy(space)
-    own = copy(space)
-    own._np_random = None
-    if isinstance(space, spaces.Dict):
+    if isinstance(space, (*ARRAY_SPACES, spaces.Text)):
+        own: Any = copy(space)
+    elif isinstance(space, spaces.Dict):
+        own = copy(space)
         own.spaces = {key: _with_own_generators(part) for key, part in space.spaces.items()}
     elif isinstance(space, spaces.Tuple):
+        own = copy(space)
         own.spaces = tuple(map(_with_own_generators, space.spaces))
+    else:
+        return deepcopy(space)
+    own._np_random = None
     return own
 
 
