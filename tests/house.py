@@ -114,11 +114,16 @@ def floors(tops: Graph) -> list[list[str]]:
     return [sorted(name for name in tops if known[name] == level) for level in range(1, max(levels) + 1)]
 
 
+def names_at_the_top() -> list[str]:
+    """What `ls` shows of the package, without what Python leaves there."""
+    return sorted(path.name for path in PACKAGE.iterdir() if path.is_file() or any(path.rglob("*.py")))
+
+
 def main() -> None:
     """Print the figures."""
     found = files()
     graph = modules_graph(found)
-    names = sorted(path.name for path in PACKAGE.iterdir() if path.name != "__pycache__")
+    names = names_at_the_top()
     lines, code = sum(file.lines for file in found.values()), sum(file.code for file in found.values())
     print(f"{lines} lines, {code} of code, {len(found)} files, {len(names)} names at the top")
     print("by folder:")
