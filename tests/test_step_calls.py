@@ -23,15 +23,15 @@ CHAINS = {"none": [], "monitor": ["monitor"], "chain": ["framestack:4", "normali
 PARENT = {
     ("dummy", "none"): (76, 36),
     ("dummy", "monitor"): (79, 39),
-    ("dummy", "chain"): (149, 93),
-    ("shmem", "none"): (124, 63),
-    ("shmem", "monitor"): (127, 66),
-    ("shmem", "chain"): (197, 120),
+    ("dummy", "chain"): (146, 92),
+    ("shmem", "none"): (119, 63),
+    ("shmem", "monitor"): (122, 66),
+    ("shmem", "chain"): (189, 119),
 }
 # What each further worker adds in the parent.
-FURTHER_WORKER = (32, 10)
+FURTHER_WORKER = (31, 10)
 # A worker with one row, and what each further row adds.
-WORKER = (28, 19)
+WORKER = (26, 19)
 FURTHER_ROW = (2, 1)
 
 
