@@ -581,3 +581,5 @@ def test_a_policy_over_several_bits_learns_what_it_learns_on_sb3s_own():
         infos = venv.step(np.array([[1, 0, 1], [0, 1, 0]], np.float32))[3]
         assert [info["pulled"] for info in infos] == [[1, 0, 1], [0, 1, 0]]
     assert learnt[0] == learnt[1]
+    with pytest.raises(ArgumentError, match=r"actions: expected zeros and ones for MultiBinary\(3\), got \[\[0.5"):
+        venv.step(np.full((2, 3), 0.5, np.float32))

@@ -65,6 +65,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def step_async(self, actions: Array) -> None:
         """Send the actions; those for MultiBinary spaces come from SB3 as zeros and ones in float32."""
         if isinstance(self.action_space, spaces.MultiBinary):
+            if not np.isin(actions, (0, 1)).all():
+                raise ArgumentError(f"actions: expected zeros and ones for {self.action_space}, got {actions}")
             actions = np.asarray(actions).astype(self.action_space.dtype)
         self.vecwrap_env.step_async(actions)
 
