@@ -21,13 +21,15 @@ CHAINS = {"none": [], "monitor": ["monitor"], "chain": ["framestack:4", "normali
 # (calls in Python, calls into C) of one vector step of 8 sub-environments in the parent, by backend and chain;
 # on shmem with two workers and no share of the parent's.
 PARENT = {
-    ("dummy", "none"): (76, 36),
+    ("dummy", "none"): (77, 36),
     ("dummy", "monitor"): (79, 39),
     ("dummy", "chain"): (146, 92),
     ("shmem", "none"): (119, 63),
     ("shmem", "monitor"): (122, 66),
     ("shmem", "chain"): (189, 119),
 }
+# The same of a whole step in one call, which takes the straight line.
+WHOLE = {"none": (0, 0), "monitor": (0, 0), "chain": (0, 0)}
 # What each further worker adds in the parent.
 FURTHER_WORKER = (31, 10)
 # A worker with one row, and what each further row adds.
@@ -89,9 +91,16 @@ def build(chain, **options):
     return env
 
 
-def step_counted(env, actions):
-    """One vector step with pauses; the calls of its two halves in this process."""
+def step_counted(env, actions, *, whole=False):
+    """One vector step; the calls in this process. In two halves with pauses, or ``whole``."""
     counter = Counter()
+    if whole:
+        sys.setprofile(counter)
+        try:
+            env.step(actions)
+        finally:
+            sys.setprofile(None)
+        return counter.calls
     time.sleep(PAUSE)
     sys.setprofile(counter)
     try:
@@ -133,6 +142,15 @@ def test_a_step_in_the_parent_makes_no_more_calls_than_it_did(options, chain):
     most = PARENT[options["backend"], chain]
     assert python <= most[0]
     assert c <= most[1]
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_a_whole_step_takes_the_straight_line_and_makes_no_more_calls_than_it_did(chain):
+    with build(chain, backend="dummy") as env:
+        actions = np.zeros(8, np.int64)
+        python, c = min(step_counted(env, actions, whole=True) for _ in range(STEPS))
+    assert python <= WHOLE[chain][0]
+    assert c <= WHOLE[chain][1]
 
 
 def test_further_workers_cost_the_parent_no_more_calls_than_they_did():

@@ -311,7 +311,7 @@ def test_a_row_lost_in_mid_episode_shows_again_what_it_showed():
         env.step_async([0, 0, 0])
         step = env.env._receive(3, None)
         lost = step.lost = np.array([False, True, False])
-        step.truncations, step.acted = lost, ~lost
+        step.truncations, step.acted, step.live = lost, ~lost, ~lost
         count = env.normalizer.statistics[None].count
         env.on_step(step)
         assert_same(step.observations[1], shown[1])

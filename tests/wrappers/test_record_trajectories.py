@@ -318,7 +318,7 @@ def test_a_lost_row_ends_its_episode_without_a_step(tmp_path):
     env.step_async([1, 1, 1])
     step = env.env._receive(3, None)
     lost = step.lost = np.array([False, True, False])
-    step.truncations, step.acted = lost, ~lost
+    step.truncations, step.acted, step.live = lost, ~lost, ~lost
     env.on_step(step)
     (header, arrays), *_ = files_of(tmp_path, 1)
     assert header["ended"] == "lost"

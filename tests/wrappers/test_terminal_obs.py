@@ -141,7 +141,7 @@ def test_an_episode_that_no_action_ended_has_its_last_observation_too():
     env.step_async([0, 0, 0])
     step = env.env._receive(3, None)
     lost = step.lost = np.array([False, True, False])
-    step.truncations, step.acted = lost, ~lost
+    step.truncations, step.acted, step.live = lost, ~lost, ~lost
     env.on_step(step)
     assert step.infos["_terminal_obs"].tolist() == [False, True, False]
     assert_same(step.infos["terminal_obs"][1], step.observations[1])
@@ -196,7 +196,8 @@ def test_a_kept_score_is_what_the_environment_paid_and_a_lost_episode_is_marked(
     env.step_async([1, 1, 1])
     step = env.env._receive(3, None)
     lost = step.lost = np.array([False, True, False])
-    step.truncations, step.acted, step.raw_rewards = step.truncations | lost, ~lost, np.where(lost, 0, step.raw_rewards)
+    step.truncations, step.acted, step.live = step.truncations | lost, ~lost, ~lost
+    step.raw_rewards = np.where(lost, 0, step.raw_rewards)
     env.on_step(step)
     (first,), (second,), _ = env.endings
     assert (first.score, first.length, first.lost) == (sum(0.25 * time + 0.5 for time in (1, 2, 3)), 3, False)

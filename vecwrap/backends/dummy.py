@@ -29,6 +29,7 @@ class DummyBackend(Backend):
     """
 
     name: ClassVar[str] = "dummy"
+    has_line: ClassVar[bool] = True
 
     def _start(self, factories: Sequence[Factory]) -> Description:
         self.local = LocalRows(range(len(factories)), factories, self._interrupts)
@@ -38,6 +39,18 @@ class DummyBackend(Backend):
         self.slots = Slots(self.num_envs, first.observation_space, first.action_space)
         self.local.attach(self.slots)
         return first
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """A backend that derives from this one, and may step differently, has the general path alone."""
+        super().__init_subclass__(**keywords)
+        cls.has_line = False
+
+    def _is_ordinary(self) -> bool:
+        special = self._pending or self._any_ended or self._frames_changed or self.watched or self.closed or self.debug
+        return not special and self._recovery is None and self.batch_size is None
+
+    def _step_rows_in_line(self, actions: Batch) -> bool:
+        return self.local.step_all(actions)
 
     def _send_rows(self, actions: Batch, env_ids: IntArray) -> None:
         self.slots.actions.fill(self.rows(env_ids), actions)

@@ -96,6 +96,31 @@ class LocalRows:
         if env_ids:
             self._jobs.append(_Job(env_ids, None, self._frames))
 
+    def step_all(self, actions: np.ndarray[Any, Any]) -> bool:
+        """Step all rows at once; False if one failed or an interrupt came: the rest is a request then, as by `step`."""
+        begun, came, interrupt = 0, self._interrupts.came, None
+        done: list[int] = []
+        failures: list[Failure] = []
+        for action, sub_env in zip(actions.copy(), list(self._sub_envs.values()), strict=True):
+            if came():
+                break
+            begun += 1
+            try:
+                sub_env.step(action)
+                done.append(sub_env.index)
+            except BaseException as error:
+                failures.append(sub_env.failure(error, "step", action))
+                if is_interrupt(error):
+                    interrupt = error
+                    break
+        if begun == len(self._sub_envs) and not failures:
+            return True
+        self._slots.actions.fill(slice(None), actions)
+        self._jobs.append(_Job(list(self._sub_envs), None, self._frames, begun, done, failures))
+        if interrupt is not None:
+            raise interrupt
+        return False
+
     def reset(self, env_ids: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         """Request resets."""
         if env_ids:

@@ -229,7 +229,7 @@ class Backend(RowBooks):
         with self._interrupts:
             self._interrupts.hold()
             self._ask("call", ids, [(name, args, kwargs)] * len(ids))
-            self._asked, self._pending = ids, "call"
+            self._asked, self._pending, self.in_line = ids, "call", False
 
     def _call_wait(self, timeout: float | None) -> tuple[Any, ...]:
         self._refuse_closed("call_wait")
@@ -322,6 +322,7 @@ class Backend(RowBooks):
 
     def _load_sub_env_states(self, states: Sequence[dict[str, Any]] | None) -> None:
         """Restore each sub-environment's state; without states, each needs a reset."""
+        self.in_line = False
         if states is None:
             self._ended[:] = self._any_ended = True
             return
@@ -385,7 +386,7 @@ class Backend(RowBooks):
         """
         if not self._open:
             return
-        self.closed, self._open = True, False
+        self.closed, self._open, self.in_line = True, False, False
         self._pending = self._through = None
         try:
             self._stop(5.0 if timeout is None else timeout, terminate)

@@ -342,7 +342,7 @@ class Recovery:
         if self._mode is Autoreset.SAME_STEP or (self._over[i] and self._mode is Autoreset.NEXT_STEP):
             return Reset()
         slots.rewards[i] = slots.raw_rewards[i] = 0.0
-        slots.first[i] = slots.acted[i] = slots.raw_dones[i] = slots.raw_first[i] = False
+        slots.first[i] = slots.acted[i] = slots.live[i] = slots.raw_dones[i] = slots.raw_first[i] = False
         slots.observations.put(i, row(self._shown, i))
         slots.forget_info(i)
         if self._over[i]:  # it rests

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import compress, groupby
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.error import ClosedEnvironmentError
@@ -34,6 +34,7 @@ _NONE: frozenset[int] = frozenset()
 class RowBooks(VecEnv):
     """The row protocol of a backend, except for how rows are stepped and reset."""
 
+    has_line: ClassVar[bool] = False  # whether a whole step may take the straight line of `vecwrap.env.line`
     slots: Slots
 
     def __init__(self, num_envs: int, autoreset: Autoreset, *, copy: bool, recovery: Recovery | None) -> None:
@@ -47,6 +48,8 @@ class RowBooks(VecEnv):
         self._asked_by: str | None = None  # the call that is pending once its rows are sent
         self._through: tuple[StepResult, FiveTuple] | None = None  # the result after all layers, until returned
         self._interrupts = Interrupts()
+        self.in_line = False  # whether the next one may: set by the end of a general call
+        self.watched = False  # whether a stopwatch is on
         self._resetting = _NONE  # all rows of the last call that requested resets
         self._all = frozenset(range(num_envs))
         self._out = _NONE  # the pending rows
@@ -194,6 +197,7 @@ class RowBooks(VecEnv):
         return len(self._out)
 
     def _mark_out(self, env_ids: IntArray) -> None:
+        self.in_line = False
         self._pending = self._asked_by  # together with the rows: after an interrupt, the call can be waited for
         self._out = self._all if env_ids is self.all_ids else self._out.union(env_ids.tolist())
 
@@ -205,7 +209,7 @@ class RowBooks(VecEnv):
 
     def _request_frames(self, layer: VecEnv, env_ids: IntArray, opening: IntArray) -> None:
         self._frame_requests[layer] = (frozenset(env_ids.tolist()), frozenset(opening.tolist()))
-        self._frames_changed = True
+        self._frames_changed, self.in_line = True, False
 
     def _tell_changed_frames(self) -> None:
         """Merge the layers' frame requests and send them if changed; with the next rows, not separately."""
@@ -230,6 +234,31 @@ class RowBooks(VecEnv):
             "being sent); close() still works; build the environment again to continue",
             env_ids=tuple(out),
         )
+
+    # -- the straight line ---------------------------------------------------------------------------------------------
+
+    def watch(self, on: bool) -> None:
+        """Say whether a stopwatch is on, which times the general path."""
+        self.watched, self.in_line = on, False
+
+    def _is_ordinary(self) -> bool:
+        """Whether nothing is pending, wanted or to be looked after, so that the next step may take the line."""
+        raise NotImplementedError
+
+    def _begin_line(self) -> None:
+        self.in_line, self._out, self._pending, self._asked_by = False, self._all, "step", "step"
+
+    def _step_rows_in_line(self, actions: Batch) -> bool:
+        """Step all rows; False if some are for the general path to go on with."""
+        raise NotImplementedError
+
+    def _collect_line(self) -> StepResult:
+        self._out = _NONE
+        step = self.slots.collect(self.all_ids, copy=self.copy)
+        if self._resets_are_asked_for:
+            self._note_ends(step)
+        self._latest = step.observations
+        return step
 
     # -- rows that are lost --------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from vecwrap.env import picture as tiles
 from vecwrap.env import saving as checkpoint
+from vecwrap.env.line import Line
 from vecwrap.env.picture import display_image
 from vecwrap.errors import ArgumentError, ResetNeededError
 from vecwrap.rows import batch as batches
@@ -123,6 +124,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     _saved_to: Mapping[str, bool] = MappingProxyType({})  # by folder: whether the last write succeeded
     training: bool = True
 
+    _line: Line | None = None
     _root: Backend
     _shown: Batch = None  # what the user was last shown, if the backend cannot provide it again
     _shown_unchanged: bool = False  # whether the backend's own observations were shown while `_shown` was still None
@@ -142,6 +144,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def _receive(self, count: int, timeout: float | None) -> StepResult:
         """Return ``count`` rows as soon as they are ready."""
         raise NotImplementedError
+
+    def _new_line(self) -> Line:
+        """Return the way of a whole step through the chain."""
+        return Line(self.num_envs, self.single_action_space, (), (), (False, False))
 
     # -- reset ---------------------------------------------------------------------------------------------------------
 
@@ -208,8 +214,31 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ResetNeededError: a row has no running episode, and the autoreset mode starts none.
             SubEnvError: a sub-environment raised.
         """
-        self.step_async(actions)
-        return self.step_wait()
+        root = self._root
+        return self._step(actions)[1]
+
+    def _step(self, actions: Any) -> tuple[StepResult, FiveTuple]:
+        """Take a step; along the straight line of ``vecwrap.env.line`` if nothing is special."""
+        root = self._root
+        if root.in_line and self._line is None:
+            self._line = self._new_line()
+        line = self._line
+        if not root.in_line or line is None or line.shape is None:
+            self.step_async(actions)
+            return self._wait("step", "step_wait", None)
+        if not (type(actions) is np.ndarray and actions.dtype is line.dtype and actions.shape == line.shape):
+            actions = conform_actions(self.single_action_space, actions, self.num_envs)
+        with root._interrupts:
+            step = line.step(self, root, actions)
+            if step is not None:
+                root._through = step, self._five_tuple(step)
+        if step is None:
+            return self._wait("step", "step_wait", None)
+        if root._through is None:
+            return self._hand_out("step")
+        through, root._through, root._pending = root._through, None, None  # one line: an interrupt may come
+        root.in_line = root._is_ordinary()
+        return through
 
     def step_async(self, actions: Any) -> None:
         """Send the actions without waiting; ``step_wait`` returns the results.
@@ -326,6 +355,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             raise NoAsyncCallError("Another wait has already taken the result that this call waits for.", kind)
         pending = "send" if root._num_out and (kind == "send" or root._through[0].failures) else None
         (step, result), root._through, root._pending = root._through, None, pending  # one line: an interrupt may come
+        root.in_line = root.has_line and root._is_ordinary()
         if step.failures:
             error = step.failures[0]
             error.failures = step.failures

@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from vecwrap.env.line import Line
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.interrupts import at_exit
 from vecwrap.rows.batch import Batch
@@ -172,6 +173,15 @@ class VecEnvWrapper(VecEnv):
 
     # -- forwarding ----------------------------------------------------------------------------------------------------
 
+    def _new_line(self) -> Line:
+        within: list[Any] = [layer for layer in self.layers[:-1] if layer is not self]
+        if not all(_has_hooks_only(layer) for layer in (self, *within)):
+            return Line(0, None, (), (), (False, False))
+        downwards = [layer for layer in within if _overrides(layer, "on_actions")]
+        upwards = [layer for layer in reversed(within) if _overrides(layer, "on_step")]
+        outermost = _overrides(self, "on_actions"), _overrides(self, "on_step")
+        return Line(self.num_envs, self.single_action_space, downwards, upwards, outermost)
+
     def _send(self, actions: Batch, env_ids: IntArray) -> None:
         below, inner = self.on_actions(actions, env_ids), self.env.single_action_space
         # The same array for the same space has the right form; the members of a dict may have been replaced.
@@ -254,6 +264,15 @@ class VecEnvWrapper(VecEnv):
     def np_random_seed(self) -> Any:
         """A tuple of the sub-environments' seeds."""
         return self._root.np_random_seed
+
+
+def _overrides(layer: VecEnvWrapper, hook: str) -> bool:
+    return getattr(type(layer), hook) is not getattr(VecEnvWrapper, hook)
+
+
+def _has_hooks_only(layer: VecEnvWrapper) -> bool:
+    """Whether a layer takes part in a step through its two hooks alone."""
+    return not (_overrides(layer, "_send") or _overrides(layer, "_receive"))
 
 
 class MapObservations(VecEnvWrapper):

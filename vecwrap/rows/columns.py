@@ -91,7 +91,7 @@ class ArrayColumn(Column):
     def __init__(self, space: spaces.Space[Any], num_rows: int, allocate: Allocate, shared: bool, path: str) -> None:
         assert space.shape is not None and space.dtype is not None
         self._shape = space.shape
-        self._dtype = _the_one(np.dtype(space.dtype))
+        self._dtype = the_one(np.dtype(space.dtype))
         self._array = allocate((num_rows, *space.shape), self._dtype)
         self._shared = shared
         self._path = path
@@ -157,7 +157,7 @@ class ArrayColumn(Column):
             self._array[rows] = payload
 
 
-def _the_one(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def the_one(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return NumPy's own object for a dtype (a pickled one is another): arrays have that, so ``is`` is enough."""
     own = np.dtype(dtype.type)
     return own if own == dtype else dtype

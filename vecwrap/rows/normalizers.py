@@ -27,8 +27,10 @@ class Normalizing:
     def on_step(self, step: StepResult) -> None:
         """Count, then normalise; if one half cannot be counted, neither is."""
         halves = self._halves.values()
-        for half in halves:
-            half.sum_up(step, self.training)
+        if self.training:
+            with np.errstate(invalid="ignore", over="ignore"):
+                for half in halves:
+                    half.sum_up(step)
         for half in halves:
             half.on_step(step)
 
@@ -123,29 +125,28 @@ class ObservationNormalizer(_Half):
         self.final: Batch | None = None
         self._summed: dict[Key, Moments] = {}
 
-    def sum_up(self, step: StepResult, training: bool) -> None:
-        """Sum up what counts if ``training``: observations that open an episode, or do not end one."""
+    def sum_up(self, step: StepResult) -> None:
+        """Sum up what counts: observations that open an episode, or do not end one."""
         self._summed = {}
-        if not training:
-            return
-        counted = step.first | (step.acted & ~step.dones)
-        number = np.count_nonzero(counted)
-        for key in self.statistics if number else ():
+        counted = step.acted if step.in_stride else step.first | (step.acted & ~step.dones)
+        all_count = step.in_stride or counted.all()
+        for key in self.statistics if all_count or counted.any() else ():
             values = members.of(step.observations, key)
             try:
-                self._summed[key] = moments(values if number == len(counted) else values[counted])
+                self._summed[key] = moments(values if all_count else values[counted])
             except FloatingPointError:
                 raise self._not_finite(members.name_of(key), values, counted, step) from None
 
     def on_step(self, step: StepResult) -> None:
         """Count what was summed up; then normalise both observations with the current statistics."""
-        for key, batch in self._summed.items():
+        summed, self._summed = self._summed, {}
+        for key, batch in summed.items():
             self.statistics[key].merge(batch)
         self._original.put(step.rows, step.observations)
         self.final = step.final_obs
         self._begun = self._has_shown = True
         live = step.live
-        rests = np.count_nonzero(live) < len(live)
+        rests = not (step.in_stride or live.all())
         observations = self._normalised(step.observations)
         for key, shown in self._shown.items():
             values = members.of(observations, key)
@@ -207,7 +208,7 @@ class ObservationNormalizer(_Half):
             # An array even for a single observation without axes, which NumPy would turn into a scalar.
             out = np.asarray(np.subtract(members.of(observations, key), statistics.mean, dtype=np.float64))
             out /= statistics.scale(self._epsilon)
-            new[key] = out.clip(-self._clip, self._clip, out=out).astype(np.float32)
+            new[key] = _clipped(out, self._clip).astype(np.float32)
         return members.with_new(observations, new)
 
 
@@ -228,17 +229,16 @@ class RewardNormalizer(_Half):
         self.returns = np.zeros(num_envs)
         self._original = np.zeros(num_envs)
         self._shown = np.zeros(num_envs)
-        self._summed: tuple[FloatArray, Moments | None] = (self.returns, None)
+        self._summed: tuple[FloatArray, Moments] | None = None
 
-    def sum_up(self, step: StepResult, training: bool) -> None:
-        """Compute the running returns, and sum them up if ``training``, where an action was taken."""
+    def sum_up(self, step: StepResult) -> None:
+        """Compute the running returns, and sum them up, where an action was taken."""
         returns, acted = self.returns[step.rows], step.acted
-        number = np.count_nonzero(acted) if training else 0
-        self._summed = returns, None
-        if not number:
+        all_acted = step.in_stride or acted.all()
+        self._summed = None
+        if not (all_acted or acted.any()):
             return
         discounted = returns * self._gamma + step.rewards
-        all_acted = number == len(acted)
         returns = discounted if all_acted else np.where(acted, discounted, returns)
         try:
             self._summed = returns, moments(returns if all_acted else returns[acted])
@@ -247,11 +247,11 @@ class RewardNormalizer(_Half):
 
     def on_step(self, step: StepResult) -> None:
         """Count what was summed up, normalise, and restart returns where an episode ended."""
-        returns, batch = self._summed
-        if batch is not None:
+        if self._summed is not None:
+            (self.returns[step.rows], batch), self._summed = self._summed, None
             self.statistics.merge(batch)
-        over = step.first | step.dones
-        self.returns[step.rows] = np.where(over, 0.0, returns) if np.count_nonzero(over) else returns
+        if not step.in_stride:
+            self.returns[step.env_ids[step.first | step.dones]] = 0.0
         self._original[step.rows] = step.rewards
         self._begun = self._has_shown = True
         step.rewards = self._normalised(step.rewards)
@@ -294,5 +294,10 @@ class RewardNormalizer(_Half):
         self._begun, self._has_shown = bool(state["begun"]), False
 
     def _normalised(self, rewards: Array) -> Array:
-        scaled = np.asarray(rewards / self.statistics.scale(self._epsilon))
-        return scaled.clip(-self._clip, self._clip, out=scaled)
+        return _clipped(np.asarray(rewards / self.statistics.scale(self._epsilon)), self._clip)
+
+
+def _clipped(values: Array, most: float) -> Array:
+    """Clip in place; two of NumPy's functions are faster than its ``clip``, which is written in Python."""
+    np.minimum(values, most, out=values)
+    return np.maximum(values, -most, out=values)

@@ -10,6 +10,7 @@ import numpy as np
 from vecwrap.errors import CheckpointError
 from vecwrap.rows.step_result import FloatArray
 
+_NONE = np.float64(0.0)
 PRIOR = 1e-4  # how many values the initial mean 0 and variance 1 count for
 
 
@@ -22,22 +23,31 @@ class Moments(NamedTuple):
 
 
 def moments(values: np.ndarray[Any, Any]) -> Moments:
-    """Summarise a batch (k, *shape), k >= 1; FloatingPointError if a value is not finite or too large to be squared."""
-    exact = np.asarray(values, dtype=np.float64)
-    with np.errstate(invalid="ignore", over="ignore"):
-        mean = np.add.reduce(exact) / len(exact)  # as mean() does, without its detours
+    """Summarise a batch (k, *shape), k >= 1; FloatingPointError if a value is not finite or too large to be squared.
+
+    Called where NumPy does not warn of infinities.
+    """
+    exact, number = np.asarray(values, dtype=np.float64), len(values)
+    if number == 1:
+        mean, squares = exact[0], _NONE
+        finite = _is_finite(mean)
+    else:
+        mean = np.add.reduce(exact) / number  # as mean() does, without its detours
         distances = exact - mean
         if exact.ndim == 1:
             squares = distances.dot(distances)
-            finite = math.isfinite(squares)
         else:
             distances *= distances
             squares = np.add.reduce(distances)
-            # the sum may be infinite although all terms are finite, which is rare
-            finite = math.isfinite(squares.sum()) or bool(np.isfinite(squares).all())
+        finite = _is_finite(squares)
     if not finite:
         raise FloatingPointError("a batch with values that are not finite has no mean and variance")
-    return Moments(len(values), mean, squares)
+    return Moments(number, mean, squares)
+
+
+def _is_finite(values: Any) -> bool:
+    """Whether all values are; their sum may be infinite although they are, which is rare."""
+    return math.isfinite(np.add.reduce(values, axis=None)) or bool(np.isfinite(values).all())
 
 
 class RunningStatistics:
@@ -63,7 +73,7 @@ class RunningStatistics:
         """Add a batch."""
         total = self.count + batch.number
         delta = batch.mean - self.mean
-        squares = self.var * self.count + batch.squares + np.square(delta) * (self.count * batch.number / total)
+        squares = self.var * self.count + batch.squares + delta * delta * (self.count * batch.number / total)
         self.mean = self.mean + delta * (batch.number / total)
         self.var = squares / total
         self.count = total

@@ -91,6 +91,7 @@ class StepResult:
         first: (m,) bool. This observation opens an episode.
         acted: (m,) bool. An action was taken in this row: False on a reset, on the reset step of next-step mode, while
             a row rests, and on a lost row.
+        live: (m,) bool. The row has a new observation: False while it rests, or if it was lost without a reset.
         lost: (m,) bool. The sub-environment was lost since its last row, with any episode or game it was running. If
             the agent's episode was running, it ends here: truncated, reward 0, ``acted`` False, and its last
             observation is the last one delivered. Otherwise the row opens the next episode.
@@ -109,6 +110,7 @@ class StepResult:
         failures: errors of sub-environments that raised in this call; their rows are not included.
         added: the names of columns that layers added to ``infos``; these are about the step, even if the row's other
             infos are those of the reset that followed it.
+        ordinary: for ``in_stride``: the flags that it goes by, while they are those with which nothing happens.
 
     >>> import vecwrap
     >>> class Look(vecwrap.VecEnvWrapper):
@@ -130,6 +132,7 @@ class StepResult:
     truncations: BoolArray
     first: BoolArray
     acted: BoolArray
+    live: BoolArray
     lost: BoolArray
     raw_rewards: FloatArray
     raw_dones: BoolArray
@@ -142,6 +145,22 @@ class StepResult:
     raw_of_step: tuple[FloatArray, BoolArray] | None = None
     failures: tuple[SubEnvError, ...] = ()
     added: tuple[str, ...] = ()
+    ordinary: tuple[BoolArray, ...] = ()
+
+    @property
+    def in_stride(self) -> bool:
+        """Whether every row acted, and no episode or game began or ended and nothing was lost in any: the common case.
+
+        False may also mean that it is not known.
+        """
+        known = self.ordinary
+        return bool(known) and (
+            known[0] is self.terminations
+            and known[1] is self.truncations
+            and known[2] is self.acted is self.live
+            and known[3] is self.first is self.lost
+            and known[3] is self.raw_dones is self.raw_first
+        )
 
     @property
     def dones(self) -> BoolArray:
@@ -157,11 +176,6 @@ class StepResult:
     def cut_off(self) -> BoolArray:
         """(m,) bool: the agent's episode ended in this row because its sub-environment was lost."""
         return self.lost & (self.terminations | self.truncations) & ~self.acted
-
-    @property
-    def live(self) -> BoolArray:
-        """(m,) bool: the row has a new observation; False if it rests, or was lost without a reset."""
-        return self.acted | self.first
 
     @property
     def terminal_observations(self) -> Batch:

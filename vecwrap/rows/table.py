@@ -7,6 +7,7 @@ processes with the values sent through a pipe (subprocess), or in memory that bo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from gymnasium import spaces
 from vecwrap.rows.batch import Allocate, put_rows, recycle, take, tree_map
 from vecwrap.rows.batch import copy as copy_batch
 from vecwrap.rows.columns import make_column
-from vecwrap.rows.infos import MOST_LAYOUTS, InfoCells, columns, snapshot
-from vecwrap.rows.step_result import IntArray, StepResult
+from vecwrap.rows.info_cells import MOST_LAYOUTS, InfoCells
+from vecwrap.rows.infos import columns, snapshot
+from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
 
 
 class Slots:
@@ -27,9 +29,10 @@ class Slots:
         observations, final_observations, actions: columns of the spaces' leaves.
         rewards, raw_rewards: (num_rows,) float64.
         scheduled: (num_rows,) float64. How many episodes a schedule has supplied.
-        terminations, truncations, first, acted, raw_dones, raw_first: (num_rows,) bool.
+        acted, live, terminations, truncations, first, raw_dones, raw_first: (num_rows,) bool.
         lost: (num_rows,) bool. Written only by the parent.
-        infos, final_infos: the dicts of rows that have one, except for numbers in shared memory.
+        infos, final_infos: the infos of rows that are not plain numbers; those are in cells.
+        informed: whether any info was ever put here.
         frames, final_frames: the frames of rows that have one.
         raw_of_step: of rows in whose reset a game ended, ``raw_rewards`` and ``raw_dones`` before that reset.
     """
@@ -50,12 +53,11 @@ class Slots:
         self.final_observations = make_column(observation_space, num_rows, allocate, shared=shared)
         self.actions = make_column(action_space, num_rows, allocate, shared=shared, path="action")
         self._numbers = allocate((3, num_rows), np.float64)
-        self._flags = allocate((7, num_rows), np.bool_)
+        self._flags = allocate((8, num_rows), np.bool_)
         self.rewards, self.raw_rewards, self.scheduled = self._numbers
-        self.acted, self.terminations, self.truncations, self.first, self.raw_dones, self.raw_first, self.lost = (
-            self._flags
-        )
-        self._flags_in_stride = bytes([1] * num_rows + [0] * (6 * num_rows))
+        self.acted, self.live, self.terminations, self.truncations = self._flags[:4]
+        self.first, self.raw_dones, self.raw_first, self.lost = self._flags[4:]
+        self._flags_in_stride = bytes([1] * (2 * num_rows) + [0] * (6 * num_rows))
         self._yes, self._no = np.ones(num_rows, dtype=np.bool_), np.zeros(num_rows, dtype=np.bool_)
         self._yes.flags.writeable = self._no.flags.writeable = False
         self.infos: dict[int, dict[str, Any]] = {}
@@ -65,8 +67,8 @@ class Slots:
         self.raw_of_step: dict[int, tuple[float, bool]] = {}
         # What rows may have that is not in shared memory.
         self._beside = self.infos, self.final_infos, self.frames, self.final_frames, self.raw_of_step
-        base = MOST_LAYOUTS * first_row
-        # For numbers in shared memory; there are none if it is not shared.
+        self.informed = False
+        base = MOST_LAYOUTS * first_row  # no two writers give a layout the same number
         self._cells = InfoCells(num_rows, allocate, base)
         self._final_cells = InfoCells(num_rows, allocate, base)
         self._told = 0, 0
@@ -82,14 +84,16 @@ class Slots:
 
     def put_info(self, row: int, info: dict[str, Any]) -> None:
         """Store a copy of a row's info."""
-        if info:
+        self.informed = True
+        if not self._cells.put(row, info):
             self.infos[row] = snapshot(info)
         elif self.infos:
             self.infos.pop(row, None)
 
     def put_final_info(self, row: int, info: dict[str, Any]) -> None:
         """Store a copy of the last info of the episode that ended in a row."""
-        if info:
+        self.informed = True
+        if not self._final_cells.put(row, info):
             self.final_infos[row] = snapshot(info)
         elif self.final_infos:
             self.final_infos.pop(row, None)
@@ -125,38 +129,23 @@ class Slots:
 
     # -- from one process to another -----------------------------------------------------------------------------------
 
-    def put_into_cells(self, rows: Sequence[int]) -> Sequence[int]:
-        """Put numeric infos of rows into shared memory; return the rows that are now entirely there.
-
-        Frames never are.
-        """
+    def entirely_shared(self, rows: Sequence[int]) -> Sequence[int]:
+        """Return which of these rows, just written, are entirely in shared memory: frames and most objects never are."""
         if self.rides_the_pipe or not self.shared:
             return ()
-        if not (any(self._beside) or self._cells.known or self._final_cells.known):
+        if not any(self._beside):
             return rows
-        shared = []
-        for row in rows:
-            ended = bool(self.first[row] and (self.terminations[row] or self.truncations[row]))
-            fits = self._put_into_cells(row, ended) and row not in self.frames
-            if fits and not (ended and (row in self.final_frames or row in self.raw_of_step)):
-                shared.append(row)
-        return shared
+        return [row for row in rows if not any(row in kept for kept in self._beside_of(row))]
 
-    def _put_into_cells(self, row: int, ended: bool) -> bool:
-        fits = self._cells.put(row, self.infos.get(row))
-        if ended:
-            fits = self._final_cells.put(row, self.final_infos.get(row)) and fits
-        return fits
+    def _beside_of(self, row: int) -> Sequence[dict[int, Any]]:
+        ended = self.first[row] and (self.terminations[row] or self.truncations[row])
+        return self._beside if ended else (self.infos, self.frames)
 
     def export(self, rows: Sequence[int]) -> Any:
         """Return the parts of these rows that must go through the pipe: a small tuple, None if there are none."""
         index = list(rows)
         ended = [row for row in index if self.first[row] and (self.terminations[row] or self.truncations[row])]
-        learnt = None
-        if self.shared:
-            for row in index:
-                self._put_into_cells(row, row in ended)
-            learnt = self._cells.learnt(self._told[0]), self._final_cells.learnt(self._told[1])
+        learnt = self._cells.learnt(self._told[0]), self._final_cells.learnt(self._told[1])
         return (
             None if self.shared else (self._numbers[:, index], self._flags[:, index]),
             self.observations.export(index),
@@ -164,14 +153,16 @@ class Slots:
                 ended,
                 self.final_observations.export(ended),
                 _pick(self.final_infos, ended),
+                None if self.shared else self._final_cells.export(ended),
                 _pick(self.final_frames, ended),
                 _pick(self.raw_of_step, ended),
             )
             if ended
             else None,
             _pick(self.infos, index),
+            None if self.shared else self._cells.export(index),
             _pick(self.frames, index),
-            learnt if learnt and any(learnt) else None,
+            learnt if any(learnt) else None,
         )
 
     def exported(self) -> None:
@@ -181,19 +172,24 @@ class Slots:
     def load(self, rows: Sequence[int], payload: Any, offset: int = 0) -> None:
         """Load the result of ``export`` in another process, whose row r is our row ``offset + r``."""
         index = [offset + row for row in rows]
-        numbers, observations, final, infos, frames, learnt = payload
+        numbers, observations, final, infos, cells, frames, learnt = payload
         if numbers is not None:
             self._numbers[:, index], self._flags[:, index] = numbers
         if observations is not None:
             self.observations.load(index, observations)
         if final is not None:
-            ended, final_observations, final_infos, final_frames, raw_of_step = final
-            self.final_observations.load([offset + row for row in ended], final_observations)
-            _spread(self.final_infos, ended, offset, final_infos, self._final_cells)
-            _spread(self.final_frames, ended, offset, final_frames, None)
-            _spread(self.raw_of_step, ended, offset, raw_of_step, None)
-        _spread(self.infos, rows, offset, infos, self._cells)
-        _spread(self.frames, rows, offset, frames, None)
+            ended, final_observations, final_infos, final_cells, final_frames, raw_of_step = final
+            at = [offset + row for row in ended]
+            self.final_observations.load(at, final_observations)
+            _spread(self.final_infos, at, final_infos)
+            _spread(self.final_frames, at, final_frames)
+            _spread(self.raw_of_step, at, raw_of_step)
+            if not self.shared:
+                self._final_cells.load(at, final_cells)
+        _spread(self.infos, index, infos)
+        _spread(self.frames, index, frames)
+        if not self.shared:
+            self._cells.load(index, cells)
         if learnt is not None:
             self._cells.know(learnt[0])
             self._final_cells.know(learnt[1])
@@ -220,21 +216,24 @@ class Slots:
         numbers, observations = self._numbers, self.observations.batch()
         if copy:
             numbers, observations = numbers.copy(), copy_batch(observations)
-        num_rows, no = self.num_rows, self._no
+        num_rows, yes, no = self.num_rows, self._yes, self._no
+        terminations, truncations = np.zeros(num_rows, np.bool_), np.zeros(num_rows, np.bool_)
         return StepResult(
             env_ids=env_ids,
             rows=slice(None),
             observations=observations,
             rewards=numbers[0],
-            terminations=np.zeros(num_rows, np.bool_),
-            truncations=np.zeros(num_rows, np.bool_),
+            terminations=terminations,
+            truncations=truncations,
             first=no,
-            acted=self._yes,
+            acted=yes,
+            live=yes,
             lost=no,
             raw_rewards=numbers[1],
             raw_dones=no,
             raw_first=no,
             infos=self._infos(slice(None), range(num_rows)) if self.infos or self._cells.known else {},
+            ordinary=(terminations, truncations, yes, no),
         )
 
     def _collect(self, env_ids: IntArray, copy: bool) -> StepResult:
@@ -247,16 +246,17 @@ class Slots:
             numbers, flags, observations = numbers.copy(), flags.copy(), copy_batch(observations)
         elif copy and self.rides_the_pipe:  # the arrays are fresh, but not the objects in them
             observations = copy_batch(observations)
-        acted, terminations, truncations, first, raw_dones, raw_first, lost = flags
+        acted, live, terminations, truncations, first, raw_dones, raw_first, lost = flags
         indices: Sequence[int] = range(self.num_rows) if whole else env_ids.tolist()
         final_obs = final_infos = frames = final_frames = raw_of_step = None
-        ended = (first & (terminations | truncations)).nonzero()[0]
+        over = first & (terminations | truncations)
+        ended = over.nonzero()[0]
         if len(ended):
             ended_ids = ended if whole else env_ids[ended]
             final_obs = copy_batch(observations)
             put_rows(final_obs, ended, self.final_observations.batch(), ended_ids)
             ended_set = frozenset(ended_ids.tolist())
-            final_infos = self._final_infos(indices, ended_set)
+            final_infos = self._final_infos(rows, indices, over)
             if self.final_frames and any(i in self.final_frames for i in ended_set):
                 final_frames = tuple(self.final_frames.get(i) if i in ended_set else None for i in indices)
             if self.raw_of_step and any(i in self.raw_of_step for i in ended_set):
@@ -274,6 +274,7 @@ class Slots:
             truncations=truncations,
             first=first,
             acted=acted,
+            live=live,
             lost=lost,
             raw_rewards=numbers[1],
             raw_dones=raw_dones,
@@ -288,17 +289,24 @@ class Slots:
 
     def _infos(self, rows: Any, indices: Sequence[int]) -> dict[str, Any]:
         """The infos of rows, as columns."""
-        if self._cells.known:
+        if not (self.infos and any(i in self.infos for i in indices)):
             found = self._cells.columns(rows)
-            if found is not None and not any(i in self.infos for i in indices):
+            if found is not None:
                 return found
         return columns([self._info(i, self.infos, self._cells) for i in indices])
 
-    def _final_infos(self, indices: Sequence[int], ended: frozenset[int]) -> dict[str, Any]:
+    def _final_infos(self, rows: Any, indices: Sequence[int], ended: BoolArray) -> dict[str, Any]:
         """The last infos of the episodes that ended in these rows, as columns."""
-        if not (self.final_infos or self._final_cells.known):
-            return {}
-        return columns([self._info(i, self.final_infos, self._final_cells) if i in ended else {} for i in indices])
+        if not (self.final_infos and any(self.final_infos.get(i) for i in compress(indices, ended))):
+            found = self._final_cells.columns(rows, ended)
+            if found is not None:
+                return found
+        return columns(
+            [
+                self._info(i, self.final_infos, self._final_cells) if yes else {}
+                for i, yes in zip(indices, ended.tolist(), strict=True)
+            ]
+        )
 
 
 def _pick(values: dict[int, Any], rows: Sequence[int]) -> dict[int, Any] | None:
@@ -308,14 +316,10 @@ def _pick(values: dict[int, Any], rows: Sequence[int]) -> dict[int, Any] | None:
     return {position: values[row] for position, row in enumerate(rows) if row in values} or None
 
 
-def _spread(
-    target: dict[int, Any], rows: Sequence[int], offset: int, values: dict[int, Any] | None, cells: InfoCells | None
-) -> None:
-    """Undo ``_pick``; for infos, the contents of their cells become invalid."""
+def _spread(target: dict[int, Any], rows: Sequence[int], values: dict[int, Any] | None) -> None:
+    """Undo ``_pick``."""
     for position, row in enumerate(rows):
         if values is not None and position in values:
-            target[offset + row] = values[position]
-            if cells is not None:
-                cells.forget(offset + row)
+            target[row] = values[position]
         elif target:
-            target.pop(offset + row, None)
+            target.pop(row, None)

@@ -122,7 +122,7 @@ class SubEnv:
         slots, row = self._slots, self._row  # from here on: in a copy of the process they are others
         slots.rewards[row] = 0.0
         slots.terminations[row] = slots.truncations[row] = slots.acted[row] = False
-        slots.first[row] = True
+        slots.first[row] = slots.live[row] = True
         slots.raw_rewards[row], slots.raw_dones[row], slots.raw_first[row] = self._raw_of_reset()
 
     def step(self, action: Any) -> None:
@@ -138,14 +138,15 @@ class SubEnv:
         paid, over, anew = (reward, done, False) if self._tap is None else self._raw_of_step(done)
         if self._in_stride and not (done or over or anew):
             self._rewards[self._row], self._raw_rewards[self._row] = reward, paid
-            if info or self._slots.infos:
+            if info or self._slots.informed:
                 self._slots.put_info(self._row, info)
             self._put(observation)  # last: a masked reset returns what is there, and an info may be refused
             return
         slots, row = self._slots, self._row
         slots.rewards[row], slots.raw_rewards[row], slots.raw_dones[row] = reward, paid, over
         slots.terminations[row], slots.truncations[row] = terminated, truncated
-        slots.acted[row], slots.raw_first[row] = True, anew
+        slots.acted[row] = slots.live[row] = True
+        slots.raw_first[row] = anew
         slots.first[row] = self._in_stride = False
         if done and self._mode is Autoreset.SAME_STEP:
             self._end_and_begin(observation, info)
@@ -367,7 +368,7 @@ class SubEnv:
         slots = self._slots
         if self._debug:
             self._refuse_foreign(observation)
-        if info or slots.infos:
+        if info or slots.informed:
             slots.put_info(self._row, info)
         self._put(observation)  # after the info, which may be refused, and before a frame is rendered
         opening = self._steps == 0 or slots.raw_first[self._row]
@@ -387,7 +388,7 @@ class SubEnv:
         if self._debug:
             self._refuse_foreign(observation)
         self._put_final(observation)
-        if info or slots.final_infos:
+        if info or slots.informed:
             slots.put_final_info(row, info)
         if self._frames is Frames.ALL:
             slots.final_frames[row] = self._frame()
@@ -428,7 +429,7 @@ class SubEnv:
         assert self._mode is Autoreset.EPISODIC, "the backend refuses to step an ended row"
         slots, row = self._slots, self._row  # the row rests: observation and done flags stay as they are
         slots.rewards[row] = slots.raw_rewards[row] = 0.0
-        slots.acted[row] = slots.first[row] = slots.raw_dones[row] = slots.raw_first[row] = False
+        slots.acted[row] = slots.live[row] = slots.first[row] = slots.raw_dones[row] = slots.raw_first[row] = False
         slots.forget_info(row)
 
     def _raw_of_step(self, done: bool) -> tuple[float, bool, bool]:

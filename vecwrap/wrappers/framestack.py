@@ -180,7 +180,7 @@ class _Stack:
     def _append(self, step: StepResult, observations: Array) -> None:
         """Append the newest values and drop the oldest, in rows with a new observation."""
         live, first, values = step.live, step.first, self._values
-        if np.count_nonzero(live) == len(values[0]):  # the newest reuse the memory of the oldest
+        if (step.in_stride or live.all()) and len(live) == len(values[0]):  # the newest reuse the memory of the oldest
             values.append(values.pop(0))
             values[-1][:] = observations
         else:
@@ -188,7 +188,7 @@ class _Stack:
             for older, newer in pairwise(values):
                 older[ids] = newer[ids]
             values[-1][ids] = observations[live]
-        if np.count_nonzero(first):
+        if not step.in_stride and first.any():
             padding = observations[first] if self._padding == "first" else 0
             for older in values[:-1]:
                 older[step.env_ids[first]] = padding

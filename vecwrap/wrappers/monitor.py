@@ -155,6 +155,10 @@ class Monitor(VecEnvWrapper):
     def on_step(self, step: StepResult) -> None:
         """Add up; report and write the games that ended; restart where a game starts."""
         rows = step.rows
+        if step.in_stride:
+            self._returns += step.raw_rewards if self.rewards == "raw" else step.rewards
+            self._lengths += 1
+            return
         lost = step.lost  # usually no row
         if np.count_nonzero(lost):
             lost = lost & self._running[rows] if self.rewards == "raw" else step.cut_off

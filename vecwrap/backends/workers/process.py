@@ -183,15 +183,15 @@ class ProcessBackend(WorkerBackend[Link]):
     def _allocate(self, first: Description) -> None:
         """Allocate the slots: in this process's own memory, or shared with the workers."""
         form = self.num_envs, first.observation_space, first.action_space
+        first_own = self._shares[-1][0] if self.parent_share else self.num_envs
         if not self.shared:
-            self.slots = Slots(*form)
+            self.slots = Slots(*form, first_row=first_own)
             return
         arena = Arena()
         allocate_shared(*form, self.workers, largest := max(map(len, self._shares)), arena)
         self._block = SharedBlock.create(arena.num_bytes)
-        own = self._shares[-1][0] if self.parent_share else self.num_envs
         arena = Arena(self._block.buffer)
-        self.slots, words = allocate_shared(*form, self.workers, largest, arena, first_row=own)
+        self.slots, words = allocate_shared(*form, self.workers, largest, arena, first_row=first_own)
         self._by_lane = not self.slots.actions.rides_the_pipe
         if self._by_lane:
             for worker in self._workers:
@@ -271,16 +271,11 @@ class ProcessBackend(WorkerBackend[Link]):
         if self.own:
             if self._progress and deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError(f"{self._num_out} sub-environments have not been stepped yet; wait again")
-            self.own.run(self._arrived_here, one=deadline is not None)
+            self.own.run(self._arrived, one=deadline is not None)
             with self._lock:
                 self._hear_lanes()  # workers have stepped meanwhile
         if len(self._ready) + len(self._failed) == arrived:
             self._pump(deadline)
-
-    def _arrived_here(self, rows: list[int], failures: list[Failure]) -> None:
-        """Record rows that were stepped in this process; their infos join those of the workers."""
-        self.slots.load_shared(self.slots.put_into_cells(rows))
-        self._arrived(rows, failures)
 
     def _notice_losses(self, env_ids: IntArray) -> None:
         with self._lock:

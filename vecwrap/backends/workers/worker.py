@@ -220,7 +220,7 @@ class Worker:
                 )
             os.register_at_fork(after_in_child=self._detach)
         else:
-            self._slots = Slots(len(init.env_ids), *self._spaces)
+            self._slots = Slots(len(init.env_ids), *self._spaces, first_row=init.env_ids[0])
         self._slots.recycle()
         for k, sub_env in enumerate(self._sub_envs):
             sub_env.attach(self._slots, self._first_row + k)
@@ -270,7 +270,7 @@ class Worker:
     def _step_group(self, lane: LaneOfWorker, answers: int, rows: Sequence[int]) -> None:
         done, failures = self._step_rows(rows)
         self._leave_if_copied()
-        piped = len(done) < len(rows) or len(self._slots.put_into_cells(done)) < len(done)
+        piped = len(done) < len(rows) or len(self._slots.entirely_shared(done)) < len(done)
         if piped:
             self._send_rows(answers, "step", done, failures)
         lane.answer(answers, piped=piped)

@@ -1,0 +1,79 @@
+"""The common case of a step on one screen: all rows at once, in one call, and nothing special about any of them.
+
+Everything else takes the general path: a step in two halves, some of the rows, resets, restarts, frames that are asked
+for, a stopwatch. The backend's ``in_line`` is the one word that says which: whoever starts or changes something takes
+it away, and the end of a general call gives it back. From ``_begin_line`` on, the step is a pending call of the general
+path too, which goes on with it if it turns out to be special: a row raises, an interrupt comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from vecwrap.rows.columns import ARRAY_SPACES, the_one
+from vecwrap.rows.gymnasium_form import conform_actions
+from vecwrap.rows.step_result import StepResult
+
+
+class Line:
+    """The way of a whole step through a chain.
+
+    Args:
+        num_envs: n.
+        single_action_space: of the outermost layer; None if a layer does more than its two hooks.
+        downwards: the layers that change actions, outermost first, without the outermost one itself: a reference to it
+            would keep an unused one alive.
+        upwards: those that change results, innermost first, without the outermost one.
+        outermost: whether the outermost one changes actions, and whether it changes results.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        single_action_space: spaces.Space[Any] | None,
+        downwards: Sequence[Any],
+        upwards: Sequence[Any],
+        outermost: tuple[bool, bool],
+    ) -> None:
+        self.dtype: np.dtype[Any] | None = None
+        self.shape: tuple[int, ...] | None = None  # None: no step can take it
+        if isinstance(single_action_space, ARRAY_SPACES):
+            self.dtype = the_one(np.dtype(single_action_space.dtype))
+            self.shape = (num_envs, *(single_action_space.shape or ()))
+        self._downwards = downwards
+        self._upwards = upwards
+        self._outermost = outermost
+
+    def step(self, env: Any, root: Any, actions: np.ndarray[Any, Any]) -> StepResult | None:
+        """Take the step with actions of ``dtype`` and ``shape``; None if the general path has to end it."""
+        if self._outermost[0]:
+            actions = _changed(env, actions)
+        for layer in self._downwards:
+            actions = _changed(layer, actions)
+        root._interrupts.hold()
+        root._begin_line()
+        if not root._step_rows_in_line(actions):
+            return None
+        try:
+            step: StepResult = root._collect_line()
+            for layer in self._upwards:
+                layer.on_step(step)
+            if self._outermost[1]:
+                env.on_step(step)
+        except BaseException:
+            root._pending = None  # all rows have arrived
+            raise
+        return step
+
+
+def _changed(layer: Any, actions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    below, inner = layer.on_actions(actions, layer._root.all_ids), layer.env.single_action_space
+    if below is actions and inner is layer.single_action_space:
+        return actions
+    where = f"{type(layer).__name__}.on_actions"
+    changed: np.ndarray[Any, Any] = conform_actions(inner, below, layer.num_envs, where)
+    return changed

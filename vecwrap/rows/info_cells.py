@@ -1,0 +1,210 @@
+"""Cells: infos of plain numbers in arrays, so that an info costs one copy a step however many numbers it has."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from vecwrap.rows.batch import Allocate
+from vecwrap.rows.step_result import BoolArray, IntArray
+
+WIDTH = 16  # numbers in an info
+MOST_LAYOUTS = 32  # that one writer learns; infos of further ones stay dicts
+_MOST_PLANS = 256
+_FLOATS = frozenset({float, np.float64, np.float32})
+_DTYPES: dict[type, np.dtype[Any]] = {
+    int: np.dtype(np.int64),
+    bool: np.dtype(np.bool_),
+    float: np.dtype(np.float64),
+    **{kind: np.dtype(kind) for kind in (np.int64, np.int32, np.bool_, np.float64, np.float32)},
+}
+
+Layout: TypeAlias = tuple[tuple[str, ...], tuple[type, ...]]
+"""The keys of an info, in order, and the type of each value."""
+
+
+class _Member(NamedTuple):
+    """One column that rows of given layouts make together."""
+
+    key: str
+    mask: str  # the key of the mask
+    dtype: np.dtype[Any]
+    cell_of: dict[int, tuple[int, bool]]  # by layout: which cell, and whether it holds a float
+
+
+class _Plan(NamedTuple):
+    """How rows of given layouts become columns."""
+
+    members: list[_Member]
+    uniform: bool  # whether all of them are one layout, that of different writers
+
+
+def _format(kind: type) -> str:
+    """How ``struct`` fills a cell with a value of this type."""
+    if kind in _FLOATS:
+        return "d"
+    return "?7x" if kind is np.bool_ else "q"
+
+
+class InfoCells:
+    """Cells for the infos of n rows.
+
+    The writer learns layouts from the infos that come; an info that does not fit, or whose layout is only being learnt,
+    is not taken. Readers in other processes are told of each layout once. ``layouts`` holds the layout of each row;
+    0: its info is not here.
+    """
+
+    def __init__(self, num_rows: int, allocate: Allocate, base: int = 0) -> None:
+        self.layouts: IntArray = allocate((num_rows,), np.int64)
+        self._integers = allocate((num_rows, WIDTH), np.int64)  # a row's cells are contiguous, for one writer
+        self._floats = self._integers.view(np.float64)
+        self._base = base
+        # The number of a layout, and what writes all values of such an info into cells at once.
+        self._packers: dict[tuple[Any, ...], tuple[int, Callable[..., None]]] = {}
+        self.known: dict[int, Layout] = {}
+        self._plans: dict[tuple[int, ...], _Plan | None] = {}
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def put(self, row: int, info: dict[str, Any]) -> bool:
+        """Store an info; return False if it does not fit, or its layout is new."""
+        if not info:
+            self.layouts[row] = 0
+            return True
+        layout = tuple(info), tuple(map(type, info.values()))
+        packer = self._packers.get(layout)
+        if packer is None:
+            self._learn(*layout)
+        else:
+            try:
+                packer[1](self._integers, row * WIDTH * 8, *info.values())
+            except struct.error:  # an integer of more than 64 bits
+                pass
+            else:
+                self.layouts[row] = packer[0]
+                return True
+        self.layouts[row] = 0
+        return False
+
+    def _learn(self, keys: tuple[str, ...], types: tuple[type, ...]) -> None:
+        fits = len(keys) <= WIDTH and all(kind in _DTYPES for kind in types)
+        if fits and all(type(key) is str for key in keys) and len(self._packers) < MOST_LAYOUTS:
+            number = self._base + len(self._packers) + 1
+            self.known[number] = keys, types
+            self._packers[keys, types] = number, struct.Struct("".join(map(_format, types))).pack_into
+
+    @property
+    def num_learnt(self) -> int:
+        """How many layouts this writer has learnt."""
+        return len(self._packers)
+
+    def learnt(self, told: int) -> dict[int, Layout]:
+        """Return the layouts that were learnt after the first ``told``."""
+        return {number: layout for number, layout in self.known.items() if number > self._base + told}
+
+    def forget(self, row: int) -> None:
+        """Record that the info of a row is elsewhere."""
+        self.layouts[row] = 0
+
+    # -- from one process to another -----------------------------------------------------------------------------------
+
+    def know(self, layouts: dict[int, Layout]) -> None:
+        """Record what another process has learnt."""
+        self.known.update(layouts)
+        self._plans.clear()
+
+    def export(self, rows: Sequence[int]) -> Any:
+        """Return the cells of rows, for memory that is not shared; None if all are empty."""
+        layouts = self.layouts[rows]
+        return (layouts, self._integers[rows]) if layouts.any() else None
+
+    def load(self, rows: Sequence[int], payload: Any) -> None:
+        """Load the result of ``export``."""
+        if payload is None:
+            self.layouts[rows] = 0
+        else:
+            self.layouts[rows], self._integers[rows] = payload
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def get(self, row: int) -> dict[str, Any] | None:
+        """Return the info of a row, or None if it is not here."""
+        layout = self.known.get(int(self.layouts[row]))
+        if layout is None:
+            return None
+        out: dict[str, Any] = {}
+        for cell, (key, kind) in enumerate(zip(*layout, strict=True)):
+            cells = self._floats if kind in _FLOATS else self._integers
+            out[key] = kind(cells[row, cell])
+        return out
+
+    def columns(self, rows: slice | IntArray, among: BoolArray | None = None) -> dict[str, Any] | None:
+        """Return the infos of rows as ``columns`` of their dicts would be; None if the cells do not suffice.
+
+        Rows that are not ``among`` count as empty.
+        """
+        numbers = self.layouts[rows]
+        if among is not None:
+            numbers = np.where(among, numbers, 0)
+        listed = numbers.tolist()
+        present = tuple(dict.fromkeys(listed))
+        if present == (0,):
+            return {}
+        if present not in self._plans:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            self._plans[present] = self._plan(present)
+        plan = self._plans[present]
+        if plan is None:
+            return None
+        return self._at_once(rows, plan.members) if plan.uniform else self._one_by_one(rows, listed, plan.members)
+
+    def _at_once(self, rows: slice | IntArray, members: list[_Member]) -> dict[str, Any]:
+        """All rows have the same keys: the columns are rows of one copy."""
+        integers = self._integers[rows, : len(members)].T.copy()
+        floats = integers.view(np.float64)
+        masks = np.ones(integers.shape, np.bool_)
+        out: dict[str, Any] = {}
+        for cell, member in enumerate(members):
+            column = floats[cell] if member.dtype.kind == "f" else integers[cell]
+            out[member.key] = column if column.dtype is member.dtype else column.astype(member.dtype)
+            out[member.mask] = masks[cell]
+        return out
+
+    def _one_by_one(self, rows: slice | IntArray, layouts: list[int], members: list[_Member]) -> dict[str, Any]:
+        integers, floats = self._integers[rows].tolist(), self._floats[rows].tolist()
+        out: dict[str, Any] = {}
+        for key, mask, dtype, cell_of in members:
+            column, present = [0] * len(layouts), [False] * len(layouts)
+            for i, layout in enumerate(layouts):
+                if layout in cell_of:
+                    cell, is_float = cell_of[layout]
+                    column[i], present[i] = (floats if is_float else integers)[i][cell], True
+            out[key], out[mask] = np.array(column, dtype), np.array(present, np.bool_)
+        return out
+
+    def _plan(self, numbers: tuple[int, ...]) -> _Plan | None:
+        layouts = {number: self.known.get(number) for number in numbers if number}
+        if None in layouts.values():
+            return None
+        members: dict[str, list[tuple[int, int, type]]] = {}
+        for number, layout in layouts.items():
+            for cell, (key, kind) in enumerate(zip(*layout, strict=True)):  # type: ignore[misc]
+                members.setdefault(key, []).append((number, cell, kind))
+        if any(f"_{key}" in members for key in members):  # a mask would take an info's place
+            return None
+        return _Plan(
+            [
+                _Member(
+                    key,
+                    f"_{key}",
+                    np.result_type(*{_DTYPES[kind] for _, _, kind in cells}),
+                    {number: (cell, kind in _FLOATS) for number, cell, kind in cells},
+                )
+                for key, cells in members.items()
+            ],
+            uniform=0 not in numbers and len(set(layouts.values())) == 1,
+        )
