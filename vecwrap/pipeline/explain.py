@@ -342,6 +342,8 @@ class Explanation:
             line += f", and {own} in this process, which would only wait (parent_share)" if own else ""
         elif backend.name == "dummy":
             line += ": in this process, one after the other"
+        elif backend.name == "threads":
+            line += ": in threads of this process; a crash ends it, and a step that hangs cannot be ended"
         others = [f"{key}={shown(value)}" for key, value in options.items() if not (self.shares and key in _SAID)]
         others += [] if self.pipeline.copy else ["copy=false"]
         others += [] if self.pipeline.batch_size is None else [f"batch_size={self.pipeline.batch_size}"]

@@ -23,6 +23,7 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, SpecError, SubEnvError, did_you_mean
 from vecwrap.pipeline import registry
+from vecwrap.pipeline.auto import choose, step_cost
 from vecwrap.pipeline.environments import Environment, find_environment, refuse_unsendable
 from vecwrap.pipeline.evaluation import differences, evaluation
 from vecwrap.pipeline.explain import Explanation, LentEngine, Line, OneForAll, Probe, Row, Shares, Stage, outer_stages
@@ -33,6 +34,7 @@ from vecwrap.pipeline.values import Settings, import_path, shown
 from vecwrap.pipeline.words import PROCESS_OPTIONS, BackendSpec
 from vecwrap.sources.sub_env import SubEnvFactory
 
+IN_THIS_PROCESS = ("dummy", "threads")
 MOST = 1_000_000  # sub-environments; more must be a typo
 
 
@@ -98,7 +100,7 @@ class Plan:
     @property
     def in_this_process(self) -> bool:
         """Whether the sub-environments run in this process."""
-        return self.pipeline.backend.target == "dummy"
+        return self.pipeline.backend.target in IN_THIS_PROCESS
 
     @property
     def shares(self) -> Shares | None:
@@ -229,14 +231,16 @@ def plan(spec: PipelineSpec) -> Plan:
     draw = [layer.where for layer in layers if getattr(layer.target, "takes_frames", False)]
     for where in [*draw, *([spec.where("render_mode")] if spec.render_mode == "human" else [])]:
         environment.refuse_undrawable(where)
-    known = environment.is_shipped and all(_is_shipped(layer) for layer in layers if layer.runs_in == "worker")
-    backend, options, backend_spec, reason = plan_backend(spec, n, known=known)
+    inside = [layer for layer in layers if layer.runs_in == "worker"]
+    known = environment.is_shipped and all(map(_is_shipped, inside))
+    cost = step_cost(environment.env_spec.entry_point, len(inside)) if known and environment.env_spec else None
+    backend, options, backend_spec, reason = plan_backend(spec, n, known=known, cost=cost)
     resolved = dataclasses.replace(
         spec, env=environment.target, n=n, wrappers=words, backend=backend_spec, stats=_stats(spec)
     )
     resolved = dataclasses.replace(resolved, eval=_evaluation(spec, resolved))
     _ = resolved.hash  # computed now: what a callable holds may change when it runs
-    if backend_spec.target != "dummy":
+    if backend_spec.target not in IN_THIS_PROCESS:
         _refuse_unsendable(environment, layers, spec)
     return Plan(resolved, environment, layers, backend, options, reason, written=spec)
 
@@ -316,13 +320,13 @@ PIPELINE_KEYS = ("autoreset", "copy", "batch_size", "start_index", "seed", "debu
 
 
 def plan_backend(
-    spec: PipelineSpec, n: int, *, known: bool = False
+    spec: PipelineSpec, n: int, *, known: bool = False, cost: float | None = None
 ) -> tuple[Callable[..., VecEnv], Mapping[str, Any], BackendSpec, str]:
     """Choose and check a backend: its class, its options, its resolved spec, and why (``""`` if it was requested)."""
     options = dict(spec.backend.options)
     target, reason = spec.backend.target, ""
     if target == "auto":
-        target, reason = _choose(options, n)
+        target, reason = choose(options, n, cost=cost, in_part=spec.batch_size is not None)
     where = f'{spec.where("backend")} "{target if isinstance(target, str) else shown(target)}"'
     backend: Any = registry.backends.find(target, where)
     if not (isinstance(backend, type) and issubclass(backend, VecEnv)) or issubclass(backend, VecEnvWrapper):
@@ -343,20 +347,6 @@ def plan_backend(
     if target == "shmem" and known and "parent_share" not in options and _shares_with_parent(spec, options, n):
         options["parent_share"] = True  # like the number of workers: choices made for this machine are not written
     return backend, Settings(options), written, reason
-
-
-def _choose(options: Mapping[str, Any], n: int) -> tuple[str, str]:
-    asked = [name for name in PROCESS_OPTIONS if options.get(name) is not None]
-    if asked:
-        return "shmem", f"{' and '.join(asked)} ask{'s' * (len(asked) == 1)} for worker processes"
-    if options.get("on_failure") == "restart":
-        return (
-            "shmem",
-            "on_failure=restart asks for worker processes, so that a crash takes no more than its own with it",
-        )
-    if n == 1:
-        return "dummy", "one sub-environment is quickest in this process"
-    return "shmem", f"{n} sub-environments share the cores; vecwrap tune measures whether another way is quicker"
 
 
 _ISOLATION = ("workers", "envs_per_worker", "step_timeout", "reset_timeout", "start_timeout")

@@ -175,6 +175,7 @@ backends = NameTable(
         "ray": "vecwrap.backends.ray:RayBackend",
         "shmem": "vecwrap.backends.shmem:ShmemBackend",
         "subprocess": "vecwrap.backends.subprocess:SubprocessBackend",
+        "threads": "vecwrap.backends.threads:ThreadsBackend",
     },
 )
 

@@ -1,0 +1,182 @@
+"""The straight line of a whole step gives what its two halves give, is taken where nothing is special, and only there."""
+
+import signal
+
+import gymnasium
+import numpy as np
+import pytest
+
+import vecwrap
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.env.line import Line
+from vecwrap.errors import SubEnvError
+from vecwrap.testing import ToyEnv, assert_same
+from vecwrap.tools.timing import Stopwatch
+
+CHAINS = {
+    "none": [],
+    "chain": ["clip_reward", "framestack:3", "normalize", "monitor"],
+    "actions": ["rescale_action", "clip_action"],
+}
+
+
+class Seated(gymnasium.Env):
+    """Counts its steps, says so in an info of numbers, and ends when it has taken ``length``."""
+
+    action_space = gymnasium.spaces.Box(-2, 2, (2,), np.float32)
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+
+    def __init__(self, length=5):
+        self.length, self.raises, self.presses = length, None, False
+        self.steps = self.time = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return self.np_random.normal(size=3).astype(np.float32), {"time": 0}
+
+    def step(self, action):
+        self.steps += 1
+        self.time += 1
+        if self.raises is not None:
+            raise self.raises
+        if self.presses:
+            self.presses = False
+            signal.raise_signal(signal.SIGINT)
+        observation = self.np_random.normal(size=3).astype(np.float32) + action.sum()
+        done = self.time == self.length
+        return observation, float(self.time), done, False, {"time": self.time, "half": self.time / 2}
+
+
+def build(wrappers=(), **settings):
+    lengths = iter([3, 5, 4])
+    return vecwrap.build([lambda length=length: Seated(length) for length in lengths], wrappers=wrappers, **settings)
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """How many steps took the line."""
+    steps = []
+    way = Line.step
+    monkeypatch.setattr(Line, "step", lambda *arguments: steps.append(1) or way(*arguments))
+    return steps
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
+def test_a_whole_step_is_its_two_halves(chain, mode, taken):
+    one, other = (build(CHAINS[chain], backend="dummy", autoreset=mode) for _ in range(2))
+    draw = np.random.default_rng(0)
+    assert_same(other.reset(seed=3), one.reset(seed=3))
+    for _ in range(30):
+        actions = draw.normal(size=(3, 2)).astype(np.float32)
+        other.step_async(actions)
+        there, here = other.step_wait(), one.step(actions)
+        for result in (there, here):
+            result[4].pop("episode", None)  # it has a time in seconds
+        assert_same(there, here)
+        over = here[2] | here[3]
+        if mode in ("disabled", "episodic") and over.any():
+            assert_same(*(env.reset(options={"reset_mask": over}) for env in (other, one)))
+    assert len(taken) >= 15
+    assert_same(other.get_attr("steps"), one.get_attr("steps"))
+    for env in (one, other):
+        env.close()
+
+
+@pytest.mark.parametrize("actions", [[[0, 0]] * 3, np.zeros((3, 2)), [np.zeros(2, np.float32)] * 3])
+def test_actions_of_any_form_take_it(actions, taken):
+    with build(backend="dummy") as env:
+        env.reset(seed=1)
+        for _ in range(3):
+            env.step(actions)
+    assert len(taken) == 3
+
+
+SPECIAL = {
+    "debug": {"debug": True},
+    "restarts": {"on_failure": "restart"},
+    "part of the rows": {"batch_size": 2},
+    "workers": {"backend": "shmem"},
+}
+
+
+class Noting(DummyBackend):
+    def _send_rows(self, actions, env_ids):
+        super()._send_rows(actions, env_ids)
+
+
+@pytest.mark.parametrize("settings", [*SPECIAL.values(), {"backend": Noting}], ids=[*SPECIAL, "a backend of one's own"])
+def test_what_is_special_goes_the_general_path(settings, taken):
+    with build(**{"backend": "dummy", **settings}) as env:
+        env.reset(seed=1)
+        env.step(np.zeros((3, 2), np.float32))
+    assert not taken
+
+
+def test_a_stopwatch_and_requested_frames_go_the_general_path_and_it_comes_back(taken):
+    actions = [0, 0]
+    env = vecwrap.build(ToyEnv, n=2, backend="dummy", env_kwargs={"render_mode": "rgb_array"})
+    env.reset(seed=1)
+    env.step(actions)
+    assert len(taken) == 1
+    with Stopwatch(env):
+        env.step(actions)
+        env.step(actions)
+    assert len(taken) == 1
+    env.step(actions)
+    env.step(actions)
+    assert len(taken) == 2
+    env.request_frames([0])
+    step, _ = env._step(actions)
+    assert len(taken) == 2
+    assert step.frames[0].shape == (4, 6, 3)
+    step, _ = env._step(actions)  # along the line, frames included
+    assert len(taken) == 3
+    assert step.frames[0].shape == (4, 6, 3)
+    env.close()
+
+
+def test_a_call_that_is_pending_refuses_a_step(taken):
+    with build(backend="dummy") as env:
+        env.reset(seed=1)
+        env.step(np.zeros((3, 2), np.float32))
+        env.call_async("get_wrapper_attr", "steps")
+        with pytest.raises(gymnasium.error.AlreadyPendingCallError):
+            env.step(np.zeros((3, 2), np.float32))
+        assert env.call_wait() == (1, 1, 1)
+
+
+def test_a_row_that_raises_leaves_the_others_and_what_they_brought():
+    results = []
+    for whole in (True, False):
+        with build(["monitor"], backend="dummy") as env:
+            env.reset(seed=1)
+            env.step(np.zeros((3, 2), np.float32))
+            env.set_attr("raises", [None, ValueError("no"), None])
+            with pytest.raises(SubEnvError, match="sub-environment 1 .* raised ValueError in step of its episode 1") as caught:
+                if whole:
+                    env.step(np.zeros((3, 2), np.float32))
+                else:
+                    env.step_async(np.zeros((3, 2), np.float32))
+                    env.step_wait()
+            results.append((str(caught.value), caught.value.others, env.get_attr("steps")))
+            with pytest.raises(vecwrap.errors.ResetNeededError):
+                env.step(np.zeros((3, 2), np.float32))
+    assert_same(results[0][1], results[1][1])
+    assert results[0][0] == results[1][0]
+    assert results[0][2] == results[1][2] == (2, 2, 2)
+
+
+@pytest.mark.parametrize("row", [0, 1, 2])
+def test_an_interrupt_among_the_rows_leaves_a_call_that_can_be_waited_for(row):
+    with build(["monitor"], backend="dummy") as env, build(["monitor"], backend="dummy") as twin:
+        assert_same(twin.reset(seed=1), env.reset(seed=1))
+        actions = np.ones((3, 2), np.float32)
+        assert_same(twin.step(actions), env.step(actions))
+        env.set_attr("presses", [i == row for i in range(3)])
+        with pytest.raises(KeyboardInterrupt):
+            env.step(actions)
+        assert_same(twin.step(actions), env.step_wait())
+        assert env.get_attr("steps") == (2, 2, 2)
+        assert_same(twin.step(actions)[0], env.step(actions)[0])

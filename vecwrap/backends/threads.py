@@ -1,0 +1,276 @@
+"""Threads of this process, for environments that release Python's lock while they compute or wait."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, ClassVar, Literal
+
+from gymnasium.vector import AutoresetMode
+
+from vecwrap.backends.local import LocalRows
+from vecwrap.backends.workers.asking import share_out
+from vecwrap.env.backend import Backend, Factory
+from vecwrap.env.row_tracking import LOOK
+from vecwrap.errors import BackendError
+from vecwrap.rows.batch import Batch
+from vecwrap.rows.step_result import Autoreset, Frames, IntArray
+from vecwrap.rows.table import Slots
+from vecwrap.sources.description import Description, refuse_unequal
+from vecwrap.sources.failure import Failure
+from vecwrap.sources.sub_env import Takeover
+
+
+class ThreadsBackend(Backend):
+    """Sub-environments in threads of this process; each thread makes, steps and closes its own.
+
+    Quicker than `dummy` where a step releases Python's lock (MuJoCo, ale-py, sockets), or on a Python without one.
+    Nothing is isolated: a crash ends this process, and a step that hangs cannot be ended, so there are no time limits.
+    Environments must not share anything that is not safe among threads.
+
+    Args:
+        factories: one callable per sub-environment.
+        workers: how many threads; None means one per usable core.
+        autoreset, copy, batch_size, start_index, seed, debug: as every backend.
+        on_failure: as every backend; ``"restart"`` recreates a sub-environment that raises.
+        max_restarts, restart_window, restart_backoff: as every backend: see `dummy`.
+
+    >>> import gymnasium
+    >>> with ThreadsBackend([lambda: gymnasium.make("CartPole-v1")] * 4, workers=2) as env:
+    ...     observations, infos = env.reset(seed=1)
+    >>> observations.shape
+    (4, 4)
+    """
+
+    name: ClassVar[str] = "threads"
+
+    def __init__(
+        self,
+        factories: Sequence[Factory],
+        *,
+        workers: int | None = None,
+        autoreset: Autoreset | AutoresetMode | str = Autoreset.SAME_STEP,
+        copy: bool = True,
+        batch_size: int | None = None,
+        start_index: int = 0,
+        seed: int | None = None,
+        debug: bool = False,
+        on_failure: Literal["raise", "restart"] = "raise",
+        max_restarts: int | None = 10,
+        restart_window: float | None = 60.0,
+        restart_backoff: float = 1.0,
+    ) -> None:
+        self._shares = share_out(len(factories), workers, None) if factories else []
+        self._owner = os.getpid()
+        self._threads: list[_Share] = []
+        super().__init__(
+            factories,
+            autoreset=autoreset,
+            copy=copy,
+            batch_size=batch_size,
+            start_index=start_index,
+            seed=seed,
+            debug=debug,
+            on_failure=on_failure,
+            max_restarts=max_restarts,
+            restart_window=restart_window,
+            restart_backoff=restart_backoff,
+        )
+
+    def _start(self, factories: Sequence[Factory]) -> Description:
+        self.workers = len(self._shares)
+        self._home = _Home()
+        descriptions: dict[int, Description] = {}
+        for share in self._shares:  # one after the other: what a constructor imports and counts is as on dummy
+            local = LocalRows(share, factories[share[0] : share[-1] + 1], self._interrupts)
+            thread = _Share(local, share, self._home, each=self.batch_size is not None)
+            self._threads.append(thread)
+            descriptions |= thread.call(partial(local.make, self.autoreset, debug=self.debug)).result()
+        refuse_unequal(sorted(descriptions.items()))
+        first = descriptions[0]
+        self.slots = Slots(self.num_envs, first.observation_space, first.action_space)
+        for thread in self._threads:
+            thread.local.attach(self.slots)
+        return first
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def _by_thread(self, env_ids: Iterable[int]) -> list[tuple[_Share, list[int]]]:
+        ids = list(env_ids)
+        each = [(thread, [i for i in ids if i in thread.env_ids]) for thread in self._threads]
+        return [(thread, own) for thread, own in each if own]
+
+    def _send_rows(self, actions: Batch, env_ids: IntArray) -> None:
+        self._interrupts.hold()  # until all is sent
+        self.slots.actions.fill(self.rows(env_ids), actions)
+        for thread, ids in self._by_thread(env_ids.tolist()):
+            thread.ask(partial(thread.local.step, ids))
+
+    def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+        self._interrupts.hold()
+        seed_of = dict(zip(env_ids.tolist(), seeds, strict=True))
+        for thread, ids in self._by_thread(seed_of):
+            own = [seed_of[i] for i in ids]
+            thread.ask(partial(thread.local.reset, ids, own, options))
+
+    def _tell_frames(self, wanted: Sequence[Frames]) -> None:
+        for thread in self._threads:
+            thread.ask(partial(thread.local.tell_frames, wanted))
+
+    def _poll(self, deadline: float | None) -> None:
+        due = self._make_due_anew()
+        until = [time.monotonic() + LOOK, *(when for when in (deadline, due) if when is not None)]
+        if not self._home.wait(min(until)):
+            self._refuse_closed_meanwhile()
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(f"{self._num_out} sub-environments have not answered yet; wait again")
+            return
+        self._interrupts.hold()  # until what has come is recorded
+        while (came := self._home.take()) is not None:
+            self._arrived(*came)
+
+    def _make_anew(self, takeovers: dict[int, Takeover]) -> None:
+        for thread, ids in self._by_thread(takeovers):
+            own = {i: takeovers[i] for i in ids}
+            for failure in thread.call(partial(thread.local.make_anew, own)).result():
+                self._not_made(failure)
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def _ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+        arguments_of = dict(zip(env_ids, arguments, strict=True))
+        self._calls = []
+        for thread, ids in self._by_thread(env_ids):
+            own = [arguments_of[i] for i in ids]
+            self._calls.append(thread.call(partial(_answered, thread.local, method, ids, own)))
+
+    def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
+        values: dict[int, Any] = {}
+        failures: list[Failure] = []
+        for call in self._calls:
+            answered, failed = call.result(_seconds(deadline))
+            values |= answered
+            failures += failed
+        return values, failures
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def _stop(self, timeout: float, terminate: bool) -> None:
+        if os.getpid() != self._owner:
+            return  # in a forked process, which has no copies of the threads
+        threads, self._threads = self._threads, []
+        ends = [(thread, thread.end()) for thread in threads]
+        until, errors, late = time.monotonic() + timeout, [], []
+        for thread, end in ends:
+            try:
+                end.result(_seconds(until))
+            except TimeoutError:
+                late += thread.env_ids
+            except Exception as error:
+                errors.append(error)
+        if late:
+            warnings.warn(
+                f"threads: sub-environments {late} were still busy {timeout:g} s after close(); a thread cannot be "
+                "ended from outside, so theirs go on until their steps return or the program ends",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        if errors:
+            raise errors[0]
+
+    def _refuse_closed(self, name: str) -> None:
+        super()._refuse_closed(name)
+        if os.getpid() != self._owner:
+            raise BackendError(
+                f"{name}: this environment was built in process {self._owner}, whose threads a forked process does not "
+                f"have; build one in this process ({os.getpid()})"
+            )
+
+
+def _answered(local: LocalRows, *asked: Any) -> tuple[dict[int, Any], list[Failure]]:
+    local.ask(*asked)
+    return local.answers()
+
+
+def _seconds(deadline: float | None) -> float | None:
+    """How long to wait until then; None for ever."""
+    return None if deadline in (None, math.inf) else max(0.0, deadline - time.monotonic())
+
+
+class _Home:
+    """What has come from the threads: rows that are done and have failed; a row in it is never lost to an interrupt."""
+
+    def __init__(self) -> None:
+        self._came: deque[tuple[list[int], list[Failure]]] = deque()
+        self._bell: SimpleQueue[None] = SimpleQueue()
+
+    def put(self, rows: list[int], failures: list[Failure]) -> None:
+        """Bring rows home; the lists are emptied."""
+        self._came.append((rows[:], failures[:]))
+        rows.clear()
+        failures.clear()
+        self._bell.put(None)
+
+    def wait(self, deadline: float) -> bool:
+        """Wait until something has come; False if nothing has."""
+        if not self._came:
+            with contextlib.suppress(Empty):
+                self._bell.get(timeout=max(0.0, deadline - time.monotonic()))
+        return bool(self._came)
+
+    def take(self) -> tuple[list[int], list[Failure]] | None:
+        """Return what came first."""
+        return self._came.popleft() if self._came else None
+
+
+class _Share:
+    """A thread and its sub-environments."""
+
+    def __init__(self, local: LocalRows, env_ids: Sequence[int], home: _Home, *, each: bool) -> None:
+        self.local = local
+        self.env_ids = env_ids
+        self._asked: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
+        name = f"vecwrap sub-environments {env_ids[0]}-{env_ids[-1]}"
+        # It must not know the backend, which would then never be collected.
+        threading.Thread(target=_serve, args=(local, self._asked, home, each), name=name, daemon=True).start()
+
+    def ask(self, job: Callable[[], Any]) -> None:
+        """Have the thread do something, after what it was asked before; rows that it requests are then run."""
+        self._asked.put(job)
+
+    def call(self, function: Callable[[], Any]) -> Future[Any]:
+        """Have the thread call a function; returns where its value will be."""
+        future: Future[Any] = Future()
+
+        def job() -> None:
+            try:
+                future.set_result(function())
+            except BaseException as error:
+                future.set_exception(error)
+
+        self._asked.put(job)
+        return future
+
+    def end(self) -> Future[Any]:
+        """Have the thread close its sub-environments and end."""
+        closed = self.call(self.local.close)
+        self._asked.put(None)
+        return closed
+
+
+def _serve(local: LocalRows, asked: SimpleQueue[Callable[[], Any] | None], home: _Home, each: bool) -> None:
+    """What a thread does: one job after the other, each followed by the rows that it has requested."""
+    while (job := asked.get()) is not None:
+        job()
+        while local:
+            with contextlib.suppress(BaseException):  # it is kept as the row's failure, and reported the next time
+                local.run(home.put, one=each)
