@@ -13,6 +13,7 @@ import vecwrap
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.backends.threads import ThreadsBackend
 from vecwrap.pipeline.environments import MakeEnvironment
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.sub_env import SubEnvFactory
@@ -30,6 +31,8 @@ OTHERS = [
     (ShmemBackend, 1),
     (ShmemBackend, 2),
     (ShmemBackend, 3),
+    (ThreadsBackend, 1),
+    (ThreadsBackend, 3),
 ]
 ENOUGH = 50  # terminations, and truncations, that a comparison must have met to say something
 

@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.backends.threads import ThreadsBackend
 from vecwrap.errors import SubEnvError, VecwrapError
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.testing import Lockstep, assert_same, toy
@@ -33,6 +34,7 @@ BACKENDS = (
     partial(SubprocessBackend, workers=2),
     partial(ShmemBackend, workers=2),
     partial(ShmemBackend, workers=1, parent_share=True),
+    partial(ThreadsBackend, workers=2),
 )
 OPTIONS = st.sampled_from([None, {}, {"level": 3}, {"deep": {"map": [1, 2]}}])
 SEEDS = st.one_of(st.none(), st.integers(0, 1000), st.lists(st.none() | st.integers(0, 99), min_size=3, max_size=3))

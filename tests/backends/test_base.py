@@ -15,6 +15,7 @@ from tests.toys import Counter, Told, counter, told
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.backends.threads import ThreadsBackend
 from vecwrap.env.backend import Backend
 from vecwrap.env.restarts import Recovery
 from vecwrap.env.wrapper import VecEnvWrapper
@@ -27,6 +28,7 @@ BACKENDS = {
     "dummy": DummyBackend,
     "subprocess": partial(SubprocessBackend, workers=2),
     "shmem": partial(ShmemBackend, workers=2),
+    "threads": partial(ThreadsBackend, workers=2),
 }
 
 
@@ -361,7 +363,8 @@ def leaves():
 def test_one_that_fails_to_close_leaves_no_other_open(make, tmp_path):
     env = make([partial(Closing, tmp_path / str(i), fails=i in (0, 2)) for i in range(4)])
     env.reset()
-    told_here = pytest.raises(ValueError, match="closing 0") if env.backend == "dummy" else contextlib.nullcontext()
+    here = env.backend in ("dummy", "threads")
+    told_here = pytest.raises(ValueError, match="closing 0") if here else contextlib.nullcontext()
     with told_here:  # a worker says it on stderr
         env.close()
     assert sorted(file.name for file in tmp_path.iterdir()) == ["1", "3"]
@@ -625,6 +628,8 @@ def test_what_is_made_anew_amid_an_interrupt_takes_no_other_row_with_it(wait, mo
 
 def answering(env):
     """Where a call is waited for."""
+    if env.backend == "threads":
+        return env, "_answers"
     return (env, "_pump") if env.num_workers else (env.local, "answers")
 
 

@@ -24,6 +24,7 @@ from tests.waiting import LONG, gone, until
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.backends.threads import ThreadsBackend
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.rows.batch import take
 from vecwrap.testing import assert_same, toy
@@ -32,7 +33,7 @@ from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
 from vecwrap.wrappers.terminal_obs import TerminalObs
 
-BACKENDS = [DummyBackend, SubprocessBackend, ShmemBackend]
+BACKENDS = [DummyBackend, SubprocessBackend, ShmemBackend, ThreadsBackend]
 PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 HANGS_ARE_SHORT = {"step_timeout": 3.0, "reset_timeout": 3.0}  # seconds, and each is waited for

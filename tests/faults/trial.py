@@ -7,6 +7,7 @@ import numpy as np
 from tests.faults.faulty import IN_STEP_OF_A_WORKER, Faulty, ask, factories, forget
 from tests.faults.model import Model
 from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.threads import ThreadsBackend
 from vecwrap.backends.workers.asking import share_out
 from vecwrap.rows.compare import assert_same
 from vecwrap.rows.step_result import Autoreset
@@ -17,7 +18,9 @@ class Trial:
 
     def __init__(self, backend, mode, folder, *, num_envs=5, workers=2, seed=3, end=0.15, **options):
         settings = {"max_restarts": None, "restart_backoff": 0.01, **options}
-        if backend is not DummyBackend:
+        if backend is ThreadsBackend:
+            settings["workers"] = workers
+        elif backend is not DummyBackend:
             settings = {
                 "workers": workers,
                 "start_method": "forkserver",  # a fresh interpreter takes ten times as long, and these start hundreds

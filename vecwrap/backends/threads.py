@@ -72,6 +72,7 @@ class ThreadsBackend(Backend):
         self._shares = share_out(len(factories), workers, None) if factories else []
         self._owner = os.getpid()
         self._threads: list[_Share] = []
+        self._given = 0  # rows that threads have been asked for, and have not brought yet
         super().__init__(
             factories,
             autoreset=autoreset,
@@ -87,7 +88,6 @@ class ThreadsBackend(Backend):
         )
 
     def _start(self, factories: Sequence[Factory]) -> Description:
-        self.workers = len(self._shares)
         self._home = _Home()
         descriptions: dict[int, Description] = {}
         for share in self._shares:  # one after the other: what a constructor imports and counts is as on dummy
@@ -114,6 +114,7 @@ class ThreadsBackend(Backend):
         self.slots.actions.fill(self.rows(env_ids), actions)
         for thread, ids in self._by_thread(env_ids.tolist()):
             thread.ask(partial(thread.local.step, ids))
+            self._given += len(ids)
 
     def _reset_rows(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         self._interrupts.hold()
@@ -121,22 +122,34 @@ class ThreadsBackend(Backend):
         for thread, ids in self._by_thread(seed_of):
             own = [seed_of[i] for i in ids]
             thread.ask(partial(thread.local.reset, ids, own, options))
+            self._given += len(ids)
 
     def _tell_frames(self, wanted: Sequence[Frames]) -> None:
         for thread in self._threads:
             thread.ask(partial(thread.local.tell_frames, wanted))
 
     def _poll(self, deadline: float | None) -> None:
+        lost = bool(self._due)
         due = self._make_due_anew()
         until = [time.monotonic() + LOOK, *(when for when in (deadline, due) if when is not None)]
-        if not self._home.wait(min(until)):
+        if self._given:
+            came = self._home.wait(min(until))
+        elif due is not None:
+            self._rest_until(min(until))
+            came = False
+        elif lost:
+            return
+        else:
+            raise self._never_home()
+        if not came:
             self._refuse_closed_meanwhile()
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(f"{self._num_out} sub-environments have not answered yet; wait again")
             return
         self._interrupts.hold()  # until what has come is recorded
-        while (came := self._home.take()) is not None:
-            self._arrived(*came)
+        while (rows := self._home.take()) is not None:
+            self._given -= sum(map(len, rows))
+            self._arrived(*rows)
 
     def _make_anew(self, takeovers: dict[int, Takeover]) -> None:
         for thread, ids in self._by_thread(takeovers):
