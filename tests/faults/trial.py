@@ -32,7 +32,7 @@ class Trial:
         self.env = backend(factories(folder, num_envs, end=end), autoreset=mode, on_failure="restart", **settings)
         self.folder, self.num_envs, self.mode = folder, num_envs, Autoreset.parse(mode)
         self.model = Model(lambda i: Faulty(index=i, end=end), num_envs, mode)
-        self.shares = [] if backend is DummyBackend else share_out(num_envs, workers, None)
+        self.shares = [] if backend in (DummyBackend, ThreadsBackend) else share_out(num_envs, workers, None)
         self.rng = np.random.default_rng(seed)
         self.met = 0
 
