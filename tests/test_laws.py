@@ -12,6 +12,7 @@ from tests.games import FIRES, Game
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.backends.threads import ThreadsBackend
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.build import wrap
 from vecwrap.sources.sub_env import SubEnvFactory
@@ -67,7 +68,7 @@ PROCESSES = {
     "subprocess": partial(SubprocessBackend, workers=2, start_method="forkserver"),
     "shmem": partial(ShmemBackend, workers=2, start_method="forkserver"),
 }
-BACKENDS = {"dummy": DummyBackend, **PROCESSES}
+BACKENDS = {"dummy": DummyBackend, "threads": partial(ThreadsBackend, workers=2), **PROCESSES}
 PROCESS_BACKENDS = pytest.mark.parametrize("backend", [SubprocessBackend, ShmemBackend])
 
 

@@ -80,7 +80,11 @@ def test_an_exception_at_any_point_loses_one_row(backend, mode, tmp_path):
     trial.reset(list(range(10, 15)))
     trial.set_attr("bonus", [1.0, 2.0, 3.0, 4.0, 5.0])
     points = cycle(
-        [point for point in ("reset", *IN_STEP_OF_A_WORKER) if backend is not DummyBackend or "reply" not in point]
+        [
+            point
+            for point in ("reset", *IN_STEP_OF_A_WORKER)
+            if backend not in (DummyBackend, ThreadsBackend) or "reply" not in point  # they send none
+        ]
     )
     for k, point in zip(range(60), points, strict=False):
         if point == "half a reply":
