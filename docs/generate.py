@@ -21,12 +21,15 @@ BACKENDS = """# Backends
 Generated from the name table and the signatures by `make docs`; edit the docstrings, not this page.
 
 A backend determines how the sub-environments run. For a given seed all of them give the same stream, so the choice
-affects only speed and debugging. `auto`, the default, uses `dummy` for one sub-environment and `shmem` for more; the
-repr and `vecwrap explain` say which, and why.
+affects only speed and debugging. `auto`, the default, uses `dummy` for one sub-environment, and for more of them where
+a step is known to cost less than handing it to another process (Gymnasium's classic control and toy text, up to some
+32 sub-environments on two cores); otherwise `shmem`. Settings that ask for workers get `shmem`. The repr and
+`vecwrap explain` say which it is, and why; the stream is the same.
 
 | use | when |
 |---|---|
 | `dummy` | you are debugging (`breakpoint()` works), or a step costs less than handing it to another process |
+| `threads` | an environment releases Python's lock while it computes or waits (MuJoCo, ale-py, sockets), and need not be isolated |
 | `subprocess` | a space has no fixed size, or memory cannot be shared |
 | `ray` | one machine's cores are not enough ([scaling.md](scaling.md)) |
 | `shmem` | otherwise |

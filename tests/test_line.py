@@ -154,7 +154,9 @@ def test_a_row_that_raises_leaves_the_others_and_what_they_brought():
             env.reset(seed=1)
             env.step(np.zeros((3, 2), np.float32))
             env.set_attr("raises", [None, ValueError("no"), None])
-            with pytest.raises(SubEnvError, match="sub-environment 1 .* raised ValueError in step of its episode 1") as caught:
+            with pytest.raises(
+                SubEnvError, match="sub-environment 1 .* raised ValueError in step of its episode 1"
+            ) as caught:
                 if whole:
                     env.step(np.zeros((3, 2), np.float32))
                 else:
