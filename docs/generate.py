@@ -29,7 +29,7 @@ a step is known to cost less than handing it to another process (Gymnasium's cla
 | use | when |
 |---|---|
 | `dummy` | you are debugging (`breakpoint()` works), or a step costs less than handing it to another process |
-| `threads` | an environment releases Python's lock while it computes or waits (MuJoCo, ale-py, sockets), and need not be isolated |
+| `threads` | steps release Python's lock while they compute or wait (MuJoCo, ale-py, sockets); nothing is isolated |
 | `subprocess` | a space has no fixed size, or memory cannot be shared |
 | `ray` | one machine's cores are not enough ([scaling.md](scaling.md)) |
 | `shmem` | otherwise |

@@ -1,4 +1,4 @@
-"""The straight line of a whole step gives what its two halves give, is taken where nothing is special, and only there."""
+"""The straight line of a whole step gives what its two halves give; it is taken where nothing is special, only there."""
 
 import signal
 
@@ -128,10 +128,10 @@ def test_a_stopwatch_and_requested_frames_go_the_general_path_and_it_comes_back(
     env.step(actions)
     assert len(taken) == 2
     env.request_frames([0])
-    step, _ = env._step(actions)
+    step, _ = env._step_whole(actions)
     assert len(taken) == 2
     assert step.frames[0].shape == (4, 6, 3)
-    step, _ = env._step(actions)  # along the line, frames included
+    step, _ = env._step_whole(actions)  # along the line, frames included
     assert len(taken) == 3
     assert step.frames[0].shape == (4, 6, 3)
     env.close()

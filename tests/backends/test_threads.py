@@ -1,4 +1,4 @@
-"""The threads backend: what it does that no other does. The laws, the state machine and the faults are run elsewhere."""
+"""What the threads backend does that no other does; laws, state machine and faults are run elsewhere."""
 
 import gc
 import multiprocessing
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import vecwrap
+from tests.waiting import until
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.threads import ThreadsBackend
 from vecwrap.errors import BackendError, PlanError, SubEnvError
@@ -18,7 +19,6 @@ from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.testing import Lockstep, assert_same
 from vecwrap.testing.drive import drive
-from tests.waiting import until
 
 
 class Where(gymnasium.Env):

@@ -148,7 +148,7 @@ class ThreadsBackend(Backend):
             return
         self._interrupts.hold()  # until what has come is recorded
         while (rows := self._home.take()) is not None:
-            self._given -= sum(map(len, rows))
+            self._given -= len(rows[0]) + len(rows[1])
             self._arrived(*rows)
 
     def _make_anew(self, takeovers: dict[int, Takeover]) -> None:
@@ -182,7 +182,9 @@ class ThreadsBackend(Backend):
             return  # in a forked process, which has no copies of the threads
         threads, self._threads = self._threads, []
         ends = [(thread, thread.end()) for thread in threads]
-        until, errors, late = time.monotonic() + timeout, [], []
+        until = time.monotonic() + timeout
+        errors: list[Exception] = []
+        late: list[int] = []
         for thread, end in ends:
             try:
                 end.result(_seconds(until))

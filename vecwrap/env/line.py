@@ -71,9 +71,8 @@ class Line:
 
 
 def _changed(layer: Any, actions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    below, inner = layer.on_actions(actions, layer._root.all_ids), layer.env.single_action_space
-    if below is actions and inner is layer.single_action_space:
-        return actions
-    where = f"{type(layer).__name__}.on_actions"
-    changed: np.ndarray[Any, Any] = conform_actions(inner, below, layer.num_envs, where)
-    return changed
+    below: Any = layer.on_actions(actions, layer._root.all_ids)
+    inner = layer.env.single_action_space
+    if below is not actions or inner is not layer.single_action_space:
+        below = conform_actions(inner, below, layer.num_envs, f"{type(layer).__name__}.on_actions")
+    return below  # type: ignore[no-any-return]  # the form is the space's

@@ -124,7 +124,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     _saved_to: Mapping[str, bool] = MappingProxyType({})  # by folder: whether the last write succeeded
     training: bool = True
 
-    _line: Line | None = None
+    _straight_line: Line | None = None
     _root: Backend
     _shown: Batch = None  # what the user was last shown, if the backend cannot provide it again
     _shown_unchanged: bool = False  # whether the backend's own observations were shown while `_shown` was still None
@@ -214,15 +214,14 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ResetNeededError: a row has no running episode, and the autoreset mode starts none.
             SubEnvError: a sub-environment raised.
         """
-        root = self._root
-        return self._step(actions)[1]
+        return self._step_whole(actions)[1]
 
-    def _step(self, actions: Any) -> tuple[StepResult, FiveTuple]:
+    def _step_whole(self, actions: Any) -> tuple[StepResult, FiveTuple]:
         """Take a step; along the straight line of ``vecwrap.env.line`` if nothing is special."""
         root = self._root
-        if root.in_line and self._line is None:
-            self._line = self._new_line()
-        line = self._line
+        if root.in_line and self._straight_line is None:
+            self._straight_line = self._new_line()
+        line = self._straight_line
         if not root.in_line or line is None or line.shape is None:
             self.step_async(actions)
             return self._wait("step", "step_wait", None)

@@ -73,9 +73,9 @@ def build(
         n: how many sub-environments; None: one per callable in a sequence, otherwise one per usable core.
         wrappers: the layers, inner first: names with arguments (``"framestack:4"``), mappings
             (``{"framestack": {"k": 4}}``), import paths (``"module:attr"``), classes, partials, callables.
-        backend: ``"dummy"``, ``"threads"``, ``"subprocess"``, ``"shmem"``, ``"auto"`` (dummy for n=1, and where steps are
-            known to cost less than handing them to other processes; else shmem), another backend's name or class, or a
-            mapping of its name and options.
+        backend: ``"dummy"``, ``"threads"``, ``"subprocess"``, ``"shmem"``, ``"auto"`` (dummy for n=1, and where steps
+            are known to cost less than handing them to other processes; else shmem), another backend's name or class,
+            or a mapping of its name and options.
         workers: how many worker processes; None: one per usable core.
         envs_per_worker: how many sub-environments per worker, instead of ``workers``; n need not divide evenly.
         start_method: None: a worker is a fresh interpreter, which needs no ``__main__`` guard; or multiprocessing's

@@ -10,7 +10,7 @@ import numpy as np
 from vecwrap.errors import CheckpointError
 from vecwrap.rows.step_result import FloatArray
 
-_NONE = np.float64(0.0)
+_NONE = np.zeros(())
 PRIOR = 1e-4  # how many values the initial mean 0 and variance 1 count for
 
 

@@ -130,7 +130,7 @@ class Slots:
     # -- from one process to another -----------------------------------------------------------------------------------
 
     def entirely_shared(self, rows: Sequence[int]) -> Sequence[int]:
-        """Return which of these rows, just written, are entirely in shared memory: frames and most objects never are."""
+        """Return which of these rows, just written, are entirely in shared memory; frames never are."""
         if self.rides_the_pipe or not self.shared:
             return ()
         if not any(self._beside):

@@ -100,7 +100,7 @@ class Stopwatch:
         return self._timed(part, function)
 
     def __enter__(self) -> Stopwatch:
-        self._env.unwrapped.watch(True)
+        self._env._root.watch(True)
         for thing, name, part in self._places:
             before = getattr(thing, name)
             setattr(thing, name, self._timed(part, before))
@@ -110,7 +110,7 @@ class Stopwatch:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._env.unwrapped.watch(False)
+        self._env._root.watch(False)
         self._pass_time()
         self._running.clear()
         while self._put_on:
