@@ -1,4 +1,4 @@
-"""The straight line of a whole step gives what its two halves give; it is taken where nothing is special, only there."""
+"""The straight line of a whole step gives what its two halves give, and is taken where nothing is special."""
 
 import signal
 
