@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
+from collections.abc import Iterator
 from copy import copy, deepcopy
 from typing import Any
 
@@ -36,8 +37,24 @@ def own_spaces(env: Env) -> None:
 
 def seed_spaces(env: Env, seed: int) -> None:
     """Seed the spaces of an environment and of the wrappers around it, each once."""
-    for space in {id(space): space for layer in chain_of(env) for space in _spaces_of(layer)}.values():
+    for space in _spaces_of(env):
         space.seed(seed)
+
+
+def space_states(env: Env) -> list[dict[str, Any] | None]:
+    """Return the state of each generator of these spaces and their parts, None where nothing has been drawn yet."""
+    generators = [part._np_random for space in _spaces_of(env) for part in _parts(space)]
+    return [None if generator is None else generator.bit_generator.state for generator in generators]
+
+
+def load_space_states(env: Env, states: list[dict[str, Any] | None]) -> None:
+    """Restore what ``space_states`` returned for an environment with the same spaces."""
+    parts = [part for space in _spaces_of(env) for part in _parts(space)]
+    if len(parts) != len(states):
+        raise ValueError(f"expected the generators of {len(parts)} spaces, got {len(states)}")
+    for part, state in zip(parts, states, strict=True):
+        if state is not None:
+            part.np_random.bit_generator.state = state
 
 
 def _with_own_generators(space: Any) -> Any:
@@ -56,6 +73,16 @@ def _with_own_generators(space: Any) -> Any:
     return own
 
 
-def _spaces_of(layer: Env) -> list[gymnasium.Space[object]]:
-    found = [getattr(layer, name, None) for name in _NAMES]
-    return [space for space in found if isinstance(space, gymnasium.Space)]
+def _spaces_of(env: Env) -> list[gymnasium.Space[Any]]:
+    """Return the spaces of an environment and of the wrappers around it, each once."""
+    found = [getattr(layer, name, None) for layer in chain_of(env) for name in _NAMES]
+    return list({id(space): space for space in found if isinstance(space, gymnasium.Space)}.values())
+
+
+def _parts(space: gymnasium.Space[Any]) -> Iterator[gymnasium.Space[Any]]:
+    """Give a space and all spaces in it; each has a generator of its own."""
+    yield space
+    for value in vars(space).values():
+        for part in value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,):
+            if isinstance(part, gymnasium.Space):
+                yield from _parts(part)

@@ -25,7 +25,7 @@ from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Env, chain_of
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.own_spaces import own_spaces, seed_spaces
+from vecwrap.sources.own_spaces import load_space_states, own_spaces, seed_spaces, space_states
 from vecwrap.sources.raw_rewards import Tap, float_reward
 from vecwrap.sources.saving import env_state, is_plain, load_env_state
 from vecwrap.sources.schedule import Schedule
@@ -195,6 +195,7 @@ class SubEnv:
         slots, row = self._slots, self._row
         return {
             "env": None if self._is_new else env_state(self.env),
+            "spaces": space_states(self.env),
             "over": self._over,
             "seed": self._seed,
             "seed_of_takeover": self._seed_of_takeover,
@@ -216,6 +217,8 @@ class SubEnv:
                 self.env.reset(options=own_copy(state.get("options")))
             self._is_new = False
             load_env_state(self.env, state["env"])
+        if "spaces" in state:  # older files lack it
+            load_space_states(self.env, state["spaces"])
         slots, row = self._slots, self._row
         self._over, self._seed = state["over"], state["seed"]
         self._seed_of_takeover = state.get("seed_of_takeover")
