@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import signal
 import weakref
 from _signal import getsignal  # type: ignore[import-not-found]  # underlies signal's, which looks up an enum each time
 from collections.abc import Callable, Iterator
 from threading import get_ident, main_thread
+from time import monotonic
 from types import FrameType
 from typing import Any, ClassVar
 
@@ -26,12 +28,24 @@ _attributes = BaseException.__dict__["__dict__"].__get__  # an exception's own, 
 _open: weakref.WeakSet[Interrupts] = weakref.WeakSet()
 _holding: list[Interrupts] = []  # one, or one nested in another; changed only by the main thread
 
+TOGETHER = 0.3  # seconds within which a signal counts as the same: both a terminal and a launcher deliver it
+_counted: dict[int, float] = {}  # when one last counted, by its number
+
+
+def comes_again(number: int) -> bool:
+    """Whether a signal that has just arrived is the same as the last one that counted."""
+    now = monotonic()
+    if now - _counted.get(number, -math.inf) < TOGETHER:
+        return True
+    _counted[number] = now
+    return False
+
 
 class Interrupts:
     """Holds SIGINT back from ``hold`` to ``let_through`` or the end of the ``with`` block, whichever comes first.
 
-    Then the program's own handler is called as usual: Python's raises KeyboardInterrupt. A second interrupt reaches it
-    at once and ends the holding, because what holds it back may hang. Blocks may be nested: an inner one does not let
+    Then the program's own handler is called as usual: Python's raises KeyboardInterrupt. A second interrupt, unless it
+    comes together with the first, reaches it at once and ends the holding, because what holds it back may hang. Blocks may be nested: an inner one does not let
     through what an outer one holds back. Nothing is held back outside of a block, in any thread but the main one (the
     only one ever interrupted), or if the handler is not a Python callable.
     """
@@ -95,6 +109,8 @@ class _Gate:
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if not _open:  # the last environment was closed in a thread that cannot set a handler
             _put_back()
+        if comes_again(number):
+            return
         if not _holding:
             self.call(self.handler, number, frame)
         elif _Gate.shut is None:
@@ -117,17 +133,26 @@ class _Gate:
 
 
 @contextlib.contextmanager
-def held_back() -> Iterator[None]:
-    """Hold SIGINT back for a moment, even if there is no environment yet; then restore everything."""
+def counted_once() -> Iterator[Interrupts]:
+    """Let SIGINTs that come together count as one, even if there is no environment yet; then restore everything."""
     interrupts, had_a_gate = Interrupts(), type(getsignal(SIGINT)) is _Gate
     try:
         with interrupts:
-            interrupts.hold()
-            yield
+            interrupts.hold()  # for the gate
+            interrupts.let_through()
+            yield interrupts
     finally:
         interrupts.close()
         if not had_a_gate:
             _put_back()
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Hold SIGINT back for a moment, even if there is no environment yet; then restore everything."""
+    with counted_once() as interrupts:
+        interrupts.hold()
+        yield
 
 
 def is_interrupt(error: BaseException) -> bool:
@@ -157,6 +182,7 @@ def _begin_anew() -> None:
     MAIN = get_ident()
     _open.clear()
     _holding.clear()
+    _counted.clear()
     _Gate.shut = None
     _put_back()
 

@@ -21,7 +21,7 @@ from gymnasium.vector import AutoresetMode
 from vecwrap.env.restarts import Health, Recovery, Restarts, WorkerHealth, check_policy
 from vecwrap.env.row_tracking import RowBooks, errors_of
 from vecwrap.errors import ArgumentError, BackendError, PlanError, ResetNeededError, SubEnvError
-from vecwrap.interrupts import at_exit, is_interrupt
+from vecwrap.interrupts import at_exit, counted_once, is_interrupt
 from vecwrap.rows.step_result import Autoreset, IntArray
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
@@ -114,14 +114,15 @@ class Backend(RowBooks):
         self._asked: list[int] = []
         self._values: dict[int, Any] = {}  # the answers to the last call so far
         self.closed, self._open = False, True
-        try:
-            self._adopt(self._start(factories))
-            if hasattr(self, "slots"):
-                self.slots.recycle()
-        except BaseException:
-            with contextlib.suppress(Exception, SystemExit):  # an error while closing must not hide the cause
-                self.close(terminate=True)
-            raise
+        with counted_once():
+            try:
+                self._adopt(self._start(factories))
+                if hasattr(self, "slots"):
+                    self.slots.recycle()
+            except BaseException:
+                with contextlib.suppress(Exception, SystemExit):  # an error while closing must not hide the cause
+                    self.close(terminate=True)
+                raise
         at_exit(self)
 
     @staticmethod

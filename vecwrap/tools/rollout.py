@@ -18,6 +18,7 @@ from gymnasium.vector import AutoresetMode
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import SpecError, VecwrapError, did_you_mean
+from vecwrap.interrupts import comes_again, counted_once
 from vecwrap.rows.step_result import StepResult
 from vecwrap.sources.import_paths import import_target
 
@@ -166,17 +167,23 @@ def sigterm_as_ctrl_c() -> Iterator[list[int]]:
 
 @contextmanager
 def _handled(numbers: Sequence[int], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handle signals meanwhile, in the main thread, which alone may.
+    """Handle signals meanwhile, in the main thread, which alone may; those that come together count as one.
 
     One that is ignored from the start stays ignored: a run that a script put into the background must survive Ctrl-C.
     """
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT or not comes_again(number):  # a gate is in front of SIGINT
+            handler(number, frame)
+
     main = threading.current_thread() is threading.main_thread()
     handlers = {number: signal.getsignal(number) for number in numbers if main}
     before = {number: old for number, old in handlers.items() if old is not signal.SIG_IGN}
     for number in before:
-        signal.signal(number, handler)
+        signal.signal(number, handle)
     try:
-        yield
+        with counted_once():
+            yield
     finally:
         for number, old in before.items():
             signal.signal(number, old)
