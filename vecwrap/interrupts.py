@@ -12,6 +12,7 @@ import contextlib
 import math
 import os
 import signal
+import traceback
 import weakref
 from _signal import getsignal  # type: ignore[import-not-found]  # underlies signal's, which looks up an enum each time
 from collections.abc import Callable, Iterator
@@ -158,6 +159,21 @@ def held_back() -> Iterator[None]:
 def is_interrupt(error: BaseException) -> bool:
     """Whether the program's SIGINT handler raised this, if there was a gate in front of it; else by its type."""
     return issubclass(type(error), KeyboardInterrupt) or _MARK in _attributes(error)
+
+
+def is_of_a_handler(error: BaseException) -> bool:
+    """Whether a handler that the program has set for any signal raised this; type and text may be anybody's."""
+    if _MARK in _attributes(error):
+        return True
+    if get_ident() != MAIN:
+        return False
+    if issubclass(type(error), KeyboardInterrupt) and type(getsignal(SIGINT)) is not _Gate:
+        return True
+    handlers = [getsignal(number) for number in signal.valid_signals()]
+    functions = [getattr(one, "__func__", one) for one in handlers]
+    codes = {getattr(one, "__code__", None) or getattr(type(one).__call__, "__code__", None) for one in functions if one}
+    frames = (frame for frame, _ in traceback.walk_tb(BaseException.__dict__["__traceback__"].__get__(error)))
+    return any(frame.f_code in codes for frame in frames)
 
 
 def close_lost(one: Any) -> None:

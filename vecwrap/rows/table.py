@@ -178,10 +178,17 @@ class Slots:
         """Mark the last result of ``export`` as sent."""
         self._told = self._cells.num_learnt, self._final_cells.num_learnt
 
-    def load(self, rows: Sequence[int], payload: Any, offset: int = 0) -> None:
-        """Load the result of ``export`` in another process, whose row r is our row ``offset + r``."""
+    def load(self, rows: Sequence[int], payload: Any, offset: int = 0, first_row: int = 0) -> None:
+        """Load the result of ``export`` in another process, whose row r is our row ``offset + r``.
+
+        ``first_row`` is that process's first row here. What is no such result raises any exception, before or after it
+        is loaded into these rows, but into no others.
+        """
         index = [offset + row for row in rows]
         numbers, observations, final, infos, frames, learnt = payload
+        _refuse_malformed(rows, final, infos, frames)
+        if (numbers is None) is not self.shared or (learnt is not None and not self.shared):
+            raise ValueError("expected numbers in one place")
         if numbers is not None:
             self._numbers[:, index], self._flags[:, index] = numbers
         if observations is not None:
@@ -195,8 +202,9 @@ class Slots:
         _spread(self.infos, rows, offset, infos, self._cells)
         _spread(self.frames, rows, offset, frames, None)
         if learnt is not None:
-            self._cells.know(learnt[0])
-            self._final_cells.know(learnt[1])
+            base = MOST_LAYOUTS * first_row
+            self._cells.know(learnt[0], base)
+            self._final_cells.know(learnt[1], base)
 
     def load_shared(self, rows: Sequence[int]) -> None:
         """Record that these rows are entirely in shared memory."""
@@ -299,6 +307,20 @@ class Slots:
         if not (self.final_infos or self._final_cells.known):
             return {}
         return columns([self._info(i, self.final_infos, self._final_cells) if i in ended else {} for i in indices])
+
+
+def _refuse_malformed(rows: Sequence[int], final: Any, *of_rows: Any) -> None:
+    """Raise ValueError for parts of an export that do not belong to these rows, or have the wrong type."""
+    ended, _, final_infos, final_frames, raw_of_step = ([], None, None, None, None) if final is None else final
+    infos, frames = of_rows
+    dicts = [*(infos or {}).values(), *(final_infos or {}).values()]
+    pairs = [*(raw_of_step or {}).values()]
+    if not set(ended) <= set(rows) or {*map(type, dicts)} - {dict} or {*map(type, pairs)} - {tuple}:
+        raise ValueError("expected infos, frames and ends of these rows")
+    if {type(one) for one in (infos, frames, final_infos, final_frames, raw_of_step)} - {dict, type(None)}:
+        raise ValueError("expected dicts by row")
+    for paid, over in pairs:
+        float(paid), bool(over)
 
 
 def _pick(values: dict[int, Any], rows: Sequence[int]) -> dict[int, Any] | None:

@@ -9,6 +9,7 @@ import select
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from gymnasium.vector import AutoresetMode
@@ -405,9 +406,14 @@ class ProcessBackend(WorkerBackend[Link]):
                 if worker.expected and worker.expected[0].kind != "rows":  # a message was sent before the rows
                     ended = self._take_in_messages(worker) or ended
                 if worker.is_up():
-                    rows, answers = lane.take()
+                    try:
+                        rows, answers = lane.take()
+                        if answers:
+                            worker.answered(answers)
+                    except LookupError as error:
+                        self._lose_worker(worker, f"has written what cannot be read here ({error})")
+                        return
                     if answers:
-                        worker.answered(answers)
                         self.slots.load_shared(rows)
                         self._arrived(rows, [])
             if lane is None or lane.piped or descriptor not in (-1, lane.back.listens):  # not only rows
@@ -428,10 +434,9 @@ class ProcessBackend(WorkerBackend[Link]):
                 worker.channel.flush()
                 self._poller.modify(worker.channel.fileno(), select.POLLIN | select.POLLOUT * worker.channel.unsent)
             while (data := worker.channel.receive()) is not None:
-                try:
-                    message = decode(data)
-                except Exception as error:
-                    self._lose_worker(worker, f"sent what cannot be read here ({type(error).__name__}: {error})")
+                message = self._read(worker, partial(decode, data), worker.expected)
+                if isinstance(message, str):
+                    self._lose_worker(worker, message)
                     return False
                 self._handle(worker, message)
                 if not worker.is_up():
