@@ -46,9 +46,9 @@ class Interrupts:
     """Holds SIGINT back from ``hold`` to ``let_through`` or the end of the ``with`` block, whichever comes first.
 
     Then the program's own handler is called as usual: Python's raises KeyboardInterrupt. A second interrupt, unless it
-    comes together with the first, reaches it at once and ends the holding, because what holds it back may hang. Blocks may be nested: an inner one does not let
-    through what an outer one holds back. Nothing is held back outside of a block, in any thread but the main one (the
-    only one ever interrupted), or if the handler is not a Python callable.
+    comes together with the first, reaches it at once and ends the holding, because what holds it back may hang. Blocks
+    may be nested: an inner one does not let through what an outer one holds back. Nothing is held back outside of a
+    block, in any thread but the main one (the only one ever interrupted), or if the handler is not a Python callable.
     """
 
     def __init__(self) -> None:
@@ -169,11 +169,10 @@ def is_of_a_handler(error: BaseException) -> bool:
         return False
     if issubclass(type(error), KeyboardInterrupt) and type(getsignal(SIGINT)) is not _Gate:
         return True
-    handlers = [getsignal(number) for number in signal.valid_signals()]
-    functions = [getattr(one, "__func__", one) for one in handlers]
-    codes = {getattr(one, "__code__", None) or getattr(type(one).__call__, "__code__", None) for one in functions if one}
-    frames = (frame for frame, _ in traceback.walk_tb(BaseException.__dict__["__traceback__"].__get__(error)))
-    return any(frame.f_code in codes for frame in frames)
+    handlers = [getattr(one, "__func__", one) for one in map(getsignal, signal.valid_signals())]
+    codes = {getattr(one, "__code__", getattr(type(one).__call__, "__code__", None)) for one in handlers if one}
+    frames = traceback.walk_tb(BaseException.__dict__["__traceback__"].__get__(error))
+    return any(frame.f_code in codes for frame, _ in frames)
 
 
 def close_lost(one: Any) -> None:

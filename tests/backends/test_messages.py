@@ -1,4 +1,4 @@
-"""Workers whose messages have another form than a worker's, or are code that raises: they are lost, and nothing else."""
+"""Workers whose messages have the wrong form, or are code that raises: they are lost, and nothing else."""
 
 import builtins
 import fcntl
@@ -146,7 +146,26 @@ def test_descriptions_that_are_none_are_refused(content):
 
 
 def junk(draw):
-    things = None, -1, 0, 1, 10**9, 2.5, "x", b"", True, [], {}, (), [3], {0: 1}, {"x": {}}, range(3), set(), np.ones((3, 1))
+    things = (
+        None,
+        -1,
+        0,
+        1,
+        10**9,
+        2.5,
+        "x",
+        b"",
+        True,
+        [],
+        {},
+        (),
+        [3],
+        {0: 1},
+        {"x": {}},
+        range(3),
+        set(),
+        np.ones((3, 1)),
+    )
     return deepcopy(draw.choice([*things, FAILURE, replace(FAILURE, index=3), np.zeros(2, "U3"), object()]))
 
 
@@ -314,7 +333,7 @@ class Shortens(gymnasium.Env):
         refused = 0
         for path in Path(f"/proc/{os.getppid()}/fd").iterdir():
             try:
-                if "memfd:vecwrap" in os.readlink(path):
+                if "memfd:vecwrap" in str(path.readlink()):
                     os.truncate(path, 0)
             except PermissionError:
                 refused += 1

@@ -20,7 +20,7 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, VecwrapError, check_info_key, one_of, refuse_one_text
 from vecwrap.rows.infos import columns, row_of
-from vecwrap.rows.step_result import BoolArray, FloatArray, Infos, IntArray, StepResult
+from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.wrappers.recording.run_files import GrowingFile, as_bytes, csv_line, seen_from_here
 
 COLUMNS = ("r", "l", "t", "env", "lost")
