@@ -362,7 +362,8 @@ def _info_of_end(step: StepResult, keys: Sequence[str], i: int) -> dict[str, Any
     for key in keys:
         of_reset = step.first[i] and step.dones[i] and key not in step.added
         infos = (step.final_infos if of_reset else step.infos) or {}
-        found |= row_of({name: infos[name] for name in (key, f"_{key}") if name in infos}, i)
+        if key in infos:
+            found |= row_of({name: infos[name] for name in (key, f"_{key}") if name in infos}, i)
     return found
 
 
