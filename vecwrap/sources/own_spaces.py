@@ -43,7 +43,7 @@ def seed_spaces(env: Env, seed: int) -> None:
 
 def space_states(env: Env) -> list[dict[str, Any] | None]:
     """Return the state of each generator of these spaces and their parts, None where nothing has been drawn yet."""
-    generators = [part._np_random for space in _spaces_of(env) for part in _parts(space)]
+    generators: list[Any] = [part._np_random for space in _spaces_of(env) for part in _parts(space)]
     return [None if generator is None else generator.bit_generator.state for generator in generators]
 
 
