@@ -128,11 +128,11 @@ def _read_env_kwargs(value: Any, source: Source) -> Settings:
     for key in value:
         if not isinstance(key, str):
             fail(source, f"expected the name of an argument, got {shown(key)}")
-    return Settings(merged(None, value))
+    return Settings(merged(None, dict(value)))
 
 
 def _change_env_kwargs(old: Any, changes: Mapping[Any, Any], source: Source) -> Settings:
-    return _read_env_kwargs(merged(old, changes), source)
+    return _read_env_kwargs(merged(old, dict(changes)), source)
 
 
 def _write_env_kwargs(value: Any) -> Any:
@@ -141,7 +141,7 @@ def _write_env_kwargs(value: Any) -> Any:
 
 def _change_backend(old: Any, changes: Mapping[Any, Any], source: Source) -> BackendSpec:
     """Options change those of the backend; a name comes with its own, and discards the old ones."""
-    changes = merged(None, changes)
+    changes = merged(None, dict(changes))
     if "name" in changes or not isinstance(old, BackendSpec):
         return BackendSpec.parse(changes, source)
     parsed = BackendSpec.parse(changes, source)
@@ -188,7 +188,7 @@ def _waiting(key: Key, whole: str = "") -> Key:
     def change(old: Any, changes: Mapping[Any, Any], source: Source) -> Any:
         if whole in changes or not (old is None or isinstance(old, Mapping)):
             return over(key, old, changes, source)
-        return Settings(merged(old, changes))
+        return Settings(merged(old, dict(changes)))
 
     def read(value: Any, source: Source) -> Any:
         return change(None, value, source) if isinstance(value, Mapping) else key.read(value, source)

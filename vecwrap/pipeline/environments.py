@@ -13,7 +13,6 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -24,8 +23,7 @@ from vecwrap.env.picture import no_frames
 from vecwrap.errors import PlanError, SpecError, VecwrapError, did_you_mean, is_installed
 from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.signatures import REQUIRED, Signature
-from vecwrap.pipeline.values import Settings, callable_name, copied, shown
-from vecwrap.rows.infos import own_copy
+from vecwrap.pipeline.values import Settings, callable_name, copied, own_arguments, shown
 from vecwrap.sources.import_paths import imported
 
 Env = gymnasium.Env[Any, Any]
@@ -62,7 +60,7 @@ class MakeEnvironment:
         creator = creator_of(self.env_spec.entry_point)
         _refuse_render_mode(creator, self.kwargs, str(self), self.where, for_window=self.for_window)
         # The passive checker would look at each sub-environment's first steps; build(debug=True) looks at all of them.
-        return gymnasium.make(self.env_spec, **{"disable_env_checker": True, **deepcopy(dict(self.kwargs))})
+        return gymnasium.make(self.env_spec, **{"disable_env_checker": True, **own_arguments(dict(self.kwargs))})
 
     def __str__(self) -> str:
         return self.env_spec.id
@@ -81,7 +79,7 @@ class MakeByCalling:
 
     def __call__(self) -> Any:
         """Make one."""
-        return self.func(**{name: own_copy(value) for name, value in self.keywords.items()})
+        return self.func(**own_arguments(dict(self.keywords)))
 
 
 def _refuse_render_mode(
@@ -115,7 +113,8 @@ class WrapSubEnv:
     def __call__(self, env: Env) -> Any:
         """Wrap it."""
         try:
-            wrapped = self.target(env, *deepcopy(self.args), **deepcopy(dict(self.kwargs)))
+            args, kwargs = own_arguments((self.args, dict(self.kwargs)))
+            wrapped = self.target(env, *args, **kwargs)
         except (Exception, SystemExit) as error:
             if not self.where:
                 raise
