@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import json
 import operator
@@ -10,15 +11,16 @@ import os
 import re
 import sys
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import Any, TypeGuard
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 
 from vecwrap.pipeline.places import MAX_DEPTH, Source, fail, fail_where
 from vecwrap.pipeline.scalars import MAX_BITS, pieces, printable, quoted, read_scalar, write_scalar
@@ -105,7 +107,32 @@ def callable_name(target: Any) -> str:
     if isinstance(target, functools.partial):
         return callable_name(target.func)
     name = str(getattr(target, "__qualname__", None) or type(target).__qualname__)
-    return name.rpartition("<locals>.")[2].strip("<>")
+    return name.rpartition(">.")[2].strip("<>")
+
+
+def names_of(environments: Sequence[Any]) -> str:
+    """Name the first few of what makes environments, each with the plain values that tell it from others."""
+    names = list(dict.fromkeys(map(_name_of, environments)))
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
+
+def _name_of(target: Any) -> str:
+    """``make(2)`` of a partial, ``lambda(i=2)`` of a function with its captured variables, the id of a spec."""
+    if isinstance(target, str):
+        return target
+    if isinstance(target, EnvSpec):
+        return target.id
+    args: tuple[Any, ...] = ()
+    named: dict[str, Any] = {}
+    if isinstance(target, functools.partial):
+        args, named = target.args, target.keywords
+    elif isinstance(target, FunctionType):
+        named = dict(inspect.getclosurevars(target).nonlocals)
+        if target.__name__ == "<lambda>":  # ``lambda i=i: ...``; other functions are rarely bound this way
+            named |= {p.name: p.default for p in inspect.signature(target).parameters.values()}
+    values = [shown(value) for value in args if is_scalar(value)]
+    values += [f"{name}={shown(value)}" for name, value in named.items() if is_scalar(value)]
+    return f"{callable_name(target)}({', '.join(values)})" if values else callable_name(target)
 
 
 def copied(value: Any, depth: int = 0) -> Any:

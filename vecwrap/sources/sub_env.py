@@ -45,7 +45,9 @@ class SubEnvFactory:
         """Make the environment and wrap it; if a layer fails, close what was made."""
         env = self.make()
         if not isinstance(env, gymnasium.Env):
-            raise TypeError(f"the factory {self.make!r} gave {type(env).__name__}, expected a gymnasium.Env")
+            make = getattr(self.make, "func", self.make)  # of a partial
+            name = getattr(make, "__qualname__", type(make).__qualname__)
+            raise TypeError(f"the factory {name} gave {type(env).__name__}, expected a gymnasium.Env")
         if self.layers:
             env = Tap(env)
         try:
