@@ -196,10 +196,15 @@ def test_what_cannot_be_copied_is_passed_as_it_is_beside_what_can() -> None:
     try:
         for target in (Holds, "Holds-v0"):
             kwargs = {"value": lock, "other": inner}
-            with pytest.warns(UserWarning) if target == "Holds-v0" else threading.Lock():
+            with (
+                pytest.warns(UserWarning, match="copying the environment spec")
+                if target == "Holds-v0"
+                else threading.Lock()
+            ):
                 env = vecwrap.build(target, 2, backend="dummy", env_kwargs=kwargs)
-            (held, other), _ = ((each.env.unwrapped.value, each.env.unwrapped.other) for each in
-                                env.unwrapped.local.sub_envs)
+            (held, other), _ = (
+                (each.env.unwrapped.value, each.env.unwrapped.other) for each in env.unwrapped.local.sub_envs
+            )
             assert held is lock
             assert other is not inner
             env.close()

@@ -21,7 +21,18 @@ from vecwrap.pipeline import registry
 from vecwrap.pipeline.places import Place, Source, Steps, fail, fail_where
 from vecwrap.pipeline.scalars import printable
 from vecwrap.pipeline.signatures import Signature
-from vecwrap.pipeline.values import Settings, Whole, as_data, canonical, copied, import_path, is_scalar, merged, plain, shown
+from vecwrap.pipeline.values import (
+    Settings,
+    Whole,
+    as_data,
+    canonical,
+    copied,
+    import_path,
+    is_scalar,
+    merged,
+    plain,
+    shown,
+)
 from vecwrap.pipeline.words import BACKEND_OPTIONS, POSITIONAL, BackendSpec, LayerSpec, read_arguments, read_layers
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.wrappers.presets import Preset
@@ -273,6 +284,7 @@ _OTHER_WORDS = {
     **dict.fromkeys(("evaluation", "test"), "What differs in an evaluation is called eval"),
     "<<": "YAML 1.2 has no merge keys; a file builds upon another one with extends",
     "mode": "Did you mean autoreset or render_mode?",
+    "observation_mode": "Bounds that differ between sub-environments are joined without being asked",
     "kwargs": "Did you mean env_kwargs?",
 }
 

@@ -233,7 +233,9 @@ def _find_one(
     kwargs = {key: copied(value) for key, value in env_kwargs.items()}
     if render_mode is not None:
         kwargs["render_mode"] = "rgb_array" if render_mode == "human" else render_mode
-    mode = kwargs_source.at("render_mode") if render_mode is None else dataclasses.replace(source, steps=("render_mode",))
+    mode = (
+        kwargs_source.at("render_mode") if render_mode is None else dataclasses.replace(source, steps=("render_mode",))
+    )
     where, for_window = str(mode), render_mode == "human"
     found = _find(target, source) if isinstance(target, str) else target
     if isinstance(found, EnvSpec):

@@ -26,7 +26,15 @@ from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import as_data, is_scalar, shown
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import Frames, IntArray
-from vecwrap.sources.description import Description, bytes_of, bytes_text, joint_space, short_text, space_data, space_text
+from vecwrap.sources.description import (
+    Description,
+    bytes_of,
+    bytes_text,
+    joint_space,
+    short_text,
+    space_data,
+    space_text,
+)
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.sub_env import SubEnvFactory
 
@@ -55,7 +63,6 @@ class Stage:
             str(env.describe()) if hasattr(layer, "describe") else "",
             refusal,
         )
-
 
     @classmethod
     def of_all(cls, stages: Sequence[Stage]) -> Stage:

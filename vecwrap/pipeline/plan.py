@@ -278,7 +278,8 @@ def _how_many(spec: PipelineSpec, environment: Environment) -> int:
     if entries and n != entries:
         which, remedy = "mapping in env_kwargs", "Leave n out, or give one mapping for all."
         if isinstance(spec.env, tuple):
-            which, remedy = "callable" if all(map(callable, spec.env)) else "entry of env", "Leave n out."
+            of_ids = any(part.env_spec is not None for part in environment.parts)
+            which, remedy = "entry of env" if of_ids else "callable", "Leave n out."
         raise PlanError(f"{spec.where('n')}: expected {entries}, one for each {which}, got {n}. {remedy}")
     if spec.batch_size is not None and not 1 <= spec.batch_size <= n:
         raise PlanError(f"{spec.where('batch_size')}: expected 1 to n={n}, got {spec.batch_size}.")

@@ -252,7 +252,9 @@ class PipelineSpec:
             for word in self.wrappers
             for layer in word.expanded
         ]
-        each = [{k: v for k, v in one.items() if k != "render_mode"} for one in self.each_env_kwargs]  # as the key of it
+        each = [
+            {k: v for k, v in one.items() if k != "render_mode"} for one in self.each_env_kwargs
+        ]  # as the key of it
         env_kwargs = each if isinstance(self.env_kwargs, tuple) else each[0]
         what = identity([self.env, env_kwargs, layers, self.autoreset, self.n])
         content = json.dumps(what, sort_keys=True)
@@ -281,7 +283,7 @@ class PipelineSpec:
         return write_line({**data, "env": self.env}, map(str, self.wrappers), shown_anyway=True)
 
     def __repr__(self) -> str:
-        return f"<PipelineSpec {self}>"
+        return f"PipelineSpec({self})"
 
 
 def from_draft(draft: Draft) -> PipelineSpec:

@@ -209,7 +209,7 @@ def refuse_outside(joint: Description, descriptions: Sequence[tuple[int, Descrip
 
 
 def joint_space(parts: Sequence[Any]) -> Any:
-    """Return the smallest space that contains all of these, which differ in bounds at most; None if they differ in more.
+    """Return the smallest space that contains all of these, if they differ in bounds at most; else None.
 
     >>> joint_space([spaces.Box(-1, 1, (2,)), spaces.Box(0, 3, (2,))])
     Box(-1.0, 3.0, (2,), float32)
