@@ -180,7 +180,7 @@ def _with_parts(old: Mapping[Any, Any], parts: Mapping[Any, Any]) -> Mapping[Any
         fail_where(shown(old), f"a {type(old).__name__} is replaced as a whole; its parts cannot be changed")
     made: Any
     if getattr(old, "__dict__", None) is old:  # its attributes are its keys, which ``copy`` would not keep
-        made = type(old).__new__(type(old))
+        made = dict.__new__(type(old))
         made.__dict__ = made
     else:
         made = copy(old)

@@ -223,7 +223,7 @@ def joint_space(parts: Sequence[Any]) -> Any:
         if any((part.shape, part.dtype) != (first.shape, first.dtype) for part in parts):
             return None
         low, high = (getattr(np, name).reduce([getattr(part, side) for part in parts]) for name, side in _OUTER)
-        return spaces.Box(low, high, dtype=first.dtype.type)  # type: ignore[union-attr]
+        return spaces.Box(low, high, dtype=first.dtype.type)
     if isinstance(first, spaces.Discrete):
         start = min(part.start for part in parts)
         return spaces.Discrete(max(part.start + part.n for part in parts) - start, start=start)
