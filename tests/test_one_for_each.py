@@ -96,6 +96,22 @@ def test_each_gets_its_own_arguments_and_the_stream_is_gymnasiums(backend: Any, 
         assert all(part in env.single_observation_space for part in [space.sample() for space in own])
 
 
+@pytest.mark.parametrize("backend", ["dummy", {"name": "subprocess", "workers": 1}])
+def test_unlike_time_limits_are_not_taken_for_one(backend: Any) -> None:
+    limits = [{"max_episode_steps": 2}, {"max_episode_steps": 3}]
+    with vecwrap.build("Pendulum-v1", env_kwargs=limits, backend=backend) as env:
+        assert env.spec is None
+        assert env.unwrapped.env_id == "Pendulum-v1"
+        env.reset(seed=1)
+        ends = [env.step(np.zeros((2, 1), np.float32))[3].tolist() for _ in range(3)]
+        assert ends == [[False, False], [True, False], [False, True]]
+    with pytest.raises(PlanError, match='"time_aware": expected an environment with a time limit'):
+        vecwrap.build("Pendulum-v1", env_kwargs=limits, wrappers=["time_aware"], backend=backend)
+    with vecwrap.build("Pendulum-v1", env_kwargs=[{"g": 1.0}, {"g": 2.0}], backend=backend) as env:
+        assert env.spec is not None
+        assert env.spec.max_episode_steps == 200
+
+
 def test_the_space_is_the_smallest_that_holds_all() -> None:
     with vecwrap.build(Range, env_kwargs=[{**one, "form": "dict"} for one in EACH[:3]], backend="dummy") as env:
         inside = spaces.Tuple([spaces.Box(-3, 6, (2,), np.float32)])

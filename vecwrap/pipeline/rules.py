@@ -515,8 +515,8 @@ def time_limit_never_acts(plan: Plan) -> Iterator[Fault]:
     Right: ``Pendulum-v1 | time_limit:100``
     """
     specs = [part.effective_spec() for part in plan.environment.each]
-    limits = [spec and spec.kwargs.get("max_episode_steps", spec.max_episode_steps) for spec in specs]
-    own = None if None in limits else max(limit for limit in limits if limit is not None)
+    limits: list[Any] = [spec and spec.kwargs.get("max_episode_steps", spec.max_episode_steps) for spec in specs]
+    own = None if None in limits else max(limits)
     for spot in spots(plan, "time_limit"):
         limit = spot.argument("max_episode_steps")
         frames = math.prod(skip.frames for skip in spot.inside(*FRAME_SKIPS))

@@ -157,9 +157,9 @@ class Description:
         )
 
     @property
-    def id(self) -> str:
-        """The id of its registration, or the name of its class."""
-        return str(self.name if self.spec is None else self.spec.id)
+    def registration(self) -> tuple[str, int | None]:
+        """The id of its registration, or the name of its class; and its time limit."""
+        return (self.name, None) if self.spec is None else (str(self.spec.id), self.spec.max_episode_steps)
 
     def check(self, index: int) -> None:
         """Raise BackendError if a space is missing."""
@@ -176,6 +176,8 @@ class Description:
 def of_all(descriptions: Sequence[tuple[int, Description]]) -> Description:
     """Return the description of all sub-environments together: the first's, with the joint observation space.
 
+    It has no spec if ids or time limits differ.
+
     Raises:
         BackendError: two of them differ in a space, and not only in bounds of observations.
     """
@@ -191,10 +193,11 @@ def of_all(descriptions: Sequence[tuple[int, Description]]) -> Description:
                     env_ids=(first_index, index),
                 )
     joint = joint_space([each.observation_space for _, each in descriptions])
-    ids = list(dict.fromkeys(each.id for _, each in descriptions))
-    if len(ids) == 1:
+    registrations = dict.fromkeys(each.registration for _, each in descriptions)
+    if len(registrations) == 1:
         return replace(first, observation_space=joint)
-    return replace(first, observation_space=joint, spec=None, name=", ".join(ids))
+    names = dict.fromkeys(name for name, _ in registrations)
+    return replace(first, observation_space=joint, spec=None, name=", ".join(names))
 
 
 def refuse_outside(joint: Description, descriptions: Sequence[tuple[int, Description]]) -> None:

@@ -152,8 +152,8 @@ class Worker:
         told += [
             (i, other)
             for i, other in zip(init.env_ids, descriptions, strict=True)
-            if (other.observation_space, other.action_space, other.id)
-            != (first.observation_space, first.action_space, first.id)
+            if (other.observation_space, other.action_space, other.registration)
+            != (first.observation_space, first.action_space, first.registration)
         ]
         self._send(("made", [(i, _sendable(description)) for i, description in told]))
         self._spaces = first.observation_space, first.action_space
