@@ -271,3 +271,22 @@ def test_a_change_of_one_key_keeps_the_type_of_the_rest() -> None:
     fixed = PipelineSpec(Holds, env_kwargs={"value": spaces.Dict(a=spaces.Discrete(2))})
     with pytest.raises(SpecError, match="a Dict is replaced as a whole"):
         fixed.override(**{"env_kwargs.value.a": spaces.Discrete(3)})
+
+
+@pytest.mark.parametrize("backend", ["dummy", "shmem"])
+def test_a_config_dict_is_taken_as_one_and_by_its_names(backend: str) -> None:
+    config_dict = pytest.importorskip("ml_collections").ConfigDict
+    config = config_dict({"a": 1, "b": {"c": 2}})
+    for kwargs in ({"value": config}, config_dict({"value": config})):
+        with vecwrap.build(Holds, 2, backend=backend, env_kwargs=kwargs) as env:
+            assert [(type(held), held.b.c) for held in env.get_attr("value")] == [(config_dict, 2)] * 2
+    spec = PipelineSpec(Holds, env_kwargs={"value": config})
+    with pytest.raises(SpecError, match="a ConfigDict is replaced as a whole"):
+        spec.override(**{"env_kwargs.value.b.c": 3})
+    with pytest.raises(SpecError, match="cannot be written down"):
+        spec.to_yaml()
+
+
+def test_a_space_is_shown_as_a_space() -> None:
+    spec = PipelineSpec(Holds, n=1, env_kwargs={"value": spaces.Dict(a=spaces.Discrete(2))})
+    assert str(spec).endswith("env_kwargs.value=Dict('a': Discrete(2))")

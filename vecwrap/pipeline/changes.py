@@ -156,7 +156,7 @@ def _read_env_kwargs(value: Any, source: Source) -> Settings | tuple[Settings, .
 
 
 def _read_mapping(value: Any, source: Source) -> Settings:
-    if not isinstance(value, Mapping):
+    if not hasattr(type(value), "keys"):  # what ``**`` takes: a ConfigDict is no Mapping
         fail(source, f"expected a mapping of names to values, got {shown(value)}")
     for key in value:
         if not isinstance(key, str):

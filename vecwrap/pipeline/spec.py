@@ -22,7 +22,7 @@ from vecwrap.pipeline.changes import KEYS, Draft, EnvTarget, refuse_unknown
 from vecwrap.pipeline.files import lineage, read_file, read_yaml, write_yaml
 from vecwrap.pipeline.places import Place, Source, fail, fail_where
 from vecwrap.pipeline.scalars import quoted, write_scalar
-from vecwrap.pipeline.values import Settings, canonical, identity, is_scalar, names_of, scalar, shown, split
+from vecwrap.pipeline.values import Settings, canonical, identity, is_mapping, is_scalar, names_of, scalar, shown, split
 from vecwrap.pipeline.words import BACKEND_OPTIONS, BackendSpec, LayerSpec
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.import_paths import is_import_path
@@ -405,7 +405,7 @@ def _set(data: dict[str, Any], key: str, value: Any) -> None:
 def _leaves(data: Mapping[Any, Any], steps: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """The leaves of nested data, each with the keys that lead to it."""
     for name, value in data.items():
-        if isinstance(value, Mapping) and value:
+        if is_mapping(value) and value:
             yield from _leaves(value, (*steps, name))
         else:
             yield (*steps, name), value

@@ -168,7 +168,7 @@ def merged(old: Any, new: Any, depth: int = 0) -> Any:
         return new
     if depth > MAX_DEPTH:
         fail_where(shown(new), f"nested more than {MAX_DEPTH} deep")
-    below = old if isinstance(old, Mapping) else type(new)()
+    below = old if hasattr(type(old), "keys") else type(new)()
     return _with_parts(below, {key: merged(below.get(key), value, depth + 1) for key, value in new.items()})
 
 
