@@ -216,9 +216,9 @@ def test_callables_get_the_arguments_that_they_take() -> None:
     assert made(Counter, env_kwargs={"length": 9}).length == 9  # type: ignore[attr-defined]
     assert find_environment(Counter).factories == (Counter,)
     found = find_environment((Counter, functools.partial(Counter, 5)))
-    assert found.one_each
+    assert len(found.parts) == 2
     assert [factory().length for factory in found.factories] == [4, 5]  # type: ignore[attr-defined]
-    assert found.name == "Counter"
+    assert found.name == "Counter, Counter(5)"
 
 
 def test_a_wrapping_keeps_its_arguments() -> None:

@@ -11,7 +11,7 @@ from vecwrap.env.backend import Backend, Factory
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description, refuse_unequal
+from vecwrap.sources.description import Description, of_all
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.sub_env import Takeover
 
@@ -33,11 +33,10 @@ class DummyBackend(Backend):
     def _start(self, factories: Sequence[Factory]) -> Description:
         self.local = LocalRows(range(len(factories)), factories, self._interrupts)
         descriptions = self.local.make(self.autoreset, debug=self.debug)
-        refuse_unequal(list(descriptions.items()))
-        first = descriptions[0]
-        self.slots = Slots(self.num_envs, first.observation_space, first.action_space)
+        description = of_all(list(descriptions.items()))
+        self.slots = Slots(self.num_envs, description.observation_space, description.action_space)
         self.local.attach(self.slots)
-        return first
+        return description
 
     def _send_rows(self, actions: Batch, env_ids: IntArray) -> None:
         self.slots.actions.fill(self.rows(env_ids), actions)

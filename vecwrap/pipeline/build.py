@@ -33,7 +33,7 @@ from vecwrap.wrappers.window.viewer import Viewer
 
 
 def build(
-    env: str | Path | Callable[..., Any] | Sequence[Callable[..., Any]] | Mapping[str, Any] | PipelineSpec,
+    env: str | Path | Callable[..., Any] | Sequence[str | Callable[..., Any]] | Mapping[str, Any] | PipelineSpec,
     n: int | None = None,
     wrappers: Sequence[Any] | str = (),
     *,
@@ -56,7 +56,7 @@ def build(
     start_index: int = 0,
     autoreset: Autoreset | AutoresetMode | str = Autoreset.SAME_STEP,
     render_mode: str | None = None,
-    env_kwargs: Mapping[str, Any] | None = None,
+    env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     debug: bool = False,
     stats: VecEnv | str | Path | None = None,
     **unknown: NoReturn,
@@ -68,9 +68,9 @@ def build(
 
     Args:
         env: an environment id (``"CartPole-v1"``, ``"module:Id-v0"``), a callable that makes one ``gymnasium.Env``, a
-            sequence of such callables, or a whole pipeline: a YAML or JSON file, a line
+            sequence of these, one for each sub-environment, or a whole pipeline: a YAML or JSON file, a line
             (``"CartPole-v1 n=4 | framestack:4"``), a dict, or a ``PipelineSpec``.
-        n: how many sub-environments; None: one per callable in a sequence, otherwise one per usable core.
+        n: how many sub-environments; None: one for each entry of a sequence, otherwise one per usable core.
         wrappers: the layers, inner first: names with arguments (``"framestack:4"``), mappings
             (``{"framestack": {"k": 4}}``), import paths (``"module:attr"``), classes, partials, callables.
         backend: ``"dummy"``, ``"subprocess"``, ``"shmem"``, ``"auto"`` (dummy for n=1, else shmem), another backend's
@@ -98,7 +98,8 @@ def build(
         start_index: the index of the first sub-environment, if this is part of a larger vector.
         autoreset: ``"same_step"``, ``"next_step"``, ``"disabled"`` or ``"episodic"``.
         render_mode: as ``gymnasium.make``; ``"human"`` shows all sub-environments in one window.
-        env_kwargs: further arguments for ``gymnasium.make``, or for the callables.
+        env_kwargs: further arguments for ``gymnasium.make``, or for the callables; a sequence has a mapping for each
+            sub-environment.
         debug: check every action and observation against its space.
         stats: an environment, or a file written by its ``save``, whose running statistics this one uses, for example to
             evaluate with those of training. They are frozen, unless the pipeline sets ``training: true``.

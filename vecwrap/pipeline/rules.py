@@ -514,8 +514,9 @@ def time_limit_never_acts(plan: Plan) -> Iterator[Fault]:
     Wrong: ``Pendulum-v1 | time_limit:1000``
     Right: ``Pendulum-v1 | time_limit:100``
     """
-    spec = plan.environment.effective_spec()
-    own = None if spec is None else spec.kwargs.get("max_episode_steps", spec.max_episode_steps)
+    specs = [part.effective_spec() for part in plan.environment.each]
+    limits: list[Any] = [spec and spec.kwargs.get("max_episode_steps", spec.max_episode_steps) for spec in specs]
+    own = None if None in limits else max(limits)
     for spot in spots(plan, "time_limit"):
         limit = spot.argument("max_episode_steps")
         frames = math.prod(skip.frames for skip in spot.inside(*FRAME_SKIPS))

@@ -113,9 +113,9 @@ def moved(pipeline: PipelineSpec, folder: Path, to: Path) -> PipelineSpec:
 def versions(planned: Plan) -> dict[str, str]:
     """Return the versions of everything that a pipeline's stream comes from: Python and installed distributions."""
     targets: list[Any] = [layer.target for layer in planned.layers] + list(planned.environment.factories)
-    if planned.environment.env_spec is not None:
-        entry_point = planned.environment.env_spec.entry_point
-        targets += [entry_point, engine_of(entry_point)]
+    for part in planned.environment.each:
+        if part.env_spec is not None:
+            targets += [part.env_spec.entry_point, engine_of(part.env_spec.entry_point)]
     modules = {"gymnasium", "numpy", "cv2", *map(_top_module, targets)} - {"vecwrap"}
     owners = metadata.packages_distributions()
     names = sorted({name for module in modules for name in owners.get(module, ())})

@@ -170,7 +170,7 @@ def checked(value: Any, annotation: Any, where: str) -> Any:
         return value  # msgspec cannot express these
     for member in members:
         try:
-            return msgspec.convert(value, member, strict=True, dec_hook=_decode)
+            return _as_given(value, msgspec.convert(value, member, strict=True, dec_hook=_decode))
         except msgspec.ValidationError:
             continue
         except TypeError:  # a type that msgspec does not know
@@ -178,6 +178,19 @@ def checked(value: Any, annotation: Any, where: str) -> Any:
     if isinstance(value, PathLike) and str in members:
         return as_data(value)
     raise SpecError(f"{where}: expected {in_words(annotation)}, got {shown(value)}.")
+
+
+def _as_given(given: Any, made: Any) -> Any:
+    """Return what a value was converted to, with mappings and tuples of other types than Python's own as given."""
+    if type(made) is dict:
+        if type(given) is not dict:
+            return given
+        return {key: _as_given(old, new) for old, (key, new) in zip(given.values(), made.items(), strict=True)}
+    if type(made) in (list, tuple):
+        if type(given) not in (list, tuple):
+            return given
+        return type(made)(map(_as_given, given, made))
+    return made
 
 
 def in_words(annotation: Any) -> str:

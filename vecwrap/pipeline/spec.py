@@ -22,7 +22,7 @@ from vecwrap.pipeline.changes import KEYS, Draft, EnvTarget, refuse_unknown
 from vecwrap.pipeline.files import lineage, read_file, read_yaml, write_yaml
 from vecwrap.pipeline.places import Place, Source, fail, fail_where
 from vecwrap.pipeline.scalars import quoted, write_scalar
-from vecwrap.pipeline.values import Settings, callable_name, canonical, identity, is_scalar, scalar, shown, split
+from vecwrap.pipeline.values import Settings, canonical, identity, is_mapping, is_scalar, names_of, scalar, shown, split
 from vecwrap.pipeline.words import BACKEND_OPTIONS, BackendSpec, LayerSpec
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.import_paths import is_import_path
@@ -33,8 +33,10 @@ class PipelineSpec:
     """A complete description of how to build an environment. Frozen; compared by content.
 
     Attributes:
-        env: an environment id, ``"module:Id-v0"``, a callable that makes one environment, or a tuple of such callables.
-        n: how many sub-environments; None: one per usable core, or one per callable.
+        env: an environment id, ``"module:Id-v0"``, a callable that makes one environment, or a list of these, one for
+            each sub-environment.
+        n: how many sub-environments; None: one for each entry of ``env`` or ``env_kwargs`` if that is a list, otherwise
+            one per usable core.
         seed: used by the first reset without a seed.
         start_index: the index of the first sub-environment, for seeds.
         backend: how the sub-environments run.
@@ -42,7 +44,8 @@ class PipelineSpec:
         copy: whether every returned array is the caller's own.
         batch_size: how many rows ``recv`` returns; None: all.
         render_mode: as ``gymnasium.make``; ``human`` shows all sub-environments in one window.
-        env_kwargs: further arguments for ``gymnasium.make``, or for the callables.
+        env_kwargs: further arguments for ``gymnasium.make``, or for the callables; a list has a mapping for each
+            sub-environment.
         debug: check every action and observation against its space.
         wrappers: the layers, inner first.
         training: whether running statistics are updated; False: they are frozen, as for an evaluation; None: updated
@@ -72,7 +75,7 @@ class PipelineSpec:
     copy: bool = True
     batch_size: int | None = None
     render_mode: str | None = None
-    env_kwargs: Mapping[str, Any] = field(default_factory=Settings)
+    env_kwargs: Mapping[str, Any] | tuple[Mapping[str, Any], ...] = field(default_factory=Settings)
     debug: bool = False
     wrappers: tuple[LayerSpec, ...] = ()
     training: bool | None = None
@@ -213,14 +216,17 @@ class PipelineSpec:
     @property
     def env_name(self) -> str:
         """The environment's name."""
-        if isinstance(self.env, tuple):
-            return ", ".join(dict.fromkeys(map(callable_name, self.env)))
-        return self.env if isinstance(self.env, str) else callable_name(self.env)
+        return names_of(self.env if isinstance(self.env, tuple) else (self.env,))
 
     @property
     def layer_names(self) -> tuple[str, ...]:
         """The layers' names, inner first."""
         return tuple(layer.name for layer in self.wrappers)
+
+    @property
+    def each_env_kwargs(self) -> tuple[Mapping[str, Any], ...]:
+        """The arguments for all sub-environments, or those for each."""
+        return self.env_kwargs if isinstance(self.env_kwargs, tuple) else (self.env_kwargs,)
 
     @property
     def in_training(self) -> bool:
@@ -246,7 +252,10 @@ class PipelineSpec:
             for word in self.wrappers
             for layer in word.expanded
         ]
-        env_kwargs = {key: value for key, value in self.env_kwargs.items() if key != "render_mode"}  # as the key of it
+        each = [
+            {k: v for k, v in one.items() if k != "render_mode"} for one in self.each_env_kwargs
+        ]  # as the key of it
+        env_kwargs = each if isinstance(self.env_kwargs, tuple) else each[0]
         what = identity([self.env, env_kwargs, layers, self.autoreset, self.n])
         content = json.dumps(what, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
@@ -272,6 +281,9 @@ class PipelineSpec:
         """The line that ``format`` writes; values that a line cannot express are still shown, objects by name."""
         data = {name: _shown_data(name, value) for name, value in self._said()}
         return write_line({**data, "env": self.env}, map(str, self.wrappers), shown_anyway=True)
+
+    def __repr__(self) -> str:
+        return f"PipelineSpec({self})"
 
 
 def from_draft(draft: Draft) -> PipelineSpec:
@@ -357,7 +369,12 @@ def read_line(line: str) -> dict[str, Any]:
 def write_line(data: Mapping[str, Any], layers: Iterable[str], *, shown_anyway: bool = False) -> str:
     """Write a line that ``read_line`` reads back; or one that shows also what no line can hold."""
     env, word = data["env"], _shown_word if shown_anyway else _word
-    first = shown(env) if not isinstance(env, str) else quoted(env) if re.search(r"[\s\"'=|]", env) else env
+    if isinstance(env, str):
+        first = quoted(env) if re.search(r"[\s\"'=|]", env) else env
+    elif shown_anyway:
+        first = f"[{names_of(env)}]" if isinstance(env, tuple) else names_of((env,))
+    else:
+        fail_where("env", f"{shown(env)} cannot be written in a line; write the pipeline as YAML")
     settings = {name: value for name, value in data.items() if name not in ("env", "wrappers")}
     return " | ".join([" ".join([first, *(word(steps, value) for steps, value in _leaves(settings))]), *layers])
 
@@ -388,7 +405,7 @@ def _set(data: dict[str, Any], key: str, value: Any) -> None:
 def _leaves(data: Mapping[Any, Any], steps: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """The leaves of nested data, each with the keys that lead to it."""
     for name, value in data.items():
-        if isinstance(value, Mapping) and value:
+        if is_mapping(value) and value:
             yield from _leaves(value, (*steps, name))
         else:
             yield (*steps, name), value
@@ -470,5 +487,5 @@ def _imports(value: Any, source: Source) -> Iterator[tuple[str, str]]:
     elif isinstance(value, (list, tuple)):
         for index, inner in enumerate(value):
             yield from _imports(inner, source.at(index))
-    elif isinstance(value, str) and (is_import_path(value) or (":" in value and source.steps[-1:] == ("env",))):
+    elif isinstance(value, str) and (is_import_path(value) or (":" in value and "env" in source.steps[-2:])):
         yield str(source), value

@@ -18,6 +18,7 @@ from vecwrap.pipeline.values import (
     canonical,
     copied,
     import_path,
+    is_mapping,
     is_scalar,
     plain,
     scalar,
@@ -232,7 +233,7 @@ def read_arguments(given: Any, where: str) -> tuple[tuple[Any, ...], Mapping[str
     """Read what is given under a layer's name: nothing, one argument, a list of them, or a mapping of their names."""
     if given is None:
         return (), {}
-    if not isinstance(given, Mapping):
+    if not is_mapping(given):
         return tuple(given) if isinstance(given, (list, tuple)) else (given,), {}
     kwargs = dict(given)
     args = kwargs.pop(POSITIONAL, ())

@@ -45,7 +45,7 @@ class SubEnvFactory:
         """Make the environment and wrap it; if a layer fails, close what was made."""
         env = self.make()
         if not isinstance(env, gymnasium.Env):
-            raise TypeError(f"the factory {self.make!r} gave {type(env).__name__}, expected a gymnasium.Env")
+            raise TypeError(f"the factory {_name(self.make)} gave {type(env).__name__}, expected a gymnasium.Env")
         if self.layers:
             env = Tap(env)
         try:
@@ -59,6 +59,11 @@ class SubEnvFactory:
                 env.close()
             raise
         return env
+
+
+def _name(make: Any) -> str:
+    make = getattr(make, "func", make)  # of a partial
+    return str(getattr(make, "__qualname__", type(make).__qualname__))
 
 
 @dataclass(frozen=True)

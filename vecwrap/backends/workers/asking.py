@@ -28,7 +28,7 @@ from vecwrap.errors import ArgumentError, BackendError, PlanError, VecwrapError,
 from vecwrap.interrupts import is_of_a_handler
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import IntArray
-from vecwrap.sources.description import Description, refuse_unequal
+from vecwrap.sources.description import Description, of_all, refuse_outside
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.sub_env import Takeover
 
@@ -118,6 +118,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
         self._factories = list(factories)
         self._workers: list[_Worker] = []
         self._descriptions: dict[int, Description] = {}
+        self._joint: Description  # of all
         self._start_failures: list[Failure] = []
         self._attaching = False  # whether there are slots already, for workers started from now on
         self._broken: VecwrapError | None = None  # raised by every further call
@@ -213,8 +214,8 @@ class WorkerBackend(Backend, Generic[_Worker]):
             self._make_due_anew()
             with contextlib.suppress(TimeoutError):
                 self._pump(None if failed is None else patience)
-        refuse_unequal(sorted(self._descriptions.items()))
-        return self._descriptions[0]
+        self._joint = of_all(sorted(self._descriptions.items()))
+        return self._joint
 
     def _take_in_descriptions(self, worker: _Worker, descriptions: list[tuple[int, Description]]) -> None:
         worker.made = True
@@ -222,7 +223,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
             self._descriptions.update(descriptions)
             return
         try:
-            refuse_unequal([(0, self._descriptions[0]), *descriptions])
+            refuse_outside(self._joint, descriptions)
         except BackendError as error:  # its spaces differ from the slots', so it must not write into them
             self._end_worker(worker)
             self._forget(worker)
