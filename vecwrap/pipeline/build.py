@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, Literal, NoReturn
 
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from vecwrap.backends.native import NativeBackend, refuse_other_mode
 from vecwrap.env.saving import refuse_unread
@@ -246,14 +246,14 @@ def wrap(
     _, layers = plan_layers(read_layers(wrappers, Source(steps=("wrappers",))))
     refuse_layers_of_sub_envs(layers)
     env = vector_env
-    if hasattr(env, "env_is_wrapped"):  # a name that only SB3 uses
+    if any(kind.__module__.startswith("stable_baselines3.") for kind in type(env).__mro__):
         raise PlanError(
             f"wrap: expected a gymnasium.vector.VectorEnv, got a Stable-Baselines3 {type(env).__name__}; use "
             "vecwrap.wrap(vecwrap.from_sb3(venv), [...])"
         )
     if isinstance(env, VecEnv):
         _take_settings(env, autoreset, masked_resets, seed)
-    elif hasattr(env, "num_envs"):
+    elif isinstance(env, VectorEnv) or hasattr(env, "num_envs"):
         env = NativeBackend(vector_env, autoreset=autoreset, masked_resets=masked_resets, seed=seed)
     else:
         got = f'"{env}"' if isinstance(env, str) else type(env).__name__
