@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, Literal, NoReturn
 
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from vecwrap.backends.native import NativeBackend, refuse_other_mode
@@ -29,11 +30,12 @@ from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.words import read_layers
 from vecwrap.rows.step_result import Autoreset
+from vecwrap.sources.description import of_several_agents
 from vecwrap.wrappers.window.viewer import Viewer
 
 
 def build(
-    env: str | Path | Callable[..., Any] | Sequence[Callable[..., Any]] | Mapping[str, Any] | PipelineSpec,
+    env: str | Path | EnvSpec | Callable[..., Any] | Sequence[Callable[..., Any]] | Mapping[str, Any] | PipelineSpec,
     n: int | None = None,
     wrappers: Sequence[Any] | str = (),
     *,
@@ -67,8 +69,8 @@ def build(
     other arguments override it unless they have their default values (``load`` overrides with any value).
 
     Args:
-        env: an environment id (``"CartPole-v1"``, ``"module:Id-v0"``), a callable that makes one ``gymnasium.Env``, a
-            sequence of such callables, or a whole pipeline: a YAML or JSON file, a line
+        env: an environment id (``"CartPole-v1"``, ``"module:Id-v0"``) or Gymnasium's ``EnvSpec``, a callable that makes
+            one ``gymnasium.Env``, a sequence of such callables, or a whole pipeline: a YAML or JSON file, a line
             (``"CartPole-v1 n=4 | framestack:4"``), a dict, or a ``PipelineSpec``.
         n: how many sub-environments; None: one per callable in a sequence, otherwise one per usable core.
         wrappers: the layers, inner first: names with arguments (``"framestack:4"``), mappings
@@ -257,10 +259,10 @@ def wrap(
         env = NativeBackend(vector_env, autoreset=autoreset, masked_resets=masked_resets, seed=seed)
     else:
         got = f'"{env}"' if isinstance(env, str) else type(env).__name__
-        raise PlanError(
-            f"wrap: expected a gymnasium.vector.VectorEnv, got {got}; vecwrap.build makes a vector environment from an "
-            "id, or from a callable that makes single environments"
+        remedy = of_several_agents(env) or (
+            "vecwrap.build makes a vector environment from an id, or from a callable that makes single environments"
         )
+        raise PlanError(f"wrap: expected a gymnasium.vector.VectorEnv, got {got}; {remedy}")
     for layer in layers:
         env = layer.around_vector(env)
     wrapped: VecEnv = env

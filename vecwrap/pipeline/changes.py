@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import gymnasium
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import registry as registered
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.errors import PlanError, SpecError, did_you_mean
@@ -19,12 +21,24 @@ from vecwrap.pipeline import registry
 from vecwrap.pipeline.places import Place, Source, Steps, fail, fail_where
 from vecwrap.pipeline.scalars import printable
 from vecwrap.pipeline.signatures import Signature
-from vecwrap.pipeline.values import Settings, Whole, as_data, copied, import_path, is_scalar, merged, plain, shown
+from vecwrap.pipeline.values import (
+    Settings,
+    Whole,
+    as_data,
+    canonical,
+    copied,
+    import_path,
+    is_scalar,
+    merged,
+    plain,
+    shown,
+)
 from vecwrap.pipeline.words import BACKEND_OPTIONS, POSITIONAL, BackendSpec, LayerSpec, read_arguments, read_layers
 from vecwrap.rows.step_result import Autoreset
+from vecwrap.sources.description import of_several_agents
 from vecwrap.wrappers.presets import Preset
 
-EnvTarget: TypeAlias = str | Callable[..., Any] | tuple[Callable[..., Any], ...]
+EnvTarget: TypeAlias = str | EnvSpec | Callable[..., Any] | tuple[Callable[..., Any], ...]
 
 
 @dataclass(frozen=True)
@@ -67,12 +81,16 @@ def _made_by(given: Any) -> str:
         return ". vecwrap.wrap puts layers around a vector environment"
     if isinstance(given, gymnasium.Env):
         return ". Each sub-environment is created anew, so pass a callable that makes one: lambda: gymnasium.make(...)"
+    if remedy := of_several_agents(given):
+        return f". {remedy}"
     return ". Several of one id are the id and n" if isinstance(given, str) else ""
 
 
 def _read_env(env: Any, source: Source) -> EnvTarget:
     if isinstance(env, str):
         return env.strip() or fail(source, "expected an environment id, got an empty text")
+    if isinstance(env, EnvSpec):
+        return env.id if canonical(registered.get(env.id)) == canonical(env) else env
     if isinstance(env, Sequence):
         for index, factory in enumerate(env):
             if not callable(factory):
@@ -89,6 +107,12 @@ def _read_env(env: Any, source: Source) -> EnvTarget:
 def _write_env(env: EnvTarget) -> str:
     if isinstance(env, str):
         return env
+    if isinstance(env, EnvSpec):
+        fail_where(
+            "env",
+            f"an EnvSpec that differs from what is registered as {env.id} lives in this process only; write the id "
+            "with env_kwargs (max_episode_steps among them) and wrappers, or register the spec under an id of its own",
+        )
     return fail_where("env", f"{shown(env)} lives in this process only; register an id or give an import path")
 
 

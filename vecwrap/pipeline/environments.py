@@ -26,6 +26,7 @@ from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.signatures import REQUIRED, Signature
 from vecwrap.pipeline.values import Settings, callable_name, copied, shown
 from vecwrap.rows.infos import own_copy
+from vecwrap.sources.description import of_several_agents
 from vecwrap.sources.import_paths import imported
 
 Env = gymnasium.Env[Any, Any]
@@ -151,6 +152,8 @@ class Environment:
     @property
     def is_shipped(self) -> bool:
         """Whether Gymnasium or ale-py ships it, so that much is known about its behaviour."""
+        if self.env_spec is not None and self.env_spec.additional_wrappers:
+            return False
         entry = self.env_spec.entry_point if self.env_spec is not None else None
         module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
         return str(module).startswith(("gymnasium.envs.", "ale_py."))
@@ -204,6 +207,9 @@ def find_environment(
         kwargs["render_mode"] = "rgb_array" if render_mode == "human" else render_mode
     mode = ("env_kwargs", "render_mode") if render_mode is None else ("render_mode",)
     where, for_window = str(dataclasses.replace(source, steps=mode)), render_mode == "human"
+    for each in target if isinstance(target, tuple) else (target,):
+        if remedy := of_several_agents(each):
+            raise SpecError(f"{source} {shown(each)}: {remedy}.")
     found = _find(target, source) if isinstance(target, str) else target
     if isinstance(found, EnvSpec):
         return _registered(target, MakeEnvironment(found, kwargs, where, for_window), source)
@@ -306,17 +312,19 @@ def _not_in_module(target: str, held: Any, module: Any, source: Source) -> NoRet
     )
 
 
-def _registered(target: str, make: MakeEnvironment, source: Source) -> Environment:
+def _registered(target: str | EnvSpec, make: MakeEnvironment, source: Source) -> Environment:
     found = make.env_spec
-    module_name = target.rpartition(":")[0]
-    target = f"{module_name}:{found.id}" if module_name else found.id
+    name = found.id
+    if isinstance(target, str):
+        module_name = target.rpartition(":")[0]
+        target = name = f"{module_name}:{name}" if module_name else name
     if found.entry_point is None:
-        raise SpecError(f'{source} "{target}": is registered without an entry point for one environment.')
+        raise SpecError(f'{source} "{name}": is registered without an entry point for one environment.')
     entry_point = found.entry_point
     if isinstance(entry_point, str):
         needed = _needed(_NEEDS, entry_point)
         if needed and not is_installed(needed[0]):
-            raise SpecError(f"{source.prefix()}{target} needs {needed[0].replace('_', '-')}: {needed[1]}")
+            raise SpecError(f"{source.prefix()}{name} needs {needed[0].replace('_', '-')}: {needed[1]}")
         module_name, _, attr = entry_point.partition(":")
         if module_name == "__main__":  # another process has a different one
             found = dataclasses.replace(found, entry_point=getattr(sys.modules["__main__"], attr))

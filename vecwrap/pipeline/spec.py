@@ -33,7 +33,8 @@ class PipelineSpec:
     """A complete description of how to build an environment. Frozen; compared by content.
 
     Attributes:
-        env: an environment id, ``"module:Id-v0"``, a callable that makes one environment, or a tuple of such callables.
+        env: an environment id, ``"module:Id-v0"``, an ``EnvSpec`` that differs from what is registered under its id, a
+            callable that makes one environment, or a tuple of such callables.
         n: how many sub-environments; None: one per usable core, or one per callable.
         seed: used by the first reset without a seed.
         start_index: the index of the first sub-environment, for seeds.
