@@ -131,7 +131,7 @@ def _normalizers(env: VecEnv) -> tuple[ObservationNormalizer | None, RewardNorma
     """Find the normalisers; SB3 supports one of each kind."""
     found: list[tuple[VecEnv, Any]] = []
     for layer in env.layers:
-        parts = [part for part in vars(layer).values() if isinstance(part, (ObservationNormalizer, RewardNormalizer))]
+        parts = layer._normalizers()
         found.extend((layer, part) for part in parts)
         if not parts and isinstance(layer, VecEnvWrapper) and layer.layer_statistics():
             warnings.warn(

@@ -269,11 +269,12 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
 
     def normalize_obs(self, obs: Any) -> Any:
         """Normalise observations, one or a batch, as the layer does; nothing is counted."""
-        return batches.copy(obs) if self._observations is None else self._observations._normalised(obs)
+        return batches.copy(obs) if self._observations is None else self._observations.normalize(obs)
 
     def normalize_reward(self, reward: Array) -> Array:
-        """Normalise rewards as the layer does; nothing is counted."""
-        return self._rewards._normalised(reward) if self._rewards is not None and self._norm_reward else reward
+        """Normalise rewards as the layer does, in float32; nothing is counted."""
+        normalizes = self._rewards is not None and self._norm_reward
+        return np.asarray(self._rewards.normalize(reward) if normalizes else reward).astype(np.float32)
 
     def unnormalize_obs(self, obs: Any) -> Any:
         """Undo ``normalize_obs``; for a terminal observation of the last step, return the original."""
@@ -284,16 +285,13 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
                 # Two that were clipped to the same values look equal; SB3 requests each once, in row order.
                 self._ends.append(self._ends.pop(k))
                 return batches.tree_map(np.copy, came)
-        new = {}
-        for key, statistics in self._observations.statistics.items():
-            new[key] = members.of(obs, key) * statistics.scale(self._observations._epsilon) + statistics.mean
-        return members.with_new(obs, new)
+        return self._observations.unnormalize(obs)
 
     def unnormalize_reward(self, reward: Array) -> Array:
         """Undo ``normalize_reward``, except for clipping."""
         if self._rewards is None or not self._norm_reward:
             return reward
-        return np.asarray(reward * self._rewards.statistics.scale(self._rewards._epsilon))
+        return self._rewards.unnormalize(reward)
 
     # -- statistics ----------------------------------------------------------------------------------------------------
 
