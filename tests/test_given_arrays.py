@@ -61,6 +61,7 @@ def test_arrays_of_any_form_are_what_sb3_makes_of_them(layers):
             np.testing.assert_allclose(got, peer.normalize_reward(given), rtol=1e-6)
             np.testing.assert_allclose(ours.unnormalize_reward(given), peer.unnormalize_reward(given), rtol=1e-6)
         assert chain.normalize_reward(rewards).dtype == np.float64
+        np.testing.assert_array_equal(chain.unnormalize_reward(rewards), chain.unnormalize_reward(given))
         assert abs(chain.normalize_reward(rewards)).max() <= 10
         assert env.normalize_reward(given).dtype == peer.normalize_reward(given).dtype == np.float32
     np.testing.assert_allclose(

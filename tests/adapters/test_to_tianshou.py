@@ -9,6 +9,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import FrameStackObservation
 
 import vecwrap
+from tests.adapters.worlds import Told
 from vecwrap.errors import ArgumentError, PlanError, SubEnvError
 
 algorithm_base = pytest.importorskip("tianshou.algorithm.algorithm_base")
@@ -33,28 +34,6 @@ class Rule(algorithm_base.Policy):
             return data.Batch(act=np.sin(score)[:, None].astype(np.float32))
         act = (np.sin(score * 99) > 0).astype(np.int64)
         return data.Batch(act=act, state=data.Batch(score=score))  # AsyncCollector needs a state
-
-
-class Told(gymnasium.Env):
-    """Observations in a Dict, infos of many kinds, both kinds of ends."""
-
-    def __init__(self):
-        self.observation_space = spaces.Dict(at=spaces.Box(-9, 9, (2,), np.float32), room=spaces.Discrete(5))
-        self.action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.time = 0
-        return self.draw(), {"opens": 1, "level": (options or {}).get("level", 0)}
-
-    def step(self, action):
-        self.time += 1
-        u = self.np_random.random()
-        info = {"time": self.time, "u": u, "name": f"t{self.time}", "deep": {"x": np.arange(2) * u}}
-        return self.draw(), u + action, u < 0.1, 0.1 < u < 0.2, info
-
-    def draw(self):
-        return {"at": self.np_random.random(2, np.float32), "room": int(self.np_random.integers(5))}
 
 
 def stacked():

@@ -587,3 +587,38 @@ def test_tensors_and_the_older_name_of_terminal_observations():
     assert [one["at"].tolist() for one in infos["final_obs"]] == [[3], [3]]
     assert infos["final_info"]["elapsed"].tolist() == [3, 3]
     assert "final_observation" not in infos
+
+
+def test_infos_as_a_list_of_dicts():
+    """As SuperSuit's vectors give them, with the terminal observation in them; a reset's are added to a step's."""
+
+    class Listed(Bare):
+        def reset(self, *, seed=None, options=None):
+            return super().reset()[0], [{"opens": 1}, {}]
+
+        def step(self, actions):
+            *row, infos = super().step(actions)
+            told = [{"time": self.time}, {"name": "x"}]
+            if infos:
+                told = [{"terminal_observation": infos["final_obs"][i], "opens": 1, **told[i]} for i in range(2)]
+            return *row, told
+
+    with FrameStack(NativeBackend(Listed()), 2) as env:
+        assert env.reset(seed=1)[1]["_opens"].tolist() == [True, False]
+        for _ in range(3):
+            *_, infos = env.step([0, 1])
+    assert [one.tolist() for one in infos["final_obs"]] == [[[2], [3]]] * 2
+    for told in (infos, infos["final_info"]):
+        assert told["opens"].tolist() == [1, 1]
+        assert told["name"].tolist() == [None, "x"]
+        assert "terminal_observation" not in told
+
+    class Torn(Listed):
+        def step(self, actions):
+            *row, infos = super().step(actions)
+            return *row, infos[:1]
+
+    env = NativeBackend(Torn())
+    env.reset()
+    with pytest.raises(PlanError, match="Torn: expected infos as a dict of columns, or as a list of 2 dicts, got list"):
+        env.step([0, 1])

@@ -273,8 +273,9 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
 
     def normalize_reward(self, reward: Array) -> Array:
         """Normalise rewards as the layer does, in float32; nothing is counted."""
-        normalizes = self._rewards is not None and self._norm_reward
-        return np.asarray(self._rewards.normalize(reward) if normalizes else reward).astype(np.float32)
+        if self._rewards is not None and self._norm_reward:
+            reward = self._rewards.normalize(reward)
+        return np.asarray(reward).astype(np.float32)
 
     def unnormalize_obs(self, obs: Any) -> Any:
         """Undo ``normalize_obs``; for a terminal observation of the last step, return the original."""

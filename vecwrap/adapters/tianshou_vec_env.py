@@ -65,8 +65,9 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
         rows = [self._arrived.pop(i) for i in arrived]
         self.waiting_id = [i for i in self.waiting_id if i not in arrived]
         self.ready_id += arrived
-        observations, *columns, infos = zip(*rows, strict=True)
-        return self._stacked(observations), *map(np.stack, columns), batches.object_array(infos)
+        observations, rewards, terminations, truncations, infos = zip(*rows, strict=True)
+        flags = np.stack(terminations), np.stack(truncations)
+        return self._stacked(observations), np.stack(rewards), *flags, batches.object_array(infos)
 
     def seed(self, seed: int | Sequence[int] | None = None) -> list[list[int] | None]:
         """Seed and reset each sub-environment, and its action space: i gets ``seed + i``, or its own of a list."""

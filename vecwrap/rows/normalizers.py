@@ -282,7 +282,7 @@ class RewardNormalizer(_Half):
 
     def unnormalize(self, rewards: Any) -> Array:
         """Undo ``normalize``, except for clipping; float64."""
-        return np.asarray(rewards * self.statistics.scale(self._epsilon))
+        return np.asarray(np.asarray(rewards) * self.statistics.scale(self._epsilon))
 
     def original(self) -> FloatArray:
         """Return (n,) rewards as they last came in."""

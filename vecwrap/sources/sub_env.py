@@ -46,8 +46,10 @@ class SubEnvFactory:
         """Make the environment and wrap it; if a layer fails, close what was made."""
         env = self.make()
         if not isinstance(env, gymnasium.Env):
-            remedy = f". {several}" if (several := of_several_agents(env)) else ""
-            raise TypeError(f"the factory {self.make!r} gave {type(env).__name__}, expected a gymnasium.Env{remedy}")
+            raise TypeError(
+                f"the factory {self.make!r} gave {type(env).__name__}, expected a gymnasium.Env. "
+                f"{of_several_agents(env)}".removesuffix(". ")
+            )
         if self.layers:
             env = Tap(env)
         try:
