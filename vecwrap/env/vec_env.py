@@ -103,10 +103,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     >>> statistics = env.find(vecwrap.VecEnvWrapper).layer_statistics()  # of the outermost one
     >>> env.get_original_obs().shape, env.get_original_reward().shape, str(env.health())
     ((3, 3), (3,), '0 restarts, 0 lost episodes')
-    >>> bool((env.normalize_obs(env.get_original_obs()) == observations).all())
-    True
-    >>> env.unnormalize_obs(observations[0]).shape, env.unnormalize_reward(env.normalize_reward(1.0)).tolist()
-    ((3,), 1.0)
+    >>> env.normalize_obs(env.get_original_obs()).shape, env.unnormalize_obs(observations[0]).shape
+    ((3, 3), (3,))
+    >>> env.unnormalize_reward(env.normalize_reward([1.0, 2.0])).tolist()
+    [1.0, 2.0]
 
     Saving, and evaluating with the learnt statistics:
 
@@ -687,7 +687,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Normalise given rewards as the layers do, by their current statistics; nothing is counted.
 
         Args:
-            rewards: of any shape.
+            rewards: (n,) float64, or any numbers of any shape.
 
         Returns:
             float64, clipped.
@@ -703,7 +703,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Undo ``normalize_reward``, except for clipping.
 
         Args:
-            rewards: of any shape.
+            rewards: (n,) float64, or any numbers of any shape.
         """
         for normalizer in reversed(self._normalizers_of(RewardNormalizer)):
             rewards = normalizer.unnormalize(rewards)
