@@ -808,10 +808,10 @@ def test_layers_are_as_they_were_where_one_of_them_refuses_its_state(tmp_path):
         state = env.state_dict()
     (tmp_path / "file").touch()
     with NormalizeObs(Monitor(DummyBackend([Walk] * 2), str(tmp_path / "file" / "sub"))) as env:
-        count = env.normalizer.statistics[None].count
+        count = env.observations.statistics[None].count
         with pytest.raises(PlanError, match="monitor: dir"):
             env.load_state_dict(state)
-        assert env.normalizer.statistics[None].count == count
+        assert env.observations.statistics[None].count == count
 
 
 MUTILATED = {

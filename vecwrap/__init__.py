@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from vecwrap.adapters.gymnasium import register as register
     from vecwrap.adapters.sb3 import from_sb3 as from_sb3
     from vecwrap.adapters.sb3 import to_sb3 as to_sb3
+    from vecwrap.adapters.tianshou import to_tianshou as to_tianshou
     from vecwrap.env.vec_env import VecEnv as VecEnv
     from vecwrap.env.wrapper import MapObservations as MapObservations
     from vecwrap.env.wrapper import VecEnvWrapper as VecEnvWrapper
@@ -48,6 +49,7 @@ _PUBLIC = {
     "register": "vecwrap.adapters.gymnasium",
     "to_sb3": "vecwrap.adapters.sb3",
     "from_sb3": "vecwrap.adapters.sb3",
+    "to_tianshou": "vecwrap.adapters.tianshou",
     "evaluate": "vecwrap.tools.evaluate",
     "Evaluation": "vecwrap.tools.evaluate",
     "check": "vecwrap.pipeline.check",

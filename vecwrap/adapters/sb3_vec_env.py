@@ -14,7 +14,7 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
 from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
 
-from vecwrap.backends.native import NativeBackend
+from vecwrap.backends.native import ENDS, NativeBackend, refuse_lacking, rows_of_infos
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ArgumentError, CheckpointError, PlanError, SubEnvError
 from vecwrap.rows import batch as batches
@@ -269,11 +269,13 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
 
     def normalize_obs(self, obs: Any) -> Any:
         """Normalise observations, one or a batch, as the layer does; nothing is counted."""
-        return batches.copy(obs) if self._observations is None else self._observations._normalised(obs)
+        return batches.copy(obs) if self._observations is None else self._observations.normalize(obs)
 
     def normalize_reward(self, reward: Array) -> Array:
-        """Normalise rewards as the layer does; nothing is counted."""
-        return self._rewards._normalised(reward) if self._rewards is not None and self._norm_reward else reward
+        """Normalise rewards as the layer does, in float32; nothing is counted."""
+        if self._rewards is not None and self._norm_reward:
+            reward = self._rewards.normalize(reward)
+        return np.asarray(reward).astype(np.float32)
 
     def unnormalize_obs(self, obs: Any) -> Any:
         """Undo ``normalize_obs``; for a terminal observation of the last step, return the original."""
@@ -284,16 +286,13 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
                 # Two that were clipped to the same values look equal; SB3 requests each once, in row order.
                 self._ends.append(self._ends.pop(k))
                 return batches.tree_map(np.copy, came)
-        new = {}
-        for key, statistics in self._observations.statistics.items():
-            new[key] = members.of(obs, key) * statistics.scale(self._observations._epsilon) + statistics.mean
-        return members.with_new(obs, new)
+        return self._observations.unnormalize(obs)
 
     def unnormalize_reward(self, reward: Array) -> Array:
         """Undo ``normalize_reward``, except for clipping."""
         if self._rewards is None or not self._norm_reward:
             return reward
-        return np.asarray(reward * self._rewards.statistics.scale(self._rewards._epsilon))
+        return self._rewards.unnormalize(reward)
 
     # -- statistics ----------------------------------------------------------------------------------------------------
 
@@ -401,6 +400,7 @@ class Sb3Backend(NativeBackend):
     )
 
     def __init__(self, venv: Any) -> None:
+        refuse_lacking(venv, "from_sb3: expected a stable_baselines3.common.vec_env.VecEnv")
         self.venv = venv
         super().__init__(_FiveTuples(venv), autoreset=Autoreset.SAME_STEP, masked_resets=False)
 
@@ -415,7 +415,7 @@ class Sb3Backend(NativeBackend):
             values = self.venv.get_attr(name, ids)
         elif method == "has_attr":
             values = [self.venv.has_attr(name)] * len(ids)
-        elif name == "render" and self.venv.render_mode == "rgb_array":
+        elif name == "render" and self.render_mode == "rgb_array":
             images = self.venv.get_images()
             values = [images[i] for i in ids]
         else:
@@ -430,11 +430,14 @@ class _FiveTuples:
     def __init__(self, venv: Any) -> None:
         self.venv = venv
         self.unwrapped = venv.unwrapped  # errors use its name
+        self._is_sb3 = isinstance(self.unwrapped, Sb3VecEnv)  # SuperSuit puts SB3's wrapper around one of Gymnasium's
         self.num_envs: int = venv.num_envs
         self.single_observation_space = venv.observation_space
         self.single_action_space = venv.action_space
-        self.metadata = {**(venv.metadata or {}), "autoreset_mode": Autoreset.SAME_STEP.gymnasium}
-        self.render_mode = venv.render_mode
+        # What SB3's base class sets may be missing in a class derived from it, as in SuperSuit's.
+        metadata = getattr(venv, "metadata", None) or getattr(self.unwrapped, "metadata", None) or {}
+        self.metadata = {**metadata, "autoreset_mode": Autoreset.SAME_STEP.gymnasium}
+        self.render_mode = getattr(venv, "render_mode", None)
         self.spec = _spec(venv)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
@@ -443,11 +446,26 @@ class _FiveTuples:
                 raise ArgumentError(
                     f"reset: expected one seed, because sub-environment i of an SB3 VecEnv gets seed + i, got {seed}"
                 )
-            self.venv.seed(seed)
+            # Around SuperSuit's, what SB3's interface calls `seed` is not there: the vector's own reset takes it.
+            self.venv.seed(seed) if self._is_sb3 else self.unwrapped.reset(seed=seed)
         if options is not None:
+            if not self._is_sb3:
+                raise ArgumentError(
+                    f"reset: {type(self.unwrapped).__name__} receives no options through SB3's interface, got "
+                    f'{options}; vecwrap.wrap passes them on: concat_vec_envs_v1(..., base_class="gymnasium")'
+                )
             self.venv.set_options(options)
         observations = self.venv.reset()
-        return observations, columns([snapshot(info) for info in self.venv.unwrapped.reset_infos])
+        return observations, columns([snapshot(info) for info in self._reset_infos()])
+
+    def _reset_infos(self) -> list[dict[str, Any]]:
+        """The infos of the latest resets, of the innermost that has some: SB3's wrappers do not update their own."""
+        layer = self.venv
+        found: Any = None
+        while layer is not None:
+            found = vars(layer).get("reset_infos", found)
+            layer = vars(layer).get("venv")
+        return rows_of_infos(self.unwrapped, found)
 
     def step(self, actions: Any) -> tuple[Any, Any, BoolArray, BoolArray, Infos]:
         observations, rewards, dones, infos = self.venv.step(actions)
@@ -465,7 +483,9 @@ class _FiveTuples:
                     "last observation is lost; SB3's own VecEnvs always include it"
                 )
             final_obs[i] = infos[i]["terminal_observation"]
-            final_infos[i], rows[i] = rows[i], snapshot(self.venv.unwrapped.reset_infos[i])
+            final_infos[i] = rows[i]
+            if self._is_sb3:  # SuperSuit's adds those of the reset to those of the step
+                rows[i] = snapshot(self._reset_infos()[i])
         ends = {"final_obs": final_obs, "_final_obs": dones, "final_info": columns(final_infos), "_final_info": dones}
         return observations, rewards, dones & ~truncations, truncations, {**columns(rows), **ends}
 
@@ -475,9 +495,7 @@ class _FiveTuples:
 
 def _own_info(info: dict[str, Any]) -> dict[str, Any]:
     """An info without the keys for the flags and the terminal observation."""
-    return snapshot(
-        {key: value for key, value in info.items() if key not in ("terminal_observation", "TimeLimit.truncated")}
-    )
+    return snapshot({key: value for key, value in info.items() if key not in ENDS})
 
 
 def _spec(venv: Any) -> Any:

@@ -29,6 +29,7 @@ from vecwrap.rows import gymnasium_form
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.gymnasium_form import conform_actions, refuse_outside
 from vecwrap.rows.infos import scatter_columns
+from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 
 if TYPE_CHECKING:
@@ -102,6 +103,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     >>> statistics = env.find(vecwrap.VecEnvWrapper).layer_statistics()  # of the outermost one
     >>> env.get_original_obs().shape, env.get_original_reward().shape, str(env.health())
     ((3, 3), (3,), '0 restarts, 0 lost episodes')
+    >>> env.normalize_obs(env.get_original_obs()).shape, env.unnormalize_obs(observations[0]).shape
+    ((3, 3), (3,))
+    >>> env.unnormalize_reward(env.normalize_reward([1.0, 2.0])).tolist()
+    [1.0, 2.0]
 
     Saving, and evaluating with the learnt statistics:
 
@@ -636,10 +641,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             LookupError: no layer does.
             ResetNeededError: nothing has been shown yet.
         """
-        for layer in reversed(self.layers):
-            if (original := layer._original_observations()) is not None:
-                return layer._gymnasium_form(original)
-        raise LookupError(f"{self!r} has no layer that normalises observations: normalize or normalize_obs")
+        return gymnasium_form.to_gymnasium(self._normalizers_of(ObservationNormalizer)[0].original())
 
     def get_original_reward(self) -> FloatArray:
         """Return the rewards last shown, (n,) float64, as they were before any layer normalised them; 0 after a reset.
@@ -648,18 +650,76 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             LookupError: no layer normalises rewards.
             ResetNeededError: nothing has been shown yet.
         """
-        for layer in reversed(self.layers):
-            if (original := layer._original_rewards()) is not None:
-                return original
-        raise LookupError(f"{self!r} has no layer that normalises rewards: normalize or normalize_reward")
+        original: FloatArray = self._normalizers_of(RewardNormalizer)[0].original()
+        return original
 
-    def _original_observations(self) -> Batch | None:
-        """The last observations that reached this layer, n rows, if it normalises them."""
-        return None
+    def normalize_obs(self, observations: Any) -> Any:
+        """Normalise given observations as the layers do, by their current statistics; nothing is counted.
 
-    def _original_rewards(self) -> FloatArray | None:
-        """The last rewards that reached this layer, if it normalises them."""
-        return None
+        Args:
+            observations: as ``get_original_obs`` returns them, one or with any number of leading axes.
+
+        Returns:
+            float32, clipped; other members of a Dict as they are.
+
+        Raises:
+            LookupError: no layer normalises observations.
+            ArgumentError: they are not of the shape of the layer's observations.
+        """
+        for normalizer in self._normalizers_of(ObservationNormalizer):
+            observations = normalizer.normalize(observations)
+        return observations
+
+    def unnormalize_obs(self, observations: Any) -> Any:
+        """Undo ``normalize_obs``, except for clipping and rounding.
+
+        Args:
+            observations: normalised ones, one or with any number of leading axes.
+
+        Returns:
+            float64.
+        """
+        for normalizer in reversed(self._normalizers_of(ObservationNormalizer)):
+            observations = normalizer.unnormalize(observations)
+        return observations
+
+    def normalize_reward(self, rewards: Any) -> FloatArray:
+        """Normalise given rewards as the layers do, by their current statistics; nothing is counted.
+
+        Args:
+            rewards: (n,) float64, or any numbers of any shape.
+
+        Returns:
+            float64, clipped.
+
+        Raises:
+            LookupError: no layer normalises rewards.
+        """
+        for normalizer in self._normalizers_of(RewardNormalizer):
+            rewards = normalizer.normalize(rewards)
+        return np.asarray(rewards)
+
+    def unnormalize_reward(self, rewards: Any) -> FloatArray:
+        """Undo ``normalize_reward``, except for clipping.
+
+        Args:
+            rewards: (n,) float64, or any numbers of any shape.
+        """
+        for normalizer in reversed(self._normalizers_of(RewardNormalizer)):
+            rewards = normalizer.unnormalize(rewards)
+        return np.asarray(rewards)
+
+    def _normalizers(self) -> tuple[Any, ...]:
+        """The halves of this layer, if it is one that normalises."""
+        return ()
+
+    def _normalizers_of(self, kind: type[Any]) -> list[Any]:
+        """All that normalise observations, or rewards, inner first."""
+        found = [half for layer in reversed(self.layers) for half in layer._normalizers() if isinstance(half, kind)]
+        if not found:
+            what, layer = ("rewards", "reward") if kind is RewardNormalizer else ("observations", "obs")
+            raise LookupError(f"{self!r} has no layer that normalises {what}: normalize or normalize_{layer}")
+        return found
 
     def health(self) -> Health:
         """Report the restarts and lost episodes of each sub-environment, and the workers."""

@@ -11,7 +11,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, Literal, NoReturn
 
-from gymnasium.vector import AutoresetMode
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from vecwrap.backends.native import NativeBackend, refuse_other_mode
 from vecwrap.env.saving import refuse_unread
@@ -29,11 +30,18 @@ from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.words import read_layers
 from vecwrap.rows.step_result import Autoreset
+from vecwrap.sources.description import of_several_agents
 from vecwrap.wrappers.window.viewer import Viewer
 
 
 def build(
-    env: str | Path | Callable[..., Any] | Sequence[str | Callable[..., Any]] | Mapping[str, Any] | PipelineSpec,
+    env: str
+    | Path
+    | EnvSpec
+    | Callable[..., Any]
+    | Sequence[str | EnvSpec | Callable[..., Any]]
+    | Mapping[str, Any]
+    | PipelineSpec,
     n: int | None = None,
     wrappers: Sequence[Any] | str = (),
     *,
@@ -67,8 +75,9 @@ def build(
     other arguments override it unless they have their default values (``load`` overrides with any value).
 
     Args:
-        env: an environment id (``"CartPole-v1"``, ``"module:Id-v0"``), a callable that makes one ``gymnasium.Env``, a
-            sequence of these, one for each sub-environment, or a whole pipeline: a YAML or JSON file, a line
+        env: an environment id (``"CartPole-v1"``, ``"module:Id-v0"``) or Gymnasium's ``EnvSpec``, a callable that makes
+            one ``gymnasium.Env``, a sequence of these, one for each sub-environment, or a whole pipeline: a YAML or
+            JSON file, a line
             (``"CartPole-v1 n=4 | framestack:4"``), a dict, or a ``PipelineSpec``.
         n: how many sub-environments; None: one for each entry of a sequence, otherwise one per usable core.
         wrappers: the layers, inner first: names with arguments (``"framestack:4"``), mappings
@@ -247,21 +256,21 @@ def wrap(
     _, layers = plan_layers(read_layers(wrappers, Source(steps=("wrappers",))))
     refuse_layers_of_sub_envs(layers)
     env = vector_env
-    if hasattr(env, "env_is_wrapped"):  # a name that only SB3 uses
+    if any(kind.__module__.startswith("stable_baselines3.") for kind in type(env).__mro__):
         raise PlanError(
             f"wrap: expected a gymnasium.vector.VectorEnv, got a Stable-Baselines3 {type(env).__name__}; use "
             "vecwrap.wrap(vecwrap.from_sb3(venv), [...])"
         )
     if isinstance(env, VecEnv):
         _take_settings(env, autoreset, masked_resets, seed)
-    elif hasattr(env, "num_envs"):
+    elif isinstance(env, VectorEnv) or hasattr(env, "num_envs"):
         env = NativeBackend(vector_env, autoreset=autoreset, masked_resets=masked_resets, seed=seed)
     else:
         got = f'"{env}"' if isinstance(env, str) else type(env).__name__
-        raise PlanError(
-            f"wrap: expected a gymnasium.vector.VectorEnv, got {got}; vecwrap.build makes a vector environment from an "
-            "id, or from a callable that makes single environments"
+        remedy = of_several_agents(env) or (
+            "vecwrap.build makes a vector environment from an id, or from a callable that makes single environments"
         )
+        raise PlanError(f"wrap: expected a gymnasium.vector.VectorEnv, got {got}; {remedy}")
     for layer in layers:
         env = layer.around_vector(env)
     wrapped: VecEnv = env

@@ -35,6 +35,7 @@ from vecwrap.pipeline.values import (
 )
 from vecwrap.pipeline.words import BACKEND_OPTIONS, POSITIONAL, BackendSpec, LayerSpec, read_arguments, read_layers
 from vecwrap.rows.step_result import Autoreset
+from vecwrap.sources.description import of_several_agents
 from vecwrap.wrappers.presets import Preset
 
 EnvTarget: TypeAlias = str | EnvSpec | Callable[..., Any] | tuple[str | EnvSpec | Callable[..., Any], ...]
@@ -80,7 +81,7 @@ def _made_by(given: Any) -> str:
         return ". vecwrap.wrap puts layers around a vector environment"
     if isinstance(given, gymnasium.Env):
         return ". Each sub-environment is created anew, so pass a callable that makes one: lambda: gymnasium.make(...)"
-    return ""
+    return f". {remedy}" if (remedy := of_several_agents(given)) else ""
 
 
 def _read_env(env: Any, source: Source) -> EnvTarget:

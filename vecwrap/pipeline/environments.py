@@ -24,6 +24,7 @@ from vecwrap.errors import PlanError, SpecError, VecwrapError, did_you_mean, is_
 from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.signatures import REQUIRED, Signature
 from vecwrap.pipeline.values import Settings, callable_name, copied, names_of, own_arguments, shown
+from vecwrap.sources.description import of_several_agents
 from vecwrap.sources.import_paths import imported
 
 Env = gymnasium.Env[Any, Any]
@@ -157,6 +158,8 @@ class Environment:
         """Whether Gymnasium or ale-py ships it, so that much is known about its behaviour."""
         if self.parts:
             return all(part.is_shipped for part in self.parts)
+        if self.env_spec is not None and self.env_spec.additional_wrappers:
+            return False
         entry = self.env_spec.entry_point if self.env_spec is not None else None
         module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
         return str(module).startswith(("gymnasium.envs.", "ale_py."))
@@ -237,6 +240,8 @@ def _find_one(
         kwargs_source.at("render_mode") if render_mode is None else dataclasses.replace(source, steps=("render_mode",))
     )
     where, for_window = str(mode), render_mode == "human"
+    if remedy := of_several_agents(target):
+        raise SpecError(f"{source} {shown(target)}: {remedy}.")
     found = _find(target, source) if isinstance(target, str) else target
     if isinstance(found, EnvSpec):
         return _registered(target, MakeEnvironment(found, kwargs, where, for_window), source)

@@ -33,8 +33,8 @@ class PipelineSpec:
     """A complete description of how to build an environment. Frozen; compared by content.
 
     Attributes:
-        env: an environment id, ``"module:Id-v0"``, a callable that makes one environment, or a list of these, one for
-            each sub-environment.
+        env: an environment id, ``"module:Id-v0"``, an ``EnvSpec`` that differs from what is registered under its id, a
+            callable that makes one environment, or a tuple of these, one for each sub-environment.
         n: how many sub-environments; None: one for each entry of ``env`` or ``env_kwargs`` if that is a list, otherwise
             one per usable core.
         seed: used by the first reset without a seed.

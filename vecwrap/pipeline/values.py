@@ -103,7 +103,9 @@ def _shown_parts(value: Any, depth: int) -> str:
 
 
 def callable_name(target: Any) -> str:
-    """The name of a callable, without its module."""
+    """The name of a callable, without its module; of an EnvSpec, its id."""
+    if isinstance(target, EnvSpec):
+        return target.id
     if isinstance(target, functools.partial):
         return callable_name(target.func)
     name = str(getattr(target, "__qualname__", None) or type(target).__qualname__)
@@ -256,6 +258,8 @@ def canonical(value: Any) -> Any:
         return "array", value.dtype.str, value.shape, value.tobytes()
     if is_scalar(value):
         return type(value).__name__, repr(value)
+    if isinstance(value, EnvSpec):
+        return "EnvSpec", canonical(vars(value))
     return "object", value
 
 

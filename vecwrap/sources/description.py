@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
 import gymnasium
@@ -27,6 +29,23 @@ def chain_of(env: Env) -> Iterator[Env]:
 def wrappers_of(env: Env) -> Iterator[gymnasium.Wrapper[Any, Any, Any, Any]]:
     """Go through the wrappers of an environment, outermost first, without the environment itself."""
     return (layer for layer in chain_of(env) if isinstance(layer, gymnasium.Wrapper))
+
+
+def of_several_agents(env: Any) -> str:
+    """What to do with an environment, a module, a factory or the name of one that is PettingZoo's; else ``""``."""
+    if isinstance(env, (str, ModuleType)) or callable(env):
+        path = str(env) if isinstance(env, str) else getattr(env, "__module__", None) or getattr(env, "__name__", "")
+        names = [path]
+    else:
+        names = [kind.__module__ for kind in type(env).__mro__]
+    if not any(re.match(r"pettingzoo\b", str(name)) for name in names):
+        return ""
+    return (
+        "PettingZoo's environments have several agents, and vecwrap.build takes those of one agent, of the class "
+        "gymnasium.Env. The agents of one that is parallel, with equal spaces, can be the rows of a vector: "
+        "vecwrap.wrap(supersuit.pettingzoo_env_to_vec_env_v1(parallel_env), [...]); "
+        "pettingzoo.utils.aec_to_parallel makes it parallel"
+    )
 
 
 def space_text(space: Any) -> str:

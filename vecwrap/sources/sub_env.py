@@ -12,6 +12,7 @@ import inspect
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -23,7 +24,7 @@ from vecwrap.rows.batch import row as row_of
 from vecwrap.rows.infos import own_copy
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Env, chain_of
+from vecwrap.sources.description import Env, chain_of, of_several_agents
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.own_spaces import load_space_states, own_spaces, seed_spaces, space_states
 from vecwrap.sources.raw_rewards import Tap, float_reward
@@ -45,7 +46,10 @@ class SubEnvFactory:
         """Make the environment and wrap it; if a layer fails, close what was made."""
         env = self.make()
         if not isinstance(env, gymnasium.Env):
-            raise TypeError(f"the factory {_name(self.make)} gave {type(env).__name__}, expected a gymnasium.Env")
+            raise TypeError(
+                f"the factory {_name(self.make)} gave {type(env).__name__}, expected a gymnasium.Env. "
+                f"{of_several_agents(env)}".removesuffix(". ")
+            )
         if self.layers:
             env = Tap(env)
         try:
@@ -317,6 +321,7 @@ class SubEnv:
         """Make the environment; it has not been reset yet."""
         self.env = self._factory()
         own_spaces(self.env)
+        allow_no_options(self.env)
         self._is_new = True
         self._set_here: set[str] = set()  # attributes that its state includes, if it is new
         chain = list(chain_of(self.env))
@@ -462,6 +467,23 @@ def refuse_one_for_several(sub_envs: Sequence[SubEnv]) -> None:
                 f"env: expected a new environment from each call, got the same for sub-environments {other} and "
                 f"{sub_env.index}; make it within the callable"
             )
+
+
+def allow_no_options(env: Env) -> None:
+    """Let an environment, or a wrapper, whose ``reset`` takes a seed but no options be reset without any."""
+    for layer in chain_of(env):
+        with contextlib.suppress(TypeError, ValueError):  # written in C, or with attributes that cannot be set
+            reset: Any = layer.reset
+            parameters = inspect.signature(reset).parameters
+            takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+            if "seed" in parameters and "options" not in parameters and not takes_any:
+                layer.reset = partial(_reset_without_options, reset)  # type: ignore[method-assign]
+
+
+def _reset_without_options(reset: Callable[..., Any], *, seed: int | None = None, options: Any = None) -> Any:
+    if options:
+        raise ArgumentError(f"reset: {reset.__qualname__} takes no options, got {options!r}; add options=None to it")
+    return reset(seed=seed)
 
 
 def _told(info: dict[str, Any], seed: int | None) -> dict[str, Any]:
