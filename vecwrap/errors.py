@@ -229,15 +229,22 @@ def paths_looked_at(kind: type[VecwrapError]) -> Iterator[None]:
 
 
 def text_of(error: BaseException) -> str:
-    r"""Return an exception's message, as text that can be printed and written anywhere.
+    r"""Return an exception's message, as text that can be printed anywhere; if it has none, where it was raised.
 
     >>> text_of(ValueError("no such shape")), text_of(ValueError("lvl \udc80"))
     ('no such shape', 'lvl \\udc80')
     """
     try:
-        return str(error).encode(errors="backslashreplace").decode()
+        text = str(error) or _raised_at(error)
+        return text.encode(errors="backslashreplace").decode()
     except (Exception, SystemExit):  # the __str__ of a user's exception may fail
         return "(its message cannot be shown)"
+
+
+def _raised_at(error: BaseException) -> str:
+    """``"game.py:12: assert self.lives > 0"``, or ``""`` for what was not raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return "" if not frames else f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}".removesuffix(": ")
 
 
 def kind_of(error: BaseException) -> str:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from vecwrap.env import picture as tiles
 from vecwrap.env import saving as checkpoint
+from vecwrap.env.elsewhere import missing, refuse_mode
 from vecwrap.env.picture import display_image
 from vecwrap.errors import ArgumentError, ResetNeededError
 from vecwrap.rows import batch as batches
@@ -442,12 +443,16 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """
         self._root._set_attr(name, values, indices)
 
-    def render(self) -> tuple[Any, ...]:
+    def render(self, mode: None = None) -> tuple[Any, ...]:
         """Return what each sub-environment renders, according to its ``render_mode``.
+
+        Args:
+            mode: rejected; the mode is an argument of ``build``.
 
         Raises:
             ArgumentError: it was built without a render mode.
         """
+        refuse_mode(mode)
         if self.render_mode is None:
             raise ArgumentError(
                 'render: built without a render mode; expected for example build(..., render_mode="rgb_array")'
@@ -689,6 +694,11 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             terminate: kill the workers at once instead.
         """
         raise NotImplementedError
+
+    if not TYPE_CHECKING:  # so that type checkers refuse names that are not there
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(self, name)
 
     def __del__(self) -> None:
         """Do nothing: deleting a layer does not close what it wraps (Gymnasium 1.1 would close it here)."""

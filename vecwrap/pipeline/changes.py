@@ -18,7 +18,7 @@ from vecwrap.errors import PlanError, SpecError, did_you_mean
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.places import Place, Source, Steps, fail, fail_where
 from vecwrap.pipeline.scalars import printable
-from vecwrap.pipeline.signatures import Signature
+from vecwrap.pipeline.signatures import Signature, written_as
 from vecwrap.pipeline.values import Settings, Whole, as_data, copied, import_path, is_scalar, merged, plain, shown
 from vecwrap.pipeline.words import BACKEND_OPTIONS, POSITIONAL, BackendSpec, LayerSpec, read_arguments, read_layers
 from vecwrap.rows.step_result import Autoreset
@@ -52,10 +52,15 @@ def refuse_unknown(key: Any, known: Sequence[str], source: Source) -> None:
     if key in known:
         return
     name = key if isinstance(key, str) else shown(key)
-    hint = f" {_OTHER_WORDS[name]}" if name in _OTHER_WORDS else did_you_mean(name.lower(), known)
+    hint = other_word(name).removesuffix(".") or did_you_mean(name.lower(), known)
     if not hint and name.isidentifier() and name not in KEYS:
         hint = " What the environment takes goes into env_kwargs"
     fail_where(source.at(key).prefix() + source.at(name).label(), f"unknown key.{hint}")
+
+
+def other_word(name: str) -> str:
+    """What a key of another library is called here: ``" The number of sub-environments is called n."``, or ``""``."""
+    return f" {_OTHER_WORDS[name]}." if name in _OTHER_WORDS else ""
 
 
 # -- scalars ----------------------------------------------------------------------------------------------------------
@@ -99,7 +104,7 @@ def _of(kind: type, words: str) -> Callable[[Any, Source], Any]:
         data = as_data(copied(value))
         if data is None or (type(data) is kind and is_scalar(data) and data != ""):
             return data
-        return fail(source, f"expected {words}, got {shown(value)}")
+        return fail(source, f"expected {words}, got {shown(value)}.{written_as(data, [kind])}")
 
     return read
 
@@ -228,7 +233,13 @@ EVAL_KEYS: dict[str, Key] = {
     "wrappers": _waiting(Key(_read_layers_of_eval, _change_layers, _write_layers)),
 }
 _OTHER_WORDS = {
-    **dict.fromkeys(("num_envs", "n_envs", "env_num", "nenvs"), "The number of sub-environments is called n"),
+    **dict.fromkeys(
+        ("num", "num_env", "num_envs", "n_env", "n_envs", "nenv", "nenvs", "env_num", "number", "count"),
+        "The number of sub-environments is called n",
+    ),
+    **dict.fromkeys(("vec_env_cls", "vectorization_mode"), "How the sub-environments run is called backend"),
+    "max_episode_steps": "A limit on episodes goes into env_kwargs, or is the layer time_limit",
+    "monitor_dir": "Scores are written by a layer: wrappers: [{monitor: {dir: ...}}]",
     **dict.fromkeys(("id", "env_id", "environment", "env_name"), "The environment is called env"),
     **dict.fromkeys(("layers", "pipeline", "chain"), "The layers are called wrappers"),
     **{

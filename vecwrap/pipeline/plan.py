@@ -23,6 +23,7 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, SpecError, SubEnvError, did_you_mean
 from vecwrap.pipeline import registry
+from vecwrap.pipeline.changes import other_word
 from vecwrap.pipeline.environments import Environment, find_environment, refuse_unsendable
 from vecwrap.pipeline.evaluation import differences, evaluation
 from vecwrap.pipeline.explain import Explanation, LentEngine, Line, OneForAll, Probe, Row, Shares, Stage, outer_stages
@@ -175,9 +176,10 @@ def _started(backend: Callable[..., VecEnv], factories: list[Any], settings: Map
         unknown = re.search(r"unexpected keyword argument '(\w+)'", said)
         if unknown and unknown[1] in plan.pipeline.env_kwargs:
             takes = plan.environment.parameters()
-            remedy = did_you_mean(unknown[1], takes) or f" It takes {', '.join(takes) or 'none'}."
+            remedy = other_word(unknown[1]) or did_you_mean(unknown[1], takes)
+            remedy = remedy or f" It takes {', '.join(takes) or 'none'}."
             where = plan.pipeline.where("env_kwargs", unknown[1])
-            raise PlanError(f"{where}: {plan.environment.name} takes no such argument.{remedy}") from error
+            raise PlanError(f"{where}: {plan.environment.name} takes no such argument.{remedy}") from None
         refused = " raised PlanError in make: "
         if refused in said:
             raise PlanError(said.partition(refused)[2]) from error

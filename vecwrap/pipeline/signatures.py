@@ -177,7 +177,26 @@ def checked(value: Any, annotation: Any, where: str) -> Any:
             return value
     if isinstance(value, PathLike) and str in members:
         return as_data(value)
-    raise SpecError(f"{where}: expected {in_words(annotation)}, got {shown(value)}.")
+    raise SpecError(f"{where}: expected {in_words(annotation)}, got {shown(value)}.{written_as(value, members)}")
+
+
+_BOOLS = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}
+
+
+def written_as(value: Any, kinds: Sequence[Any]) -> str:
+    """How a number or a truth value is written that came as text, or as a float: ``" Write 4."``, else ``""``."""
+    if bool in kinds and isinstance(value, str) and value.lower() in _BOOLS:
+        return f" Write {_BOOLS[value.lower()]}{', without quotes' if value.lower() in ('true', 'false') else ''}."
+    if not (int in kinds or float in kinds) or not isinstance(value, (str, float)):
+        return ""
+    try:
+        number = float(value)
+    except ValueError:
+        return ""
+    quotes = ", without quotes" if isinstance(value, str) else ""
+    if number.is_integer() and int in kinds:
+        return f" Write {int(number)}{quotes}."
+    return f" Write {value}{quotes}." if float in kinds else ""
 
 
 def in_words(annotation: Any) -> str:

@@ -17,14 +17,15 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from vecwrap.errors import ArgumentError, RemoteTraceback, kind_of, text_of, traceback_of
+from vecwrap.errors import ArgumentError, RemoteTraceback, kind_of, traceback_of
 from vecwrap.interrupts import close_lost, is_interrupt
 from vecwrap.rows.batch import row as row_of
 from vecwrap.rows.infos import own_copy
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Env, chain_of
-from vecwrap.sources.failure import Failure
+from vecwrap.sources.failure import Failure, said_by
+from vecwrap.sources.old_api import not_an_env, refuse_no_pair
 from vecwrap.sources.own_spaces import own_spaces, seed_spaces
 from vecwrap.sources.raw_rewards import Tap, float_reward
 from vecwrap.sources.saving import env_state, is_plain, load_env_state
@@ -45,7 +46,7 @@ class SubEnvFactory:
         """Make the environment and wrap it; if a layer fails, close what was made."""
         env = self.make()
         if not isinstance(env, gymnasium.Env):
-            raise TypeError(f"the factory {self.make!r} gave {type(env).__name__}, expected a gymnasium.Env")
+            raise TypeError(f"the factory {self.make!r} gave {not_an_env(env)}")
         if self.layers:
             env = Tap(env)
         try:
@@ -287,7 +288,7 @@ class SubEnv:
             action=action,
             during=during,
             kind=kind_of(error),
-            message=text_of(error),
+            message=said_by(error),
             traceback=traceback_of(error),
             autoreset=autoreset,
             stepped=during == "step" and self._autoresetting,
@@ -348,6 +349,7 @@ class SubEnv:
         goes_on = seed is None and self._game_goes_on()
         given = None if options is None else own_copy(options)
         result = self.env.reset(seed=seed, options=options)
+        refuse_no_pair(result)
         if not goes_on or (self._tap is not None and self._tap.first):
             self._options = given
         return result
