@@ -31,4 +31,6 @@ def missing(owner: object, name: str) -> AttributeError:
 def refuse_mode(mode: Any) -> None:
     """Refuse the argument that ``render`` has in the old Gym API and in Stable-Baselines3."""
     if mode is not None:
-        raise ArgumentError(f"render: expected no argument, got {mode!r}; give build(..., render_mode={mode!r}) instead")
+        raise ArgumentError(
+            f"render: expected no argument, got {mode!r}; give build(..., render_mode={mode!r}) instead"
+        )

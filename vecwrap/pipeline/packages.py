@@ -26,7 +26,12 @@ _PACKAGES = (
     (r"gym_pusht/", "gym_pusht", ""),
     (r"gym_aloha/", "gym_aloha", ""),
 )
-_OLD = {"procgen": r"procgen-", "gym_super_mario_bros": "SuperMarioBros", "d4rl": r"(maze2d|antmaze|kitchen)-", "gym": ""}
+_OLD = {
+    "procgen": r"procgen-",
+    "gym_super_mario_bros": "SuperMarioBros",
+    "d4rl": r"(maze2d|antmaze|kitchen)-",
+    "gym": "",
+}
 
 
 def where_it_is(env_id: str) -> str:

@@ -335,7 +335,10 @@ def read_line(line: str) -> dict[str, Any]:
     if not words:
         fail(source, "expected an environment id at the start of the line")
     if "=" in words[0] and words[0].partition("=")[0] in KEYS:
-        fail(source, f'expected an environment id at the start of the line, got "{words[0]}"')
+        fail(
+            source,
+            f'expected an environment id at the start of the line, got "{words[0]}". In a shell, quote the whole line',
+        )
     data: dict[str, Any] = {"env": str(scalar(words[0], source)) if words[0][0] in "\"'" else words[0]}
     for word in words[1:]:
         key, equals, text = word.partition("=")

@@ -121,7 +121,11 @@ def _reshaping(array: np.ndarray[Any, Any], shape: tuple[int, ...]) -> str:
     if array.dtype == object:
         return ""
     if array.shape == shape[1:]:
-        return "; that is one action, [action] is a list of one" if shape[0] == 1 else f"; [action] * {shape[0]} repeats it"
+        return (
+            "; that is one action, [action] is a list of one"
+            if shape[0] == 1
+            else f"; [action] * {shape[0]} repeats it"
+        )
     axes = tuple(length for length in array.shape if length != 1)
     return f"; np.reshape(actions, {shape}) has it" if axes == tuple(length for length in shape if length != 1) else ""
 
