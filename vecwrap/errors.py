@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import operator
+import os
 import traceback
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
@@ -39,6 +40,9 @@ class VecwrapError(Exception):
     ...     print(error)
     wrappers[0] "framestak": unknown layer. Did you mean "framestack"?
     """
+
+    mistakes: tuple[VecwrapError, ...] = ()  # of a pipeline, one error each, if several were found
+    layers: tuple[Any, ...] = ()  # of a pipeline that cannot be read, those that could be; ``check`` looks at them
 
 
 class SpecError(VecwrapError, ValueError):
@@ -283,7 +287,82 @@ def is_installed(package: str) -> bool:
     return found is not None and found.origin is not None
 
 
+_WHOLE = ("VECWRAP_TRACEBACK", "full")  # the environment variable, and its value, that keeps tracebacks whole
+_OF_A_USER = (SpecError, PlanError, ArgumentError, ResetNeededError, CheckpointError, ClipError, PlotError, SubEnvError)
+
+
+def shorten(error: BaseException) -> None:
+    """End the traceback of a user's mistake where our code was called: the message says what is wrong.
+
+    Other errors keep theirs, and so does one with a user's own code below the call, and its cause.
+    """
+    called = error.__traceback__
+    if called is None or not isinstance(error, _OF_A_USER) or os.environ.get(_WHOLE[0]) == _WHOLE[1]:
+        return
+    modules = (frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in traceback.walk_tb(called))
+    if all(name in ("vecwrap", "contextlib") for name in modules):
+        called.tb_next = None
+
+
+@contextlib.contextmanager
+def whole_tracebacks() -> Iterator[None]:
+    """Keep tracebacks whole, as the environment variable does."""
+    before = os.environ.get(_WHOLE[0])
+    os.environ[_WHOLE[0]] = _WHOLE[1]
+    try:
+        yield
+    finally:
+        os.environ.pop(_WHOLE[0])
+        if before is not None:
+            os.environ[_WHOLE[0]] = before
+
+
+class Brief:
+    """A ``with`` around what a user calls: errors that come out of it are shortened."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if error is not None:
+            shorten(error)
+
+
+brief = Brief()
+
+
 _OF_THE_FACE = ("final_obs", "final_info", "env_id")  # infos keys that the outermost environment writes
+
+
+_MOST_MISTAKES = 50
+
+
+class Mistakes:
+    """Catches each error of a pipeline in a ``with``, so that all can be raised together."""
+
+    def __init__(self) -> None:
+        self._found: list[VecwrapError] = []
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
+        if not isinstance(error, (SpecError, PlanError)):
+            return False
+        self._found += error.mistakes or (error,)
+        if len(self._found) > _MOST_MISTAKES:
+            self.raise_all()
+        return True
+
+    def raise_all(self, layers: Iterable[Any] = ()) -> None:
+        """Raise what was caught: the only one, or one with a line for each."""
+        if self._found:
+            error = self._found[0]
+            if len(self._found) > 1:
+                error = type(error)("\n".join(map(str, self._found)))
+                error.mistakes = tuple(self._found)
+            error.layers = tuple(layers)
+            raise error from None
 
 
 def one_of(argument: str, value: Any, values: tuple[str, ...]) -> Any:

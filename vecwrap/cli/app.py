@@ -26,7 +26,16 @@ from vecwrap.cli.output import (
     printable_lines,
     result_alone,
 )
-from vecwrap.errors import CheckpointError, ClipError, PlanError, PlotError, SpecError, VecwrapError, traceback_of
+from vecwrap.errors import (
+    CheckpointError,
+    ClipError,
+    PlanError,
+    PlotError,
+    SpecError,
+    VecwrapError,
+    traceback_of,
+    whole_tracebacks,
+)
 
 app = typer.Typer(
     name="vecwrap",
@@ -450,7 +459,9 @@ def run_app(arguments: list[str]) -> int:
         if here not in sys.path:  # as with `python -m vecwrap`, but last, so that nothing installed is hidden by a file
             sys.path.append(here)
             afterwards.callback(sys.path.remove, here)
-        if not debug:
+        if debug:
+            afterwards.enter_context(whole_tracebacks())
+        else:
             afterwards.callback(setattr, warnings, "formatwarning", warnings.formatwarning)
             warnings.formatwarning = _without_source
         try:

@@ -24,7 +24,7 @@ from vecwrap.env import picture as tiles
 from vecwrap.env import saving as checkpoint
 from vecwrap.env.elsewhere import missing, refuse_mode
 from vecwrap.env.picture import display_image
-from vecwrap.errors import ArgumentError, ResetNeededError
+from vecwrap.errors import ArgumentError, ResetNeededError, VecwrapError, brief, shorten
 from vecwrap.rows import batch as batches
 from vecwrap.rows import gymnasium_form
 from vecwrap.rows.batch import Batch
@@ -163,8 +163,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ArgumentError: a mask or seeds of the wrong form.
             SubEnvError: a sub-environment raised.
         """
-        self.reset_async(seed=seed, options=options)
-        return self.reset_wait()
+        try:
+            self.reset_async(seed=seed, options=options)
+            return self.reset_wait()
+        except VecwrapError as error:
+            shorten(error)
+            raise
 
     def reset_async(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -209,8 +213,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ResetNeededError: a row has no running episode, and the autoreset mode starts none.
             SubEnvError: a sub-environment raised.
         """
-        self.step_async(actions)
-        return self.step_wait()
+        try:
+            self.step_async(actions)
+            return self.step_wait()
+        except VecwrapError as error:
+            shorten(error)
+            raise
 
     def step_async(self, actions: Any) -> None:
         """Send the actions without waiting; ``step_wait`` returns the results.
@@ -241,10 +249,14 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ArgumentError: an index is repeated, out of range, or already pending.
         """
         root = self._root
-        root._refuse_pending("send", allow=None if root._through else "send")
-        ids = root._idle_ids(env_ids)
-        order = np.argsort(ids, kind="stable")
-        self._dispatch("send", actions, ids[order], order)
+        try:
+            root._refuse_pending("send", allow=None if root._through else "send")
+            ids = root._idle_ids(env_ids)
+            order = np.argsort(ids, kind="stable")
+            self._dispatch("send", actions, ids[order], order)
+        except VecwrapError as error:
+            shorten(error)
+            raise
 
     def recv(self, timeout: float | None = None) -> FiveTuple:
         """Receive the first ``batch_size`` rows that are ready, or all pending rows if there is no ``batch_size``.
@@ -400,8 +412,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ValueError: for ``reset``, ``step`` and ``close``, which must go through the vector environment.
             SubEnvError: a sub-environment raised.
         """
-        self.call_async(name, *args, indices=indices, **kwargs)
-        return self.call_wait()
+        with brief:
+            self.call_async(name, *args, indices=indices, **kwargs)
+            return self.call_wait()
 
     env_method = call
 
@@ -431,7 +444,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             name: the attribute; SubEnvError if a sub-environment lacks it.
             indices: which sub-environments, in that order; None means all.
         """
-        return self._root._get_attr(name, indices)
+        with brief:
+            return self._root._get_attr(name, indices)
 
     def set_attr(self, name: str, values: Any, indices: Sequence[int] | int | None = None) -> None:
         """Set an attribute of each sub-environment, on the layer that has it; a new one on the environment itself.
@@ -441,7 +455,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             values: a list or tuple gives one value per sub-environment; anything else is set on all.
             indices: which sub-environments; None means all.
         """
-        self._root._set_attr(name, values, indices)
+        with brief:
+            self._root._set_attr(name, values, indices)
 
     def render(self, mode: None = None) -> tuple[Any, ...]:
         """Return what each sub-environment renders, according to its ``render_mode``.
@@ -569,7 +584,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             SubEnvError: a sub-environment cannot load its state. After that, as after an interrupt, the environment
                 must be reset or loaded again before it can be stepped.
         """
-        checkpoint.load_state_dict(self, state)
+        with brief:
+            checkpoint.load_state_dict(self, state)
 
     def share_statistics(self, source: VecEnv | str | PathLike[str]) -> Self:
         """Use the running statistics of another chain, for evaluation; ``build(..., stats=source)`` calls this.
@@ -632,7 +648,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             path: the file; CheckpointError if ``save`` did not write it, or for a different chain.
         """
-        self.load_state_dict(checkpoint.read_state(path))
+        with brief:
+            self.load_state_dict(checkpoint.read_state(path))
 
     def get_original_obs(self) -> Any:
         """Return the observations last shown, n rows, as they reached the innermost layer that normalises them.

@@ -17,7 +17,7 @@ from vecwrap.backends.native import NativeBackend, refuse_other_mode
 from vecwrap.env.saving import refuse_unread
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import PlanError, SpecError
+from vecwrap.errors import Mistakes, PlanError, SpecError, brief
 from vecwrap.pipeline.changes import KEYS, refuse_unknown
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import is_folder, names_file
@@ -121,14 +121,18 @@ def build(
     >>> env.close()
     """
     given = {key: value for key, value in locals().items() if key not in ("env", "stats", "unknown")}
-    for key in unknown:
-        _refuse_unknown_argument(key, ["env", *given, "stats"])
     defaults: dict[str, Any] = {"n": None, "wrappers": (), **(build.__kwdefaults__ or {})}
     changes = {key: value for key, value in given.items() if not _is_default(value, defaults[key])}
-    spec = read(env)
-    if isinstance(spec.env, tuple):
-        _warn_of_one_variable(spec.env)
-    return build_plan(plan(spec.override(**changes)), stats)
+    with brief:
+        mistakes = Mistakes()
+        for key in unknown:
+            with mistakes:
+                _refuse_unknown_argument(key, ["env", *given, "stats"])
+        mistakes.raise_all()
+        spec = read(env)
+        if isinstance(spec.env, tuple):
+            _warn_of_one_variable(spec.env)
+        return build_plan(plan(spec.override(**changes)), stats)
 
 
 def load(
@@ -169,10 +173,11 @@ def load(
     ((2, 3, 4), dtype('float32'))
     """
     given: Any = path  # of any type
-    if isinstance(given, (str, os.PathLike)) and is_folder(Path(given)):
-        run = read_run(path)
-        return rebuild(run, run.pipeline(mode, overrides), stats)
-    return build_plan(plan(in_mode(PipelineSpec.load(path), mode, overrides)), stats)
+    with brief:
+        if isinstance(given, (str, os.PathLike)) and is_folder(Path(given)):
+            run = read_run(path)
+            return rebuild(run, run.pipeline(mode, overrides), stats)
+        return build_plan(plan(in_mode(PipelineSpec.load(path), mode, overrides)), stats)
 
 
 def _warn_of_one_variable(makers: Sequence[Any]) -> None:
@@ -243,28 +248,29 @@ def wrap(
     (2, 4, 4)
     >>> env.close()
     """
-    _, layers = plan_layers(read_layers(wrappers, Source(steps=("wrappers",))))
-    refuse_layers_of_sub_envs(layers)
-    env = vector_env
-    if hasattr(env, "env_is_wrapped"):  # a name that only SB3 uses
-        raise PlanError(
-            f"wrap: expected a gymnasium.vector.VectorEnv, got a Stable-Baselines3 {type(env).__name__}; use "
-            "vecwrap.wrap(vecwrap.from_sb3(venv), [...])"
-        )
-    if isinstance(env, VecEnv):
-        _take_settings(env, autoreset, masked_resets, seed)
-    elif hasattr(env, "num_envs"):
-        env = NativeBackend(vector_env, autoreset=autoreset, masked_resets=masked_resets, seed=seed)
-    else:
-        got = f'"{env}"' if isinstance(env, str) else type(env).__name__
-        raise PlanError(
-            f"wrap: expected a gymnasium.vector.VectorEnv, got {got}; vecwrap.build makes a vector environment from an "
-            "id, or from a callable that makes single environments"
-        )
-    for layer in layers:
-        env = layer.around_vector(env)
-    wrapped: VecEnv = env
-    return wrapped
+    with brief:
+        _, layers = plan_layers(read_layers(wrappers, Source(steps=("wrappers",))))
+        refuse_layers_of_sub_envs(layers)
+        env = vector_env
+        if hasattr(env, "env_is_wrapped"):  # a name that only SB3 uses
+            raise PlanError(
+                f"wrap: expected a gymnasium.vector.VectorEnv, got a Stable-Baselines3 {type(env).__name__}; use "
+                "vecwrap.wrap(vecwrap.from_sb3(venv), [...])"
+            )
+        if isinstance(env, VecEnv):
+            _take_settings(env, autoreset, masked_resets, seed)
+        elif hasattr(env, "num_envs"):
+            env = NativeBackend(vector_env, autoreset=autoreset, masked_resets=masked_resets, seed=seed)
+        else:
+            got = f'"{env}"' if isinstance(env, str) else type(env).__name__
+            raise PlanError(
+                f"wrap: expected a gymnasium.vector.VectorEnv, got {got}; vecwrap.build makes a vector environment from an "
+                "id, or from a callable that makes single environments"
+            )
+        for layer in layers:
+            env = layer.around_vector(env)
+        wrapped: VecEnv = env
+        return wrapped
 
 
 def _take_settings(

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
-from vecwrap.errors import PlanError, SpecError, did_you_mean
+from vecwrap.errors import Mistakes, PlanError, SpecError, did_you_mean
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.places import Place, Source, Steps, fail, fail_where
 from vecwrap.pipeline.scalars import printable
@@ -173,10 +173,12 @@ def _read_eval(value: Any, source: Source) -> Settings:
 
 
 def _change_eval(old: Any, changes: Mapping[Any, Any], source: Source) -> Settings:
-    section = dict(old or {})
+    section, mistakes = dict(old or {}), Mistakes()
     for key, value in changes.items():
-        refuse_unknown(key, list(EVAL_KEYS), source)
-        section[key] = over(EVAL_KEYS[key], section.get(key), value, source.at(key))
+        with mistakes:
+            refuse_unknown(key, list(EVAL_KEYS), source)
+            section[key] = over(EVAL_KEYS[key], section.get(key), value, source.at(key))
+    mistakes.raise_all()
     return Settings(section)
 
 
@@ -360,9 +362,12 @@ class Draft:
         Mappings are merged key by key; a list replaces the previous one. Layers given as a mapping change the existing
         ones; a backend given as a mapping without a name changes the options of the existing one.
         """
+        mistakes = Mistakes()
         for key, value in data.items():
-            refuse_unknown(key, list(KEYS), source)
-            self._take(key, value, source.at(key))
+            with mistakes:
+                refuse_unknown(key, list(KEYS), source)
+                self._take(key, value, source.at(key))
+        mistakes.raise_all()
         if () in source.places:
             self.places[()] = source.places[()]
 
