@@ -297,11 +297,23 @@ def shorten(error: BaseException) -> None:
     Other errors keep theirs, and so does one with a user's own code below the call, and its cause.
     """
     called = error.__traceback__
-    if called is None or not isinstance(error, _OF_A_USER) or os.environ.get(_WHOLE[0]) == _WHOLE[1]:
-        return
-    modules = (frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in traceback.walk_tb(called))
-    if all(name in ("vecwrap", "contextlib") for name in modules):
+    if called is not None and _is_said(error):
         called.tb_next = None
+
+
+def _is_said(error: BaseException) -> bool:
+    """Whether an error's message alone says what a user did wrong, because only our own code was running."""
+    if not isinstance(error, _OF_A_USER) or os.environ.get(_WHOLE[0]) == _WHOLE[1]:
+        return False
+    modules = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
+    return all(name.partition(".")[0] in ("vecwrap", "contextlib") for name in modules)
+
+
+def cause_of(error: BaseException | None) -> BaseException | None:
+    """What an error that repeats this one's message has as its cause: what is more than our own words for a mistake."""
+    if isinstance(error, RemoteTraceback) and os.environ.get(_WHOLE[0]) != _WHOLE[1]:
+        return error if "direct cause" in str(error) else None
+    return cause_of(error.__cause__) if error is not None and _is_said(error) else error
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, find_highest_version, load_env_creator, parse_env_id, registry
 
 from vecwrap.env.picture import no_frames
-from vecwrap.errors import PlanError, SpecError, VecwrapError, did_you_mean, is_installed, text_of
+from vecwrap.errors import PlanError, SpecError, VecwrapError, cause_of, did_you_mean, is_installed, text_of
 from vecwrap.pipeline.packages import how_to_install, where_it_is
 from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.signatures import REQUIRED, Signature
@@ -120,7 +120,7 @@ class WrapSubEnv:
         except (Exception, SystemExit) as error:
             if not self.where:
                 raise
-            raise refusal(self.where, error) from error
+            raise refusal(self.where, error) from cause_of(error)
         if not isinstance(wrapped, gymnasium.Env):
             raise PlanError(
                 f"{self.where or self}: expected a gymnasium.Env from it, got {type(wrapped).__name__}. (A callable "

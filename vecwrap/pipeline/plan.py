@@ -21,7 +21,7 @@ from vecwrap.backends.workers.launch import check_start_method
 from vecwrap.backends.workers.process import ProcessBackend
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import PlanError, SpecError, SubEnvError, did_you_mean
+from vecwrap.errors import PlanError, SpecError, SubEnvError, cause_of, did_you_mean
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.changes import other_word
 from vecwrap.pipeline.environments import Environment, find_environment, refuse_unsendable
@@ -182,7 +182,7 @@ def _started(backend: Callable[..., VecEnv], factories: list[Any], settings: Map
             raise PlanError(f"{where}: {plan.environment.name} takes no such argument.{remedy}") from None
         refused = " raised PlanError in make: "
         if refused in said:
-            raise PlanError(said.partition(refused)[2]) from error
+            raise PlanError(said.partition(refused)[2]) from cause_of(error)
         raise
 
 
@@ -261,7 +261,7 @@ def _evaluation(spec: PipelineSpec, resolved: PipelineSpec) -> Mapping[str, Any]
     try:
         return differences(resolved, plan(evaluation(spec)).pipeline)
     except (SpecError, PlanError) as error:
-        raise type(error)(f"{error} (This is of the evaluation that the section eval describes.)") from error
+        raise type(error)(f"{error} (This is of the evaluation that the section eval describes.)") from cause_of(error)
 
 
 def _how_many(spec: PipelineSpec, environment: Environment) -> int:
