@@ -253,6 +253,7 @@ _OTHER_WORDS = {
     **dict.fromkeys(("add", "drop"), "An evaluation with other layers lists them all in eval.wrappers"),
     **dict.fromkeys(("evaluation", "test"), "What differs in an evaluation is called eval"),
     "<<": "YAML 1.2 has no merge keys; a file builds upon another one with extends",
+    "apply_api_compatibility": "Gymnasium no longer has it; docs/migrating.md wraps the old Gym API",
     "mode": "Did you mean autoreset or render_mode?",
     "kwargs": "Did you mean env_kwargs?",
 }
