@@ -100,7 +100,9 @@ _ELSEWHERE = {
     **dict.fromkeys(["ShmemVecEnv", "ShmemVectorEnv"], 'vecwrap.build(id, n=8, backend="shmem")'),
     "RayVectorEnv": 'vecwrap.build(id, n=8, backend="ray")',
     **{
-        name: f'vecwrap.build(id, n=8, wrappers=["{layer}"])' for layer, names in _LAYERS.items() for name in names.split()
+        name: f'vecwrap.build(id, n=8, wrappers=["{layer}"])'
+        for layer, names in _LAYERS.items()
+        for name in names.split()
     },
     **dict.fromkeys(
         ["VecVideoRecorder", "RecordVideo"], 'vecwrap.build(id, n=8, wrappers=["video"], render_mode="rgb_array")'

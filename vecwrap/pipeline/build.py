@@ -264,8 +264,8 @@ def wrap(
         else:
             got = f'"{env}"' if isinstance(env, str) else type(env).__name__
             raise PlanError(
-                f"wrap: expected a gymnasium.vector.VectorEnv, got {got}; vecwrap.build makes a vector environment from an "
-                "id, or from a callable that makes single environments"
+                f"wrap: expected a gymnasium.vector.VectorEnv, got {got}; vecwrap.build makes a vector environment "
+                "from an id, or from a callable that makes single environments"
             )
         for layer in layers:
             env = layer.around_vector(env)

@@ -240,7 +240,6 @@ _OTHER_WORDS = {
         "The number of sub-environments is called n",
     ),
     **dict.fromkeys(("vec_env_cls", "vectorization_mode"), "How the sub-environments run is called backend"),
-    "max_episode_steps": "A limit on episodes goes into env_kwargs, or is the layer time_limit",
     "monitor_dir": "Scores are written by a layer: wrappers: [{monitor: {dir: ...}}]",
     **dict.fromkeys(("id", "env_id", "environment", "env_name"), "The environment is called env"),
     **dict.fromkeys(("layers", "pipeline", "chain"), "The layers are called wrappers"),

@@ -322,8 +322,8 @@ def _registered(target: str, make: MakeEnvironment, source: Source) -> Environme
         raise SpecError(f'{source} "{target}": is registered without an entry point for one environment.')
     if not _is_made(found.id):
         raise SpecError(
-            f'{source} "{target}": Gymnasium no longer has this version. The newest is "{found.id.rpartition("-v")[0]}"; '
-            "gymnasium-robotics still has the old ones."
+            f'{source} "{target}": Gymnasium no longer has this version; gymnasium-robotics does. '
+            f'"{found.id.rpartition("-v")[0]}" is the newest one.'
         )
     entry_point = found.entry_point
     if isinstance(entry_point, str):

@@ -33,7 +33,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from operator import attrgetter
-from typing import Any
+from typing import Any, ClassVar
 
 import cloudpickle
 import numpy as np
@@ -73,7 +73,7 @@ def _with_file(code: types.CodeType) -> Any:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    dispatch_table = ChainMap({types.CodeType: _with_file}, cloudpickle.Pickler.dispatch_table)
+    dispatch_table: ClassVar = ChainMap({types.CodeType: _with_file}, cloudpickle.Pickler.dispatch_table)
 
 
 def by_value(value: Any) -> bytes:
