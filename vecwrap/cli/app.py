@@ -10,7 +10,7 @@ import shlex
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -53,7 +53,7 @@ app = typer.Typer(
 class _Command(TyperCommand):
     """A command that takes a pipeline: says what to write if the shell split it, or for an option of another name."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
         except Exception as error:  # typer's classes of errors have no public names

@@ -25,7 +25,8 @@ from vecwrap.pipeline.words import LayerSpec
 REFUSALS = {
     "unreadable": """A pipeline that cannot be read: invalid YAML, an unknown key, a value of the wrong kind.
 
-    Nothing else is checked, because there is no pipeline yet.
+    All such mistakes are reported, and what is wrong with single layers; the rest is not checked, because there is no
+    pipeline yet.
     """,
     "refused": """An unknown name, an argument that does not fit, a layer that refuses what it wraps, a wrong order.
 
