@@ -198,6 +198,20 @@ def test_an_attribute_of_other_libraries(name, here):
         assert env.get_attr("gravity") == (9.8, 9.8)
 
 
+class Failing(vecwrap.VecEnvWrapper):
+    @property
+    def speed(self):
+        return self.wheels
+
+
+def test_a_property_of_a_layer_that_fails_says_itself_why():
+    with (
+        vecwrap.build("CartPole-v1", 1, [Failing], backend="dummy") as env,
+        pytest.raises(AttributeError, match="no attribute 'wheels'"),
+    ):
+        print(env.speed)
+
+
 @pytest.mark.parametrize(
     ("name", "here"),
     [

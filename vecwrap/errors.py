@@ -287,7 +287,6 @@ def is_installed(package: str) -> bool:
     return found is not None and found.origin is not None
 
 
-_WHOLE = ("VECWRAP_TRACEBACK", "full")  # the environment variable, and its value, that keeps tracebacks whole
 _OF_A_USER = (SpecError, PlanError, ArgumentError, ResetNeededError, CheckpointError, ClipError, PlotError, SubEnvError)
 
 
@@ -303,7 +302,7 @@ def shorten(error: BaseException) -> None:
 
 def _is_said(error: BaseException) -> bool:
     """Whether an error's message alone says what a user did wrong, because only our own code was running."""
-    if not isinstance(error, _OF_A_USER) or os.environ.get(_WHOLE[0]) == _WHOLE[1]:
+    if not isinstance(error, _OF_A_USER) or os.environ.get("VECWRAP_TRACEBACK") == "full":
         return False
     modules = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
     return all(name.partition(".")[0] in ("vecwrap", "contextlib") for name in modules)
@@ -311,22 +310,9 @@ def _is_said(error: BaseException) -> bool:
 
 def cause_of(error: BaseException | None) -> BaseException | None:
     """What an error that repeats this one's message has as its cause: what is more than our own words for a mistake."""
-    if isinstance(error, RemoteTraceback) and os.environ.get(_WHOLE[0]) != _WHOLE[1]:
+    if isinstance(error, RemoteTraceback) and os.environ.get("VECWRAP_TRACEBACK") != "full":
         return error if "direct cause" in str(error) else None
     return cause_of(error.__cause__) if error is not None and _is_said(error) else error
-
-
-@contextlib.contextmanager
-def whole_tracebacks() -> Iterator[None]:
-    """Keep tracebacks whole, as the environment variable does."""
-    before = os.environ.get(_WHOLE[0])
-    os.environ[_WHOLE[0]] = _WHOLE[1]
-    try:
-        yield
-    finally:
-        os.environ.pop(_WHOLE[0])
-        if before is not None:
-            os.environ[_WHOLE[0]] = before
 
 
 class Brief:

@@ -26,16 +26,7 @@ from vecwrap.cli.output import (
     printable_lines,
     result_alone,
 )
-from vecwrap.errors import (
-    CheckpointError,
-    ClipError,
-    PlanError,
-    PlotError,
-    SpecError,
-    VecwrapError,
-    traceback_of,
-    whole_tracebacks,
-)
+from vecwrap.errors import CheckpointError, ClipError, PlanError, PlotError, SpecError, VecwrapError, traceback_of
 
 app = typer.Typer(
     name="vecwrap",
@@ -59,7 +50,7 @@ class _Command(TyperCommand):
         except Exception as error:  # typer's classes of errors have no public names
             from vecwrap.pipeline.changes import other_word
 
-            message, option = getattr(error, "message", ""), getattr(error, "option_name", "")
+            message, option = getattr(error, "message", ""), getattr(error, "option_name", "") or ""
             remedy = other_word(option.strip("-").replace("-", "_"))
             if rest := re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
                 line = shlex.quote(f"{ctx.params.get('pipeline')} {rest[1]}")
@@ -73,17 +64,16 @@ _command = functools.partial(app.command, cls=_Command)
 
 
 def _count(text: str) -> int:
-    """Read a whole number from 1, also written as 1e6."""
     try:
-        number = int(text)
+        number = float(text)
     except ValueError:
-        try:
-            number = int(float(text)) if float(text).is_integer() else 0
-        except (ValueError, OverflowError):
-            number = 0
-    if number < 1:
+        number = 0.0
+    if number < 1 or not number.is_integer():
         raise typer.BadParameter(f"expected a whole number from 1, such as 10000 or 1e4, got {text}")
-    return number
+    return int(number)
+
+
+_count_option = functools.partial(typer.Option, parser=_count, metavar="INTEGER")
 
 
 Pipeline = Annotated[
@@ -105,28 +95,18 @@ Evaluation = Annotated[bool, typer.Option("--eval", help="Use the pipeline's eva
 PolicyName = Annotated[
     str, typer.Option(help="random, zeros, or module:callable from batched observations to batched actions.")
 ]
-Number = Annotated[
-    int | None, typer.Option("--n", "-n", parser=_count, metavar="INTEGER", help="How many sub-environments.")
-]
+Number = Annotated[int | None, _count_option("--n", "-n", help="How many sub-environments.")]
 BackendName = Annotated[
     str | None,
     typer.Option(help="What runs the sub-environments: auto, dummy, subprocess, shmem, ..."),
 ]
 Steps = Annotated[
     int | None,
-    typer.Option(
-        parser=_count,
-        metavar="INTEGER",
-        help="Agent steps over all sub-environments. Default: 20000, or no limit with --episodes.",
-    ),
+    _count_option(help="Agent steps over all sub-environments. Default: 20000, or no limit with --episodes."),
 ]
 Episodes = Annotated[
     int | None,
-    typer.Option(
-        parser=_count,
-        metavar="INTEGER",
-        help="Stop after this many; with --eval, when each sub-environment has played its share of them.",
-    ),
+    _count_option(help="Stop after this many; with --eval, when each sub-environment has played its share of them."),
 ]
 Out = Annotated[
     Path | None,
@@ -207,11 +187,7 @@ def load(
     folder: Annotated[Path, typer.Argument(help="A folder written by `vecwrap run --out`.", metavar="FOLDER")],
     steps: Annotated[
         int | None,
-        typer.Option(
-            parser=_count,
-            metavar="INTEGER",
-            help="Agent steps over all sub-environments. Without this and --episodes, nothing is run.",
-        ),
+        _count_option(help="Agent steps over all sub-environments. Without this and --episodes, nothing is run."),
     ] = None,
     episodes: Episodes = None,
     policy: PolicyName = "random",
@@ -330,9 +306,7 @@ def time(
     pipeline: Pipeline,
     steps: Annotated[
         int | None,
-        typer.Option(
-            parser=_count, metavar="INTEGER", help="Agent steps over all sub-environments, including untimed ones."
-        ),
+        _count_option(help="Agent steps over all sub-environments, including untimed ones."),
     ] = None,
     seconds: Annotated[
         float | None, typer.Option(min=0.001, help="How long. Default: 5, or no limit with --steps.")
@@ -460,7 +434,8 @@ def run_app(arguments: list[str]) -> int:
             sys.path.append(here)
             afterwards.callback(sys.path.remove, here)
         if debug:
-            afterwards.enter_context(whole_tracebacks())
+            os.environ["VECWRAP_TRACEBACK"] = "full"
+            afterwards.callback(os.environ.pop, "VECWRAP_TRACEBACK")
         else:
             afterwards.callback(setattr, warnings, "formatwarning", warnings.formatwarning)
             warnings.formatwarning = _without_source

@@ -715,6 +715,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     if not TYPE_CHECKING:  # so that type checkers refuse names that are not there
 
         def __getattr__(self, name: str) -> Any:
+            if hasattr(type(self), name):  # a property, which raises its own error again
+                return object.__getattribute__(self, name)
             raise missing(self, name)
 
     def __del__(self) -> None:
