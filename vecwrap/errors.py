@@ -287,7 +287,18 @@ def is_installed(package: str) -> bool:
     return found is not None and found.origin is not None
 
 
-_OF_A_USER = (SpecError, PlanError, ArgumentError, ResetNeededError, CheckpointError, ClipError, PlotError, SubEnvError)
+_OF_A_USER = (
+    SpecError,
+    PlanError,
+    ArgumentError,
+    CheckpointError,
+    ClipError,
+    PlotError,
+    SubEnvError,
+    gymnasium.error.ResetNeeded,
+    gymnasium.error.AlreadyPendingCallError,
+    gymnasium.error.ClosedEnvironmentError,
+)
 
 
 def shorten(error: BaseException) -> None:

@@ -24,7 +24,7 @@ from vecwrap.env import picture as tiles
 from vecwrap.env import saving as checkpoint
 from vecwrap.env.elsewhere import missing, refuse_mode
 from vecwrap.env.picture import display_image
-from vecwrap.errors import ArgumentError, ResetNeededError, VecwrapError, brief, shorten
+from vecwrap.errors import ArgumentError, ResetNeededError, brief, shorten
 from vecwrap.rows import batch as batches
 from vecwrap.rows import gymnasium_form
 from vecwrap.rows.batch import Batch
@@ -166,7 +166,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         try:
             self.reset_async(seed=seed, options=options)
             return self.reset_wait()
-        except VecwrapError as error:
+        except Exception as error:
             shorten(error)
             raise
 
@@ -216,7 +216,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         try:
             self.step_async(actions)
             return self.step_wait()
-        except VecwrapError as error:
+        except Exception as error:
             shorten(error)
             raise
 
@@ -254,7 +254,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ids = root._idle_ids(env_ids)
             order = np.argsort(ids, kind="stable")
             self._dispatch("send", actions, ids[order], order)
-        except VecwrapError as error:
+        except Exception as error:
             shorten(error)
             raise
 
