@@ -251,26 +251,27 @@ def wrap(
     with brief:
         _, layers = plan_layers(read_layers(wrappers, Source(steps=("wrappers",))))
         refuse_layers_of_sub_envs(layers)
-        env = vector_env
-        if hasattr(env, "env_is_wrapped"):  # a name that only SB3 uses
-            raise PlanError(
-                f"wrap: expected a gymnasium.vector.VectorEnv, got a Stable-Baselines3 {type(env).__name__}; use "
-                "vecwrap.wrap(vecwrap.from_sb3(venv), [...])"
-            )
-        if isinstance(env, VecEnv):
-            _take_settings(env, autoreset, masked_resets, seed)
-        elif hasattr(env, "num_envs"):
-            env = NativeBackend(vector_env, autoreset=autoreset, masked_resets=masked_resets, seed=seed)
-        else:
-            got = f'"{env}"' if isinstance(env, str) else type(env).__name__
-            raise PlanError(
-                f"wrap: expected a gymnasium.vector.VectorEnv, got {got}; vecwrap.build makes a vector environment "
-                "from an id, or from a callable that makes single environments"
-            )
+    env = vector_env
+    if hasattr(env, "env_is_wrapped"):  # a name that only SB3 uses
+        raise PlanError(
+            f"wrap: expected a gymnasium.vector.VectorEnv, got a Stable-Baselines3 {type(env).__name__}; use "
+            "vecwrap.wrap(vecwrap.from_sb3(venv), [...])"
+        )
+    if isinstance(env, VecEnv):
+        _take_settings(env, autoreset, masked_resets, seed)
+    elif hasattr(env, "num_envs"):
+        env = NativeBackend(vector_env, autoreset=autoreset, masked_resets=masked_resets, seed=seed)
+    else:
+        got = f'"{env}"' if isinstance(env, str) else type(env).__name__
+        raise PlanError(
+            f"wrap: expected a gymnasium.vector.VectorEnv, got {got}; vecwrap.build makes a vector environment from an "
+            "id, or from a callable that makes single environments"
+        )
+    with brief:
         for layer in layers:
             env = layer.around_vector(env)
-        wrapped: VecEnv = env
-        return wrapped
+    wrapped: VecEnv = env
+    return wrapped
 
 
 def _take_settings(
