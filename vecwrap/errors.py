@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import operator
+import os
 import traceback
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
@@ -39,6 +40,9 @@ class VecwrapError(Exception):
     ...     print(error)
     wrappers[0] "framestak": unknown layer. Did you mean "framestack"?
     """
+
+    mistakes: tuple[VecwrapError, ...] = ()  # of a pipeline, one error each, if several were found
+    layers: tuple[Any, ...] = ()  # of a pipeline that cannot be read, those that could be; ``check`` looks at them
 
 
 class SpecError(VecwrapError, ValueError):
@@ -229,15 +233,22 @@ def paths_looked_at(kind: type[VecwrapError]) -> Iterator[None]:
 
 
 def text_of(error: BaseException) -> str:
-    r"""Return an exception's message, as text that can be printed and written anywhere.
+    r"""Return an exception's message, as text that can be printed anywhere; if it has none, where it was raised.
 
     >>> text_of(ValueError("no such shape")), text_of(ValueError("lvl \udc80"))
     ('no such shape', 'lvl \\udc80')
     """
     try:
-        return str(error).encode(errors="backslashreplace").decode()
+        text = str(error) or _raised_at(error)
+        return text.encode(errors="backslashreplace").decode()
     except (Exception, SystemExit):  # the __str__ of a user's exception may fail
         return "(its message cannot be shown)"
+
+
+def _raised_at(error: BaseException) -> str:
+    """``"game.py:12: assert self.lives > 0"``, or ``""`` for what was not raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return "" if not frames else f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}".removesuffix(": ")
 
 
 def kind_of(error: BaseException) -> str:
@@ -276,7 +287,91 @@ def is_installed(package: str) -> bool:
     return found is not None and found.origin is not None
 
 
+_OF_A_USER = (
+    SpecError,
+    PlanError,
+    ArgumentError,
+    CheckpointError,
+    ClipError,
+    PlotError,
+    SubEnvError,
+    gymnasium.error.ResetNeeded,
+    gymnasium.error.AlreadyPendingCallError,
+    gymnasium.error.ClosedEnvironmentError,
+)
+
+
+def shorten(error: BaseException) -> None:
+    """End the traceback of a user's mistake where our code was called: the message says what is wrong.
+
+    Other errors keep theirs, and so does one with a user's own code below the call, and its cause.
+    """
+    called = error.__traceback__
+    if called is not None and _is_said(error):
+        called.tb_next = None
+
+
+def _is_said(error: BaseException) -> bool:
+    """Whether an error's message alone says what a user did wrong, because only our own code was running."""
+    if not isinstance(error, _OF_A_USER) or os.environ.get("VECWRAP_TRACEBACK") == "full":
+        return False
+    modules = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
+    return all(name.partition(".")[0] in ("vecwrap", "contextlib") for name in modules)
+
+
+def cause_of(error: BaseException | None) -> BaseException | None:
+    """What an error that repeats this one's message has as its cause: what is more than our own words for a mistake."""
+    if isinstance(error, RemoteTraceback) and os.environ.get("VECWRAP_TRACEBACK") != "full":
+        return error if "direct cause" in str(error) else None
+    return cause_of(error.__cause__) if error is not None and _is_said(error) else error
+
+
+class Brief:
+    """A ``with`` around what a user calls: errors that come out of it are shortened."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if error is not None:
+            shorten(error)
+
+
+brief = Brief()
+
+
 _OF_THE_FACE = ("final_obs", "final_info", "env_id")  # infos keys that the outermost environment writes
+
+
+_MOST_MISTAKES = 50
+
+
+class Mistakes:
+    """Catches each error of a pipeline in a ``with``, so that all can be raised together."""
+
+    def __init__(self) -> None:
+        self._found: list[VecwrapError] = []
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
+        if not isinstance(error, (SpecError, PlanError)):
+            return False
+        self._found += error.mistakes or (error,)
+        if len(self._found) > _MOST_MISTAKES:
+            self.raise_all()
+        return True
+
+    def raise_all(self, layers: Iterable[Any] = ()) -> None:
+        """Raise what was caught: the only one, or one with a line for each."""
+        if self._found:
+            error = self._found[0]
+            if len(self._found) > 1:
+                error = type(error)("\n".join(map(str, self._found)))
+                error.mistakes = tuple(self._found)
+            error.layers = tuple(layers)
+            raise error from None
 
 
 def one_of(argument: str, value: Any, values: tuple[str, ...]) -> Any:

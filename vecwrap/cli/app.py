@@ -5,14 +5,17 @@ import errno
 import functools
 import json
 import os
+import re
+import shlex
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
+from typer.core import TyperCommand
 
 import vecwrap
 from vecwrap.cli.output import (
@@ -38,6 +41,41 @@ app = typer.Typer(
 )
 
 
+class _Command(TyperCommand):
+    """A command that takes a pipeline: says what to write if the shell split it, or for an option of another name."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:  # typer's classes of errors have no public names
+            from vecwrap.pipeline.changes import other_word
+
+            message, option = getattr(error, "message", ""), getattr(error, "option_name", "") or ""
+            remedy = other_word(option.strip("-").replace("-", "_"))
+            if rest := re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
+                line = shlex.quote(f"{ctx.params.get('pipeline')} {rest[1]}")
+                remedy = f" Quote the whole pipeline: vecwrap {self.name} {line}"
+            if remedy:
+                setattr(error, "message", f"{message.rstrip('.')}.{remedy}")  # noqa: B010
+            raise
+
+
+_command = functools.partial(app.command, cls=_Command)
+
+
+def _count(text: str) -> int:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if number < 1 or not number.is_integer():
+        raise typer.BadParameter(f"expected a whole number from 1, such as 10000 or 1e4, got {text}")
+    return int(number)
+
+
+_count_option = functools.partial(typer.Option, parser=_count, metavar="INTEGER")
+
+
 Pipeline = Annotated[
     str,
     typer.Argument(
@@ -57,20 +95,18 @@ Evaluation = Annotated[bool, typer.Option("--eval", help="Use the pipeline's eva
 PolicyName = Annotated[
     str, typer.Option(help="random, zeros, or module:callable from batched observations to batched actions.")
 ]
-Number = Annotated[int | None, typer.Option("--n", "-n", min=1, help="How many sub-environments.")]
+Number = Annotated[int | None, _count_option("--n", "-n", help="How many sub-environments.")]
 BackendName = Annotated[
     str | None,
     typer.Option(help="What runs the sub-environments: auto, dummy, subprocess, shmem, ..."),
 ]
 Steps = Annotated[
     int | None,
-    typer.Option(min=1, help="Agent steps over all sub-environments. Default: 20000, or no limit with --episodes."),
+    _count_option(help="Agent steps over all sub-environments. Default: 20000, or no limit with --episodes."),
 ]
 Episodes = Annotated[
     int | None,
-    typer.Option(
-        min=1, help="Stop after this many; with --eval, when each sub-environment has played its share of them."
-    ),
+    _count_option(help="Stop after this many; with --eval, when each sub-environment has played its share of them."),
 ]
 Out = Annotated[
     Path | None,
@@ -120,7 +156,7 @@ def _root(
     pass
 
 
-@app.command(epilog="Example: vecwrap run examples/pong.yaml --episodes 20 --record --out runs/tonight")
+@_command(epilog="Example: vecwrap run examples/pong.yaml --episodes 20 --record --out runs/tonight")
 def run(
     pipeline: Pipeline,
     steps: Steps = None,
@@ -151,7 +187,7 @@ def load(
     folder: Annotated[Path, typer.Argument(help="A folder written by `vecwrap run --out`.", metavar="FOLDER")],
     steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Agent steps over all sub-environments. Without this and --episodes, nothing is run."),
+        _count_option(help="Agent steps over all sub-environments. Without this and --episodes, nothing is run."),
     ] = None,
     episodes: Episodes = None,
     policy: PolicyName = "random",
@@ -199,7 +235,7 @@ def clip(
     _console().print(f"{written}: {written.stat().st_size / 1024:,.0f} KiB")
 
 
-@app.command(epilog="Example: vecwrap explain examples/pong.yaml --set wrappers.framestack.k=2")
+@_command(epilog="Example: vecwrap explain examples/pong.yaml --set wrappers.framestack.k=2")
 def explain(
     pipeline: Pipeline,
     settings: Settings = None,
@@ -265,11 +301,12 @@ def list_all(
     list_names(names or [], _console(), as_json=as_json)
 
 
-@app.command(epilog="Example: vecwrap time examples/pong.yaml --seconds 10 --policy my_agent:act")
+@_command(epilog="Example: vecwrap time examples/pong.yaml --seconds 10 --policy my_agent:act")
 def time(
     pipeline: Pipeline,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Agent steps over all sub-environments, including untimed ones.")
+        int | None,
+        _count_option(help="Agent steps over all sub-environments, including untimed ones."),
     ] = None,
     seconds: Annotated[
         float | None, typer.Option(min=0.001, help="How long. Default: 5, or no limit with --steps.")
@@ -292,7 +329,7 @@ def time(
     )
 
 
-@app.command(epilog="Example: vecwrap tune examples/pong.yaml --budget 2min")
+@_command(epilog="Example: vecwrap tune examples/pong.yaml --budget 2min")
 def tune(
     pipeline: Pipeline,
     budget: Annotated[str, typer.Option(help="Time limit: 60s, 2min. Candidates that do not fit are marked.")] = "60s",
@@ -309,7 +346,7 @@ def tune(
     raise typer.Exit(tune_pipeline(spec, budget=budget, as_json=as_json, console=_console(), evaluation=evaluation))
 
 
-@app.command(epilog='Example: vecwrap bench "CartPole-v1 n=8 | framestack:4" --vs gymnasium,sb3')
+@_command(epilog='Example: vecwrap bench "CartPole-v1 n=8 | framestack:4" --vs gymnasium,sb3')
 def bench(
     pipeline: Pipeline,
     vs: Annotated[
@@ -396,7 +433,10 @@ def run_app(arguments: list[str]) -> int:
         if here not in sys.path:  # as with `python -m vecwrap`, but last, so that nothing installed is hidden by a file
             sys.path.append(here)
             afterwards.callback(sys.path.remove, here)
-        if not debug:
+        if debug:
+            os.environ["VECWRAP_TRACEBACK"] = "full"
+            afterwards.callback(os.environ.pop, "VECWRAP_TRACEBACK")
+        else:
             afterwards.callback(setattr, warnings, "formatwarning", warnings.formatwarning)
             warnings.formatwarning = _without_source
         try:

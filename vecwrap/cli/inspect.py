@@ -83,7 +83,7 @@ def _findings(
     try:
         spec = read(pipeline)
     except (SpecError, PlanError) as error:
-        return (not_read(error, pipeline),)
+        return not_read(error, pipeline)
     return check(spec, strict=strict, ignore=ignore)
 
 

@@ -285,7 +285,7 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
                 raise
         # NumPy takes any unknown format for pickled data, and suggests allowing that.
         reason = "no archive of plain arrays" if "pickle" in str(error) else error
-        raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved ({reason}); {remedy}") from error
+        raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved ({reason}); {remedy}") from None
     if not isinstance(state, dict):
         raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved; {remedy}")
     return state
@@ -297,7 +297,7 @@ def refuse_unread(stats: Any, where: str) -> None:
         try:
             read_state(stats)
         except CheckpointError as error:
-            raise CheckpointError(f"{where}: {error}") from error
+            raise CheckpointError(f"{where}: {error}") from None
 
 
 def _split(value: Any, arrays: dict[str, np.ndarray[Any, Any]], path: str) -> Any:

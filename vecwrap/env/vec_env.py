@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from vecwrap.env import picture as tiles
 from vecwrap.env import saving as checkpoint
+from vecwrap.env.elsewhere import missing, refuse_mode
 from vecwrap.env.picture import display_image
-from vecwrap.errors import ArgumentError, ResetNeededError
+from vecwrap.errors import ArgumentError, ResetNeededError, brief, shorten
 from vecwrap.rows import batch as batches
 from vecwrap.rows import gymnasium_form
 from vecwrap.rows.batch import Batch
@@ -167,8 +168,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ArgumentError: a mask or seeds of the wrong form.
             SubEnvError: a sub-environment raised.
         """
-        self.reset_async(seed=seed, options=options)
-        return self.reset_wait()
+        try:
+            self.reset_async(seed=seed, options=options)
+            return self.reset_wait()
+        except Exception as error:
+            shorten(error)
+            raise
 
     def reset_async(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -213,8 +218,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ResetNeededError: a row has no running episode, and the autoreset mode starts none.
             SubEnvError: a sub-environment raised.
         """
-        self.step_async(actions)
-        return self.step_wait()
+        try:
+            self.step_async(actions)
+            return self.step_wait()
+        except Exception as error:
+            shorten(error)
+            raise
 
     def step_async(self, actions: Any) -> None:
         """Send the actions without waiting; ``step_wait`` returns the results.
@@ -245,10 +254,14 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ArgumentError: an index is repeated, out of range, or already pending.
         """
         root = self._root
-        root._refuse_pending("send", allow=None if root._through else "send")
-        ids = root._idle_ids(env_ids)
-        order = np.argsort(ids, kind="stable")
-        self._dispatch("send", actions, ids[order], order)
+        try:
+            root._refuse_pending("send", allow=None if root._through else "send")
+            ids = root._idle_ids(env_ids)
+            order = np.argsort(ids, kind="stable")
+            self._dispatch("send", actions, ids[order], order)
+        except Exception as error:
+            shorten(error)
+            raise
 
     def recv(self, timeout: float | None = None) -> FiveTuple:
         """Receive the first ``batch_size`` rows that are ready, or all pending rows if there is no ``batch_size``.
@@ -404,8 +417,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ValueError: for ``reset``, ``step`` and ``close``, which must go through the vector environment.
             SubEnvError: a sub-environment raised.
         """
-        self.call_async(name, *args, indices=indices, **kwargs)
-        return self.call_wait()
+        with brief:
+            self.call_async(name, *args, indices=indices, **kwargs)
+            return self.call_wait()
 
     env_method = call
 
@@ -435,7 +449,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             name: the attribute; SubEnvError if a sub-environment lacks it.
             indices: which sub-environments, in that order; None means all.
         """
-        return self._root._get_attr(name, indices)
+        with brief:
+            return self._root._get_attr(name, indices)
 
     def set_attr(self, name: str, values: Any, indices: Sequence[int] | int | None = None) -> None:
         """Set an attribute of each sub-environment, on the layer that has it; a new one on the environment itself.
@@ -445,14 +460,19 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             values: a list or tuple gives one value per sub-environment; anything else is set on all.
             indices: which sub-environments; None means all.
         """
-        self._root._set_attr(name, values, indices)
+        with brief:
+            self._root._set_attr(name, values, indices)
 
-    def render(self) -> tuple[Any, ...]:
+    def render(self, mode: None = None) -> tuple[Any, ...]:
         """Return what each sub-environment renders, according to its ``render_mode``.
+
+        Args:
+            mode: rejected; the mode is an argument of ``build``.
 
         Raises:
             ArgumentError: it was built without a render mode.
         """
+        refuse_mode(mode)
         if self.render_mode is None:
             raise ArgumentError(
                 'render: built without a render mode; expected for example build(..., render_mode="rgb_array")'
@@ -569,7 +589,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             SubEnvError: a sub-environment cannot load its state. After that, as after an interrupt, the environment
                 must be reset or loaded again before it can be stepped.
         """
-        checkpoint.load_state_dict(self, state)
+        with brief:
+            checkpoint.load_state_dict(self, state)
 
     def share_statistics(self, source: VecEnv | str | PathLike[str]) -> Self:
         """Use the running statistics of another chain, for evaluation; ``build(..., stats=source)`` calls this.
@@ -632,7 +653,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             path: the file; CheckpointError if ``save`` did not write it, or for a different chain.
         """
-        self.load_state_dict(checkpoint.read_state(path))
+        with brief:
+            self.load_state_dict(checkpoint.read_state(path))
 
     def get_original_obs(self) -> Any:
         """Return the observations last shown, n rows, as they reached the innermost layer that normalises them.
@@ -749,6 +771,13 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             terminate: kill the workers at once instead.
         """
         raise NotImplementedError
+
+    if not TYPE_CHECKING:  # so that type checkers refuse names that are not there
+
+        def __getattr__(self, name: str) -> Any:
+            if hasattr(type(self), name):  # a property, which raises its own error again
+                return object.__getattribute__(self, name)
+            raise missing(self, name)
 
     def __del__(self) -> None:
         """Do nothing: deleting a layer does not close what it wraps (Gymnasium 1.1 would close it here)."""

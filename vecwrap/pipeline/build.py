@@ -18,7 +18,7 @@ from vecwrap.backends.native import NativeBackend, refuse_other_mode
 from vecwrap.env.saving import refuse_unread
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import PlanError, SpecError
+from vecwrap.errors import Mistakes, PlanError, SpecError, brief
 from vecwrap.pipeline.changes import KEYS, refuse_unknown
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import is_folder, names_file
@@ -131,14 +131,18 @@ def build(
     >>> env.close()
     """
     given = {key: value for key, value in locals().items() if key not in ("env", "stats", "unknown")}
-    for key in unknown:
-        _refuse_unknown_argument(key, ["env", *given, "stats"])
     defaults: dict[str, Any] = {"n": None, "wrappers": (), **(build.__kwdefaults__ or {})}
     changes = {key: value for key, value in given.items() if not _is_default(value, defaults[key])}
-    spec = read(env)
-    if isinstance(spec.env, tuple):
-        _warn_of_one_variable(spec.env)
-    return build_plan(plan(spec.override(**changes)), stats)
+    with brief:
+        mistakes = Mistakes()
+        for key in unknown:
+            with mistakes:
+                _refuse_unknown_argument(key, ["env", *given, "stats"])
+        mistakes.raise_all()
+        spec = read(env)
+        if isinstance(spec.env, tuple):
+            _warn_of_one_variable(spec.env)
+        return build_plan(plan(spec.override(**changes)), stats)
 
 
 def load(
@@ -179,10 +183,11 @@ def load(
     ((2, 3, 4), dtype('float32'))
     """
     given: Any = path  # of any type
-    if isinstance(given, (str, os.PathLike)) and is_folder(Path(given)):
-        run = read_run(path)
-        return rebuild(run, run.pipeline(mode, overrides), stats)
-    return build_plan(plan(in_mode(PipelineSpec.load(path), mode, overrides)), stats)
+    with brief:
+        if isinstance(given, (str, os.PathLike)) and is_folder(Path(given)):
+            run = read_run(path)
+            return rebuild(run, run.pipeline(mode, overrides), stats)
+        return build_plan(plan(in_mode(PipelineSpec.load(path), mode, overrides)), stats)
 
 
 def _warn_of_one_variable(makers: Sequence[Any]) -> None:
@@ -253,8 +258,9 @@ def wrap(
     (2, 4, 4)
     >>> env.close()
     """
-    _, layers = plan_layers(read_layers(wrappers, Source(steps=("wrappers",))))
-    refuse_layers_of_sub_envs(layers)
+    with brief:
+        _, layers = plan_layers(read_layers(wrappers, Source(steps=("wrappers",))))
+        refuse_layers_of_sub_envs(layers)
     env = vector_env
     if any(kind.__module__.startswith("stable_baselines3.") for kind in type(env).__mro__):
         raise PlanError(
@@ -271,8 +277,9 @@ def wrap(
             "vecwrap.build makes a vector environment from an id, or from a callable that makes single environments"
         )
         raise PlanError(f"wrap: expected a gymnasium.vector.VectorEnv, got {got}; {remedy}")
-    for layer in layers:
-        env = layer.around_vector(env)
+    with brief:
+        for layer in layers:
+            env = layer.around_vector(env)
     wrapped: VecEnv = env
     return wrapped
 

@@ -16,11 +16,11 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.envs.registration import registry as registered
 from gymnasium.vector import AutoresetMode
 
-from vecwrap.errors import PlanError, SpecError, did_you_mean
+from vecwrap.errors import Mistakes, PlanError, SpecError, did_you_mean
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.places import Place, Source, Steps, fail, fail_where
 from vecwrap.pipeline.scalars import printable
-from vecwrap.pipeline.signatures import Signature
+from vecwrap.pipeline.signatures import Signature, written_as
 from vecwrap.pipeline.values import (
     Settings,
     Whole,
@@ -66,10 +66,15 @@ def refuse_unknown(key: Any, known: Sequence[str], source: Source) -> None:
     if key in known:
         return
     name = key if isinstance(key, str) else shown(key)
-    hint = f" {_OTHER_WORDS[name]}" if name in _OTHER_WORDS else did_you_mean(name.lower(), known)
+    hint = other_word(name).removesuffix(".") or did_you_mean(name.lower(), known)
     if not hint and name.isidentifier() and name not in KEYS:
         hint = " What the environment takes goes into env_kwargs"
     fail_where(source.at(key).prefix() + source.at(name).label(), f"unknown key.{hint}")
+
+
+def other_word(name: str) -> str:
+    """What a key of another library is called here: ``" The number of sub-environments is called n."``, or ``""``."""
+    return f" {_OTHER_WORDS[name]}." if name in _OTHER_WORDS else ""
 
 
 # -- scalars ----------------------------------------------------------------------------------------------------------
@@ -128,7 +133,7 @@ def _of(kind: type, words: str) -> Callable[[Any, Source], Any]:
         data = as_data(copied(value))
         if data is None or (type(data) is kind and is_scalar(data) and data != ""):
             return data
-        return fail(source, f"expected {words}, got {shown(value)}")
+        return fail(source, f"expected {words}, got {shown(value)}.{written_as(data, [kind])}")
 
     return read
 
@@ -212,10 +217,12 @@ def _read_eval(value: Any, source: Source) -> Settings:
 
 
 def _change_eval(old: Any, changes: Mapping[Any, Any], source: Source) -> Settings:
-    section = dict(old or {})
+    section, mistakes = dict(old or {}), Mistakes()
     for key, value in changes.items():
-        refuse_unknown(key, list(EVAL_KEYS), source)
-        section[key] = over(EVAL_KEYS[key], section.get(key), value, source.at(key))
+        with mistakes:
+            refuse_unknown(key, list(EVAL_KEYS), source)
+            section[key] = over(EVAL_KEYS[key], section.get(key), value, source.at(key))
+    mistakes.raise_all()
     return Settings(section)
 
 
@@ -272,7 +279,12 @@ EVAL_KEYS: dict[str, Key] = {
     "wrappers": _waiting(Key(_read_layers_of_eval, _change_layers, _write_layers)),
 }
 _OTHER_WORDS = {
-    **dict.fromkeys(("num_envs", "n_envs", "env_num", "nenvs"), "The number of sub-environments is called n"),
+    **dict.fromkeys(
+        ("num", "num_env", "num_envs", "n_env", "n_envs", "nenv", "nenvs", "env_num", "number", "count"),
+        "The number of sub-environments is called n",
+    ),
+    **dict.fromkeys(("vec_env_cls", "vectorization_mode"), "How the sub-environments run is called backend"),
+    "monitor_dir": "Scores are written by a layer: wrappers: [{monitor: {dir: ...}}]",
     **dict.fromkeys(("id", "env_id", "environment", "env_name"), "The environment is called env"),
     **dict.fromkeys(("layers", "pipeline", "chain"), "The layers are called wrappers"),
     **{
@@ -284,6 +296,7 @@ _OTHER_WORDS = {
     **dict.fromkeys(("add", "drop"), "An evaluation with other layers lists them all in eval.wrappers"),
     **dict.fromkeys(("evaluation", "test"), "What differs in an evaluation is called eval"),
     "<<": "YAML 1.2 has no merge keys; a file builds upon another one with extends",
+    "apply_api_compatibility": "Gymnasium no longer has it; docs/migrating.md wraps the old Gym API",
     "mode": "Did you mean autoreset or render_mode?",
     "observation_mode": "Bounds that differ between sub-environments are joined without being asked",
     "kwargs": "Did you mean env_kwargs?",
@@ -394,9 +407,12 @@ class Draft:
         Mappings are merged key by key; a list replaces the previous one. Layers given as a mapping change the existing
         ones; a backend given as a mapping without a name changes the options of the existing one.
         """
+        mistakes = Mistakes()
         for key, value in data.items():
-            refuse_unknown(key, list(KEYS), source)
-            self._take(key, value, source.at(key))
+            with mistakes:
+                refuse_unknown(key, list(KEYS), source)
+                self._take(key, value, source.at(key))
+        mistakes.raise_all()
         if () in source.places:
             self.places[()] = source.places[()]
 

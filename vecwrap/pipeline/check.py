@@ -16,7 +16,7 @@ from vecwrap.errors import CheckpointError, PlanError, SpecError, VecwrapError, 
 from vecwrap.pipeline.build import read
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.layers import PlannedLayer, plan_layers
-from vecwrap.pipeline.plan import Plan, plan, plan_around
+from vecwrap.pipeline.plan import Plan, plan, plan_around, plan_backend
 from vecwrap.pipeline.rules import RULES, Fault, Severity
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.words import LayerSpec
@@ -25,7 +25,8 @@ from vecwrap.pipeline.words import LayerSpec
 REFUSALS = {
     "unreadable": """A pipeline that cannot be read: invalid YAML, an unknown key, a value of the wrong kind.
 
-    Nothing else is checked, because there is no pipeline yet.
+    All such mistakes are reported, and what is wrong with single layers; the rest is not checked, because there is no
+    pipeline yet.
     """,
     "refused": """An unknown name, an argument that does not fit, a layer that refuses what it wraps, a wrong order.
 
@@ -135,7 +136,7 @@ def check(
             engine, pipeline = pipeline, PipelineSpec(type(pipeline), n=pipeline.num_envs)
         spec = in_mode(read(pipeline), mode, settings)
     except (SpecError, PlanError) as error:
-        return (not_read(error, str(pipeline)),)
+        return not_read(error, str(pipeline))
     findings = _findings(spec, engine, strict)
     return tuple(finding for finding in sorted(findings, key=_order) if finding.id not in ignore)
 
@@ -152,10 +153,27 @@ def refuse_unknown(ignore: Collection[str]) -> None:
             raise SpecError(f'ignore: "{name}" is of a pipeline that cannot be built, which nobody can mean to have')
 
 
-def not_read(error: VecwrapError, pipeline: str) -> Finding:
+def not_read(error: VecwrapError, pipeline: str) -> tuple[Finding, ...]:
     """Report an error raised before there was a pipeline; a PlanError is about a layer of the evaluation."""
-    file = pipeline if str(error).startswith(f"{pipeline}:") else ""
-    return _refusal("refused" if isinstance(error, PlanError) else "unreadable", error, file)
+    kind = "refused" if isinstance(error, PlanError) else "unreadable"
+    found = [
+        _refusal(kind, each, pipeline if str(each).startswith(f"{pipeline}:") else "")
+        for each in error.mistakes or (error,)
+    ]
+    return (*found, *_refused_layers(error.layers, "")[1])
+
+
+def _refused_layers(words: Iterable[LayerSpec], file: str) -> tuple[list[LayerSpec], list[Finding]]:
+    """Plan each layer alone; return the good ones, and what is wrong with the others."""
+    good: list[LayerSpec] = []
+    findings: list[Finding] = []
+    for word in words:
+        try:
+            plan_layers((word,))
+            good.append(word)
+        except (SpecError, PlanError) as error:
+            findings += [_refusal("refused", each, file, [word]) for each in error.mistakes or (error,)]
+    return good, findings
 
 
 def _pipeline_of(env: VecEnv) -> PipelineSpec:
@@ -167,21 +185,19 @@ def _pipeline_of(env: VecEnv) -> PipelineSpec:
 
 def _findings(spec: PipelineSpec, engine: Any, strict: bool) -> Sequence[Finding]:
     """Plan each layer alone, all together, then with spaces, as far as possible; then apply the rules."""
-    findings: list[Finding] = []
-    good: list[LayerSpec] = []
-    for word in spec.wrappers:
-        try:
-            plan_layers((word,))
-            good.append(word)
-        except (SpecError, PlanError) as error:
-            findings.append(_refusal("refused", error, spec.source.file, [word]))
+    good, findings = _refused_layers(spec.wrappers, spec.source.file)
     try:
         good_spec = dataclasses.replace(spec, wrappers=tuple(good))
         if findings:
             good_spec = dataclasses.replace(good_spec, eval={})  # it may refer to the layers that are left out
         planned = plan(good_spec) if engine is None else plan_around(engine, good_spec)
     except (SpecError, PlanError) as error:
-        return [*findings, _refusal("refused", error, spec.source.file, good)]
+        errors = {str(error): error}
+        try:
+            plan_backend(good_spec, good_spec.n or 1)
+        except (SpecError, PlanError) as other:
+            errors[str(other)] = other
+        return [*findings, *(_refusal("refused", each, spec.source.file, good) for each in errors.values())]
     if not findings:  # otherwise a layer is missing, and spaces would not be the intended ones
         try:
             planned = planned.with_refusals()

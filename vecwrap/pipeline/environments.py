@@ -20,7 +20,8 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, find_highest_version, load_env_creator, parse_env_id, registry
 
 from vecwrap.env.picture import no_frames
-from vecwrap.errors import PlanError, SpecError, VecwrapError, did_you_mean, is_installed
+from vecwrap.errors import PlanError, SpecError, VecwrapError, cause_of, did_you_mean, is_installed, text_of
+from vecwrap.pipeline.packages import how_to_install, where_it_is
 from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.signatures import REQUIRED, Signature
 from vecwrap.pipeline.values import Settings, callable_name, copied, names_of, own_arguments, shown
@@ -119,7 +120,7 @@ class WrapSubEnv:
         except (Exception, SystemExit) as error:
             if not self.where:
                 raise
-            raise refusal(self.where, error) from error
+            raise refusal(self.where, error) from cause_of(error)
         if not isinstance(wrapped, gymnasium.Env):
             raise PlanError(
                 f"{self.where or self}: expected a gymnasium.Env from it, got {type(wrapped).__name__}. (A callable "
@@ -136,7 +137,7 @@ def refusal(where: str, error: BaseException) -> PlanError:
     if isinstance(error, VecwrapError):
         name = where.rpartition('"')[0].rpartition('"')[2]
         return PlanError(f"{where}: {str(error).removeprefix(f'{name}: ')}")
-    return PlanError(f"{where}: raised {type(error).__name__}: {error}" if str(error) else f"{where}: raised {error!r}")
+    return PlanError(f"{where}: raised {type(error).__name__}: {text_of(error)}".removesuffix(": "))
 
 
 @dataclass(frozen=True)
@@ -276,6 +277,8 @@ def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
     module_name, colon, name = target.rpartition(":")
     if not colon:
         return _lookup(name) or _unknown(target, name, source)
+    if remedy := how_to_install(module_name):
+        raise SpecError(f'{source} "{target}": there is no module {module_name}. {remedy.strip()}')
     module: Any = imported(module_name, str(source))
     held: Any = functools.reduce(lambda holder, part: getattr(holder, part, _ABSENT), name.split("."), module)
     if callable(held):
@@ -307,7 +310,7 @@ def _registered_as(name: str) -> EnvSpec | None:
 
 def _unknown(target: str, name: str, source: Source) -> NoReturn:
     _refuse_near_miss(target, name, source)
-    near = did_you_mean(target, registry)
+    near = where_it_is(name) or did_you_mean(target, registry)
     remedy = ' An id of a package that is not imported yet is written "module:Id-v0"; so is a callable, "module:attr".'
     raise SpecError(f'{source} "{target}": unknown environment.{near or remedy}')
 
@@ -317,9 +320,14 @@ def _refuse_near_miss(target: str, name: str, source: Source) -> None:
     if _ATARI.fullmatch(name) and not is_installed("ale_py"):
         raise SpecError(f'{source.prefix()}{target} needs ale-py: pip install "vecwrap[atari]"')
     stem = name.rpartition("-v")[0]
-    same = [known for known in registry if stem and known.rpartition("-v")[0] == stem]
+    same = [known for known in registry if stem and (known.rpartition("-v")[0] == stem or known.endswith(f"/{name}"))]
     if same:
-        raise SpecError(f'{source} "{target}": there is no such version; there is {", ".join(same)}.')
+        raise SpecError(f'{source} "{target}": there is no such version; there is {", ".join(filter(_is_made, same))}.')
+
+
+def _is_made(env_id: str) -> bool:
+    """Whether Gymnasium still has what makes it; versions 2 and 3 of the MuJoCo environments only raise."""
+    return getattr(registry[env_id].entry_point, "__name__", "") != "_raise_mujoco_py_error"
 
 
 def _not_in_module(target: str, held: Any, module: Any, source: Source) -> NoReturn:
@@ -347,6 +355,11 @@ def _registered(target: str | EnvSpec, make: MakeEnvironment, source: Source) ->
         target = name = f"{module_name}:{name}" if module_name else name
     if found.entry_point is None:
         raise SpecError(f'{source} "{name}": is registered without an entry point for one environment.')
+    if not _is_made(found.id):
+        raise SpecError(
+            f'{source} "{name}": Gymnasium no longer has this version; gymnasium-robotics does. '
+            f'"{found.id.rpartition("-v")[0]}" is the newest one.'
+        )
     entry_point = found.entry_point
     if isinstance(entry_point, str):
         needed = _needed(_NEEDS, entry_point)

@@ -21,8 +21,9 @@ from vecwrap.backends.workers.launch import check_start_method
 from vecwrap.backends.workers.process import ProcessBackend
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import PlanError, SpecError, SubEnvError, did_you_mean
+from vecwrap.errors import PlanError, SpecError, SubEnvError, cause_of, did_you_mean
 from vecwrap.pipeline import registry
+from vecwrap.pipeline.changes import other_word
 from vecwrap.pipeline.environments import Environment, find_environment, of_parts, refuse_unsendable
 from vecwrap.pipeline.evaluation import differences, evaluation
 from vecwrap.pipeline.explain import Explanation, LentEngine, Line, OneForAll, Probe, Row, Shares, Stage, outer_stages
@@ -181,12 +182,13 @@ def _started(backend: Callable[..., VecEnv], factories: list[Any], settings: Map
         if unknown and unknown[1] in plan.pipeline.each_env_kwargs[error.index if listed else 0]:
             made = plan.environment.each[error.index if plan.environment.parts else 0]
             takes = made.parameters()
-            remedy = did_you_mean(unknown[1], takes) or f" It takes {', '.join(takes) or 'none'}."
+            remedy = other_word(unknown[1]) or did_you_mean(unknown[1], takes)
+            remedy = remedy or f" It takes {', '.join(takes) or 'none'}."
             where = plan.pipeline.where("env_kwargs", *[error.index] * listed, unknown[1])
-            raise PlanError(f"{where}: {made.name} takes no such argument.{remedy}") from error
+            raise PlanError(f"{where}: {made.name} takes no such argument.{remedy}") from None
         refused = " raised PlanError in make: "
         if refused in said:
-            raise PlanError(said.partition(refused)[2]) from error
+            raise PlanError(said.partition(refused)[2]) from cause_of(error)
         raise
 
 
@@ -265,7 +267,7 @@ def _evaluation(spec: PipelineSpec, resolved: PipelineSpec) -> Mapping[str, Any]
     try:
         return differences(resolved, plan(evaluation(spec)).pipeline)
     except (SpecError, PlanError) as error:
-        raise type(error)(f"{error} (This is of the evaluation that the section eval describes.)") from error
+        raise type(error)(f"{error} (This is of the evaluation that the section eval describes.)") from cause_of(error)
 
 
 def _how_many(spec: PipelineSpec, environment: Environment) -> int:

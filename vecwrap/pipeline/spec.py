@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vecwrap.errors import SpecError
+from vecwrap.errors import Mistakes, SpecError, brief
 from vecwrap.pipeline.changes import KEYS, Draft, EnvTarget, refuse_unknown
 from vecwrap.pipeline.files import lineage, read_file, read_yaml, write_yaml
 from vecwrap.pipeline.places import Place, Source, fail, fail_where
@@ -84,10 +84,11 @@ class PipelineSpec:
     source: Source = field(default_factory=Source, repr=False)
 
     def __post_init__(self) -> None:
-        for f in dataclasses.fields(self):
-            if f.name in KEYS:
-                value = KEYS[f.name].read(getattr(self, f.name), self.source.at(f.name))
-                object.__setattr__(self, f.name, _default(f) if value is None else value)
+        with brief:
+            for f in dataclasses.fields(self):
+                if f.name in KEYS:
+                    value = KEYS[f.name].read(getattr(self, f.name), self.source.at(f.name))
+                    object.__setattr__(self, f.name, _default(f) if value is None else value)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -109,7 +110,8 @@ class PipelineSpec:
         """
         if not isinstance(line, str):
             raise SpecError(f"pipeline: expected a text, a pipeline in one line, got {shown(line)}.")
-        return cls.from_dict(read_line(line))
+        with brief:
+            return cls.from_dict(read_line(line))
 
     @classmethod
     def from_dict(cls, data: Any, source: Source | None = None) -> PipelineSpec:
@@ -125,13 +127,18 @@ class PipelineSpec:
         >>> PipelineSpec.from_dict({"env": "CartPole-v1", "n": 4}) == PipelineSpec("CartPole-v1", n=4)
         True
         """
-        source = source or Source()
-        draft = Draft()
-        for said, where in lineage(data, source):
-            draft.write_over(said, where)
-        if draft.settings.get("env") is None:
-            fail(source, "the key env is missing: which environment?")
-        return from_draft(draft)
+        with brief:
+            source = source or Source()
+            draft, mistakes = Draft(), Mistakes()
+            files = lineage(data, source)
+            for said, where in files:
+                with mistakes:
+                    draft.write_over(said, where)
+            with mistakes:
+                if not any("env" in said for said, _ in files):
+                    fail(source, "the key env is missing: which environment?")
+            mistakes.raise_all(draft.settings.get("wrappers") or ())
+            return from_draft(draft)
 
     @classmethod
     def from_yaml(cls, text: str, file: str = "pipeline", directory: Path | None = None) -> PipelineSpec:
@@ -162,7 +169,8 @@ class PipelineSpec:
             raise SpecError(
                 f"pipeline: expected the path of a pipeline file, got {shown(path)}. vecwrap.build takes other forms."
             )
-        return cls.from_dict(*read_file(Path(path)))
+        with brief:
+            return cls.from_dict(*read_file(Path(path)))
 
     def override(self, **changes: Any) -> PipelineSpec:
         """Return a spec with some settings replaced; the rest is kept.
@@ -178,7 +186,8 @@ class PipelineSpec:
         >>> PipelineSpec("CartPole-v1", n=4).override(n=8, workers=2).to_dict()
         {'env': 'CartPole-v1', 'n': 8, 'backend': {'name': 'auto', 'workers': 2}}
         """
-        return overridden(self, changes)
+        with brief:
+            return overridden(self, changes)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -300,14 +309,16 @@ def overridden(
     spec: PipelineSpec, changes: Mapping[str, Any], places: Mapping[str, Place] | None = None
 ) -> PipelineSpec:
     """As ``override``, with the places where the changes were written (a file and a line, or ``--set``) in errors."""
-    draft, known = to_draft(spec), [*KEYS, *BACKEND_OPTIONS]
+    draft, known, mistakes = to_draft(spec), [*KEYS, *BACKEND_OPTIONS], Mistakes()
     for key in sorted(changes, key=_depth):  # the whole before its parts, in any given order
         place = (places or {}).get(key, Place())
         first = key.partition(".")[0]
         if first in spec.layer_names and first not in known:
             fail_where(f"{place}{key}", f'unknown key. Did you mean "wrappers.{key}"?')
-        refuse_unknown(first, known, Source(otherwise=place))
-        draft.set(f"backend.{key}" if key in BACKEND_OPTIONS else key, changes[key], place)
+        with mistakes:
+            refuse_unknown(first, known, Source(otherwise=place))
+            draft.set(f"backend.{key}" if key in BACKEND_OPTIONS else key, changes[key], place)
+    mistakes.raise_all()
     return from_draft(draft)
 
 
@@ -347,7 +358,10 @@ def read_line(line: str) -> dict[str, Any]:
     if not words:
         fail(source, "expected an environment id at the start of the line")
     if "=" in words[0] and words[0].partition("=")[0] in KEYS:
-        fail(source, f'expected an environment id at the start of the line, got "{words[0]}"')
+        fail(
+            source,
+            f'expected an environment id at the start of the line, got "{words[0]}". In a shell, quote the whole line',
+        )
     data: dict[str, Any] = {"env": str(scalar(words[0], source)) if words[0][0] in "\"'" else words[0]}
     for word in words[1:]:
         key, equals, text = word.partition("=")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from vecwrap.errors import SpecError
+from vecwrap.errors import Mistakes, SpecError
 from vecwrap.pipeline.places import Source, fail, fail_where
 from vecwrap.pipeline.scalars import write_scalar
 from vecwrap.pipeline.values import (
@@ -269,7 +269,12 @@ def read_layers(layers: Any, source: Source) -> tuple[LayerSpec, ...]:
         fail(source, f"expected a list of layers, got {shown(layers)}{mapping}")
     if len(layers) > MAX_PARTS:
         fail(source, f"expected at most {MAX_PARTS:,} layers, got {len(layers):,}")
-    return tuple(LayerSpec.parse(layer, source.at(index)) for index, layer in enumerate(layers))
+    read, mistakes = [], Mistakes()
+    for index, layer in enumerate(layers):
+        with mistakes:
+            read.append(LayerSpec.parse(layer, source.at(index)))
+    mistakes.raise_all()
+    return tuple(read)
 
 
 # -- the backend ------------------------------------------------------------------------------------------------------

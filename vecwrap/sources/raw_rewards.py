@@ -7,6 +7,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from vecwrap.sources.old_api import refuse_no_pair
+
 
 class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Sits between the environment and the layers, and records the environment's own rewards and ends.
@@ -45,6 +47,7 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(self, **kwargs: Any) -> Any:
         """Reset, and record that a new game begins."""
         result = self.env.reset(**kwargs)
+        refuse_no_pair(result)
         self.record_reset()
         return result
 

@@ -18,14 +18,15 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from vecwrap.errors import ArgumentError, RemoteTraceback, kind_of, text_of, traceback_of
+from vecwrap.errors import ArgumentError, RemoteTraceback, kind_of, traceback_of
 from vecwrap.interrupts import close_lost, is_interrupt
 from vecwrap.rows.batch import row as row_of
 from vecwrap.rows.infos import own_copy
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Env, chain_of, of_several_agents
-from vecwrap.sources.failure import Failure
+from vecwrap.sources.description import Env, chain_of
+from vecwrap.sources.failure import Failure, said_by
+from vecwrap.sources.old_api import not_an_env, refuse_no_pair
 from vecwrap.sources.own_spaces import load_space_states, own_spaces, seed_spaces, space_states
 from vecwrap.sources.raw_rewards import Tap, float_reward
 from vecwrap.sources.saving import env_state, is_plain, load_env_state
@@ -46,10 +47,7 @@ class SubEnvFactory:
         """Make the environment and wrap it; if a layer fails, close what was made."""
         env = self.make()
         if not isinstance(env, gymnasium.Env):
-            raise TypeError(
-                f"the factory {_name(self.make)} gave {type(env).__name__}, expected a gymnasium.Env. "
-                f"{of_several_agents(env)}".removesuffix(". ")
-            )
+            raise TypeError(f"the factory {_name(self.make)} gave {not_an_env(env)}")
         if self.layers:
             env = Tap(env)
         try:
@@ -299,7 +297,7 @@ class SubEnv:
             action=action,
             during=during,
             kind=kind_of(error),
-            message=text_of(error),
+            message=said_by(error),
             traceback=traceback_of(error),
             autoreset=autoreset,
             stepped=during == "step" and self._autoresetting,
@@ -361,6 +359,7 @@ class SubEnv:
         goes_on = seed is None and self._game_goes_on()
         given = None if options is None else own_copy(options)
         result = self.env.reset(seed=seed, options=options)
+        refuse_no_pair(result)
         if not goes_on or (self._tap is not None and self._tap.first):
             self._options = given
         return result

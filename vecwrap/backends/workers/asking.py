@@ -17,11 +17,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-import cloudpickle
 from gymnasium.error import NoAsyncCallError
 
 from vecwrap.backends.workers.cores import usable_cores
-from vecwrap.backends.workers.messages import WorkerInit, encode_for_worker, named, refuse_malformed
+from vecwrap.backends.workers.messages import WorkerInit, by_value, encode_for_worker, named, refuse_malformed
 from vecwrap.env.backend import Backend, Factory
 from vecwrap.env.restarts import WorkerHealth
 from vecwrap.errors import ArgumentError, BackendError, PlanError, VecwrapError, kind_of, text_of
@@ -190,13 +189,12 @@ class WorkerBackend(Backend, Generic[_Worker]):
             **settings,
         )
         try:
-            data: bytes = cloudpickle.dumps(init)
+            return by_value(init)
         except Exception as error:
             raise PlanError(
                 f"the environments of sub-environments {share[0]} to {share[-1]} cannot be sent to their {self.noun}: "
                 f'{error}; create unpicklable objects inside the factory, or use backend="dummy"'
             ) from error
-        return data
 
     def _await_made(self) -> Description:
         """Wait until all sub-environments are made, or one has failed and all those before it are made."""

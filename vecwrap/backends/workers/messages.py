@@ -21,17 +21,19 @@ from __future__ import annotations
 import array
 import contextlib
 import errno
+import io
 import pickle
 import resource
 import socket
 import sys
+import types
 import warnings
-from collections import deque
+from collections import ChainMap, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from operator import attrgetter
-from typing import Any
+from typing import Any, ClassVar
 
 import cloudpickle
 import numpy as np
@@ -74,20 +76,36 @@ class WorkerInit:
     spins: bool = False  # whether there is a core on which it may wait without sleeping
 
 
+def _with_file(code: types.CodeType) -> Any:
+    """Pickle code with its file's name, which cloudpickle leaves out; tracebacks of workers need it."""
+    kind, args = cloudpickle.Pickler.dispatch_table[types.CodeType](code)
+    return kind, tuple(code.co_filename if arg == "<dynamic-code>" else arg for arg in args)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    dispatch_table: ClassVar = ChainMap({types.CodeType: _with_file}, cloudpickle.Pickler.dispatch_table)
+
+
+def by_value(value: Any) -> bytes:
+    """Pickle a value as cloudpickle does: what cannot be imported by value."""
+    file = io.BytesIO()
+    _Pickler(file).dump(value)
+    return file.getvalue()
+
+
 def encode(message: Any) -> bytes:
     """Pickle a message; what cannot be imported is pickled by value."""
     try:
         return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception:
-        data: bytes = cloudpickle.dumps(message)
-        return data
+        return by_value(message)
 
 
 def encode_for_worker(message: Any) -> bytes:
     """Pickle a message to a worker by value what ``__main__`` defines: the worker's own is different."""
     data = encode(message)
     if b"__main__" in data:
-        data = cloudpickle.dumps(message)
+        data = by_value(message)
     return data
 
 
