@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import itertools
 import tempfile
@@ -17,8 +16,7 @@ from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlanError, VecwrapError
 from vecwrap.pipeline.build import build_plan
-from vecwrap.pipeline.layers import path_parameters
-from vecwrap.pipeline.plan import Plan, plan
+from vecwrap.pipeline.plan import Plan, into, plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.compare import assert_same, rows_of
 from vecwrap.rows.step_result import Autoreset
@@ -79,18 +77,6 @@ def compare_pipeline(
             contenders += peer_contenders(peer, elsewhere)
         measured = measure_rounds(contenders, rounds, seconds, say=say)
     return WorkResult("pipeline", str(spec), HOW, measured)
-
-
-def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
-    """Return the same pipeline with its files in another folder: a comparison leaves the user's alone."""
-    planned = plan(spec)
-    layers = []
-    for i, layer in enumerate(planned.layers):
-        paths = {
-            key: str(folder / str(i)) for key in path_parameters(layer.target) if layer.spec.kwargs.get(key) is not None
-        }
-        layers.append(dataclasses.replace(layer.spec, kwargs={**layer.spec.kwargs, **paths}))
-    return spec.override(wrappers=layers, eval=None)  # eval may name a preset whose layers these are
 
 
 # -- contenders -------------------------------------------------------------------------------------------------------
