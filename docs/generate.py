@@ -154,10 +154,10 @@ error  stream_differs  my_package:Maze n=2: env
     see: vecwrap list stream_differs
 ```
 
-The first run is on `dummy`. The others follow a second reset of the same environment, a second environment in the same
+The first run is on `dummy`. The others are the same environment after a second reset, a second environment in the same
 process, and one in worker processes, whatever backend the pipeline names. If layers differ and the environment alone
-does not, the layer is named. `--steps` sets the number of agent steps in each run. [`vecwrap.testing.play_twice`](
-testing.md#your-environment) is the same in Python.
+does not, the layer is named. `--steps` sets the number of agent steps in each run. In Python it is
+[`vecwrap.testing.play_twice`](testing.md#your-environment).
 
 In Python, `vecwrap.check` takes whatever `build` takes, and an engine in the same way as `vecwrap.wrap`:
 

@@ -43,7 +43,7 @@ class Right(gymnasium.Env):
 
 class GlobalNumpy(Right):
     def b(self):
-        return np.random.randint(1000)
+        return np.random.randint(1000)  # noqa: NPY002
 
 
 class GlobalNumpySeeded(Right):
@@ -51,11 +51,11 @@ class GlobalNumpySeeded(Right):
 
     def reset(self, *, seed=None, options=None):
         if seed is not None:
-            np.random.seed(seed)
+            np.random.seed(seed)  # noqa: NPY002
         return super().reset(seed=seed)
 
     def b(self):
-        return np.random.randint(1000)
+        return np.random.randint(1000)  # noqa: NPY002
 
 
 class GlobalRandom(Right):

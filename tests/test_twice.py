@@ -38,13 +38,13 @@ FOUND = {
 def test_each_flaw_is_named_with_its_place_and_remedy(name):
     flawed.ClassCounter.made = flawed.FlagOnly.made = 0
     (found,) = play_twice(getattr(flawed, name), n=2, steps=40, seed=5)
-    id, runs, index, episode, step, what, remedy = FOUND[name]
-    assert (found.id, found.runs, found.index, found.episode, found.step) == (id, runs, index, episode, step)
+    finding, runs, index, episode, step, what, remedy = FOUND[name]
+    assert (found.id, found.runs, found.index, found.episode, found.step) == (finding, runs, index, episode, step)
     assert found.what == what
     assert remedy in found.fix
     assert found.expected != found.got
     assert found.place == "env"
-    assert found.severity == ("error" if id == "stream_differs" else "warning")
+    assert found.severity == ("error" if finding == "stream_differs" else "warning")
     assert f"with seed 5, {what} of sub-environment 0, episode {episode}" in found.reason
     assert found.to_dict()["what"] == what
 
@@ -160,10 +160,9 @@ def test_what_is_built_already_cannot_be_played_several_times():
 
 
 def test_the_users_own_generators_are_not_drawn_from():
-    np.random.seed(3)
-    before = np.random.get_state()
+    before = np.random.get_state()  # noqa: NPY002
     play_twice("CartPole-v1", n=2, steps=20)
-    assert_same(before, np.random.get_state())
+    assert_same(before, np.random.get_state())  # noqa: NPY002
 
 
 # -- the comparer -----------------------------------------------------------------------------------------------------

@@ -229,8 +229,8 @@ def check(
         bool,
         typer.Option(
             "--twice",
-            help="Also play it with one seed: twice here, after a second reset, and in worker processes; name the first "
-            "value that differs.",
+            help="Also play it with one seed: twice here, after a second reset, and in worker processes; name the "
+            "first value that differs.",
         ),
     ] = False,
     steps: Annotated[

@@ -255,10 +255,10 @@ def backend_rows() -> list[Row]:
 
 def rule_rows() -> list[RuleRow]:
     """Every kind of finding: those that ``build`` refuses, those of ``--twice``, then the rules, sorted by name."""
-    refusals = [_rule_row(name, "error", text) for name, text in REFUSALS.items()]
+    rows = [_rule_row(name, "error", text) for name, text in REFUSALS.items()]
+    rows += [_rule_row(name, f"{severity}, with --twice", text) for name, (severity, text) in OF_STREAMS.items()]
     kinds = {name: f"{rule.severity}{', with --strict' * rule.strict}" for name, rule in sorted(RULES.items())}
-    of_streams = [_rule_row(name, f"{severity}, with --twice", text) for name, (severity, text) in OF_STREAMS.items()]
-    return refusals + of_streams + [_rule_row(name, kind, RULES[name].faults.__doc__ or "") for name, kind in kinds.items()]
+    return rows + [_rule_row(name, kind, RULES[name].faults.__doc__ or "") for name, kind in kinds.items()]
 
 
 def _rule_row(name: str, kind: str, text: str) -> RuleRow:

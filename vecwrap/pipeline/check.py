@@ -58,8 +58,9 @@ OF_STREAMS: dict[str, tuple[Severity, str]] = {
         "warning",
         """Two runs with one seed and the same actions that differ in an info.
 
-    Found by ``--twice``. Only a policy that reads the info can learn something else from it. A time that the environment
-    measures is such an info, and the finding can be ignored; the time in a ``monitor``'s own info is not compared.
+    Found by ``--twice``. Only a policy that reads the info can learn something else from it. A time that the
+    environment measures is such an info, and the finding can be ignored; the time in a ``monitor``'s own info is not
+    compared.
     """,
     ),
 }

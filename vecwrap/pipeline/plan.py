@@ -26,7 +26,14 @@ from vecwrap.pipeline import registry
 from vecwrap.pipeline.environments import Environment, find_environment, refuse_unsendable
 from vecwrap.pipeline.evaluation import differences, evaluation
 from vecwrap.pipeline.explain import Explanation, LentEngine, Line, OneForAll, Probe, Row, Shares, Stage, outer_stages
-from vecwrap.pipeline.layers import PlannedLayer, path_parameters, placed, plan_layers, refuse_layers_of_sub_envs, refuse_wrong_order
+from vecwrap.pipeline.layers import (
+    PlannedLayer,
+    path_parameters,
+    placed,
+    plan_layers,
+    refuse_layers_of_sub_envs,
+    refuse_wrong_order,
+)
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import Settings, import_path, shown

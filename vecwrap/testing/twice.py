@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -55,7 +54,6 @@ _NO_SEED = (
     "all of a process share (an attribute of a class, a global of a module). Draw from self.np_random, after "
     "super().reset(seed=seed); keep state in self, and set it in reset."
 )
-_INFOS = ("", "final_info.")  # where infos are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,18 +124,22 @@ def play_twice(
     planned = plan(spec)
     layers = [layer.spec for layer in planned.layers]
     chains = [spec.override(**changes, n=planned.n, wrappers=layers[:k], eval=None) for k in range(len(layers) + 1)]
-    found = _compared(chains[-1], steps)
-    number = len(layers)
-    for k, fewer in enumerate(chains[:-1] if found else ()):
+    found = {name: (len(layers), one) for name, one in _compared(chains[-1], steps).items()}
+    unexplained = set(found)
+    for k, fewer in enumerate(chains[:-1]):
         with contextlib.suppress(PlanError):  # a layer may need those around it
-            if set(first := _compared(fewer, steps)) >= set(found):
-                number, found = k, first
-                break
-    place: PlannedLayer | str = planned.layers[number - 1] if number else "env"
-    return tuple(
-        Difference(**vars(finding_at(id, OF_STREAMS[id][0], one.fault(place, bool(layers)), planned)), **one.data())
-        for id, one in found.items()
-    )
+            for name, one in (_compared(fewer, steps) if unexplained else {}).items():
+                if name in unexplained:
+                    found[name] = k, one
+                    unexplained.remove(name)
+    differences = []
+    for name in reversed(OF_STREAMS):
+        if name in found:
+            k, one = found[name]
+            fault = one.fault(planned.layers[k - 1] if k else "env", bool(layers))
+            finding = finding_at(name, OF_STREAMS[name][0], fault, planned)
+            differences.append(Difference(**vars(finding), **one.data()))
+    return tuple(differences)
 
 
 # -- four runs --------------------------------------------------------------------------------------------------------
@@ -192,35 +194,40 @@ class _Found:
 def _texts(expected: Any, got: Any) -> tuple[str, str]:
     """Two values, briefly; long texts from shortly before the place where they part."""
     if isinstance(expected, str) and isinstance(got, str):
-        start = max(0, len(os.path.commonprefix([expected, got])) - 20)
+        parting = (k for k, (one, other) in enumerate(zip(expected, got, strict=False)) if one != other)
+        start = max(0, next(parting, 0) - 20)
         expected, got = expected[start:], got[start:]
-    one, other = (str(value) if isinstance(value, np.generic) else shown(value) for value in (expected, got))
-    return one, other
+    first, second = (str(value) if isinstance(value, np.generic) else shown(value) for value in (expected, got))
+    return first, second
 
 
 def _compared(spec: PipelineSpec, steps: int) -> dict[str, _Found]:
     """Play a pipeline four times; what differs from the first run, by the finding's id."""
     dummy = spec.override(backend="dummy")
     worker = spec.override(backend={"name": "subprocess", "workers": min(spec.n or 1, MOST_WORKERS)})
+    seed = spec.seed or 0
     found: dict[str, _Found] = {}
     with TemporaryDirectory(prefix="vecwrap-twice-") as folder, contextlib.ExitStack() as stack:
 
-        def rows(run: str, spec: PipelineSpec) -> Iterator[_Row]:
-            yield from _rows(stack.enter_context(build_plan(plan(into(spec, Path(folder, run))))), steps, spec.seed or 0)
+        def built(run: str, spec: PipelineSpec) -> VecEnv:
+            return stack.enter_context(build_plan(plan(into(spec, Path(folder, run)))))
 
-        before = np.random.get_state(), random.getstate()
-        env = stack.enter_context(build_plan(plan(into(dummy, Path(folder, "first")))))
+        def rows(run: str, spec: PipelineSpec) -> Iterator[_Row]:
+            yield from _rows(built(run, spec), steps, seed)
+
+        before = _global_generators()
+        env = built("first", dummy)
         statistics = [(each, each.state()) for each in _statistics(env)]
-        first = list(_rows(env, steps, spec.seed or 0))
+        first = list(_rows(env, steps, seed))
         clues = list(_clues(env, before))
         for each, state in statistics:  # they outlive a reset, and are meant to
             each.load(state, "twice")
-        others = {"again": _rows(env, steps, spec.seed or 0), "anew": rows("anew", dummy), "worker": rows("worker", worker)}
+        others = {"again": _rows(env, steps, seed), "anew": rows("anew", dummy), "worker": rows("worker", worker)}
         for run, played in others.items():
-            for id, (row, difference) in _first_differences(first, played).items():
-                one = found.setdefault(id, _Found(row, difference, spec.seed or 0, clues))
+            for name, (row, difference) in _first_differences(first, played).items():
+                one = found.setdefault(name, _Found(row, difference, seed, clues))
                 one.runs = (*one.runs, run)
-    return {id: found[id] for id in reversed(OF_STREAMS) if id in found}
+    return found
 
 
 def _statistics(env: VecEnv) -> list[RunningStatistics]:
@@ -228,11 +235,15 @@ def _statistics(env: VecEnv) -> list[RunningStatistics]:
     return [each for layer in layers for each in layer.layer_statistics().values()]
 
 
-def _clues(env: VecEnv, before: tuple[Any, Any]) -> Iterator[str]:
+def _global_generators() -> dict[str, Any]:
+    return {"np.random": np.random.get_state(), "random": random.getstate()}  # noqa: NPY002
+
+
+def _clues(env: VecEnv, before: dict[str, Any]) -> Iterator[str]:
     """What the first run shows of generators that no seed of a reset reaches."""
-    for name, old, new in zip(("np.random", "random"), before, (np.random.get_state(), random.getstate()), strict=True):
+    for name, state in _global_generators().items():
         try:
-            assert_same(old, new)
+            assert_same(before[name], state)
         except AssertionError:
             yield f"It uses the global generator of {name}, which all of a process share: use self.np_random."
     with contextlib.suppress(Exception):
@@ -265,7 +276,8 @@ def _rows(env: VecEnv, steps: int, seed: int) -> Iterator[_Row]:
     n, mode = env.num_envs, env._root.autoreset
     episode, step = np.ones(n, np.int64), np.full(n, -1)
     over = np.zeros(n, np.bool_)  # its next row opens an episode
-    clocks = [f"{prefix}{layer.stats_key}.t" for layer in env.layers if hasattr(layer, "stats_key") for prefix in _INFOS]
+    monitors = [layer for layer in env.layers if hasattr(layer, "stats_key")]
+    clocks = [f"{prefix}{layer.stats_key}.t" for layer in monitors for prefix in ("", "final_info.")]
     results = play(env, -(-steps // n), Policy(env, seed))
     for result in chain([of_reset(*env.reset(seed=seed), n)], results):
         on_request = over.any() and mode in ON_REQUEST  # a masked reset, which shows the others' rows again

@@ -125,7 +125,8 @@ def _compare_streams(name: str, reference: VecEnv, env: VecEnv) -> None:
     except AssertionError as error:
         raise StreamError(
             f"{name}: its stream is not dummy's, so it does other work: {error}. If the environment draws from "
-            "anything but its own np_random (the clock, a global generator), no two runs of it can be compared."
+            "anything but its own np_random (the clock, a global generator), no two runs of it can be compared: see "
+            "vecwrap check --twice."
         ) from None
 
 
