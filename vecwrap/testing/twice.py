@@ -71,6 +71,17 @@ class Difference(Finding):
             ``"error"``.
         expected: the value in the first run, as text.
         got: the value in the other run, as text.
+
+    >>> class Counts(gymnasium.Wrapper):
+    ...     steps = 0  # which no reset sets back
+    ...
+    ...     def step(self, action):
+    ...         self.steps += 1
+    ...         observation, _, *rest = self.env.step(action)
+    ...         return observation, self.steps, *rest
+    >>> (found,) = play_twice("CartPole-v1", n=1, wrappers=[Counts], steps=2)
+    >>> found.runs, found.what, found.episode, found.step, found.expected, found.got
+    (('again',), 'reward', 1, 1, '1.0', '3.0')
     """
 
     runs: tuple[str, ...]
