@@ -72,9 +72,9 @@ def _assert_same_arrays(expected: np.ndarray[Any, Any], got: np.ndarray[Any, Any
 
 
 def _equal(expected: Any, got: Any) -> bool:
-    kind: Any = type(expected)
+    equals: Any = type(expected).__eq__
     with contextlib.suppress(Exception):  # an == of many truths, as tensors have
-        if expected == got or (kind is type(got) and kind.__eq__ is not object.__eq__):
+        if expected == got or (type(expected) is type(got) and equals is not object.__eq__):
             return bool(expected == got)
     return _without_addresses(expected) == _without_addresses(got)
 
