@@ -1,6 +1,7 @@
 """A pipeline is played four times with one seed, and the first difference is named with its place and likely reason."""
 
 import functools
+import threading
 
 import gymnasium
 import numpy as np
@@ -146,7 +147,15 @@ def test_a_run_that_fails_where_the_first_went_on_is_a_difference():
     flawed.RaisesLater.resets = 0
     (found,) = play_twice(flawed.RaisesLater, n=1, steps=20)
     assert (found.id, found.what, found.index, found.runs) == ("stream_differs", "error", None, ("again", "anew"))
+    assert "it fails after a second reset of the same environment" in found.reason
     assert "one is enough" in found.reason
+
+
+def test_what_cannot_be_sent_to_a_worker_is_said_in_the_words_of_build():
+    lock = threading.Lock()
+    (found,) = play_twice(lambda: lock and gymnasium.make("CartPole-v1"), n=1, backend="dummy", steps=20)
+    assert (found.runs, found.what, found.fix) == (("worker",), "error", "")
+    assert "cannot be sent to a worker" in found.reason
 
 
 def test_an_environment_that_fails_in_the_first_run_raises_its_error():

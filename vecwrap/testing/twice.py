@@ -187,8 +187,10 @@ class _Found:
         """What a person reads."""
         expected, got = _texts(self.difference.expected, self.difference.got)
         which, *others = [RUNS[run] for run in self.runs]
+        fix = " ".join(self.clues) or _SIGNS.get(self.runs, _NO_SEED)
         if self.row is None:
-            text = f"with seed {self.seed}, the first run goes on where it fails {which} ({self.difference.got}); "
+            text = f"with seed {self.seed}, it fails {which}, and not in the first run ({self.difference.got[:500]}); "
+            fix = " ".join(self.clues)  # the error says more
         else:
             where = f"sub-environment {self.row.index}, episode {self.row.episode}"
             when = f"step {self.row.step}" if self.row.step else "at the reset"
@@ -199,7 +201,9 @@ class _Found:
             text += " Without this layer all runs agree."
         elif has_layers:
             text += " The environment alone differs, without any layer."
-        return Fault(place, text, " ".join(self.clues) or _SIGNS.get(self.runs, _NO_SEED))
+        if self.difference.path.startswith("info"):
+            fix += " If it is a time and meant to be one, ignore info_differs."
+        return Fault(place, text, fix)
 
 
 def _texts(expected: Any, got: Any) -> tuple[str, str]:
