@@ -261,6 +261,18 @@ def check(
         list[str] | None,
         typer.Option(help="A finding to ignore. May be repeated.", metavar="ID"),
     ] = None,
+    twice: Annotated[
+        bool,
+        typer.Option(
+            "--twice",
+            help="Also play it with one seed: twice here, after a second reset, and in worker processes; name the "
+            "first value that differs.",
+        ),
+    ] = False,
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Agent steps over all sub-environments in each run of --twice. Default: 2000."),
+    ] = None,
     settings: Settings = None,
     evaluation: Evaluation = False,
     no_imports: Annotated[
@@ -268,12 +280,19 @@ def check(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Look for mistakes in order and use, without stepping; exit with status 1 if there are errors."""
+    """Look for mistakes in order and use, without stepping unless asked to; exit with status 1 if there are errors."""
     from vecwrap.cli.inspect import check_pipelines
     from vecwrap.cli.pipelines import read_pipeline
+    from vecwrap.testing.twice import STEPS
 
+    if steps is not None and not twice:
+        raise SpecError("--steps: expected --twice beside it; without that, nothing is stepped")
     read = functools.partial(read_pipeline, settings=settings or (), evaluation=evaluation, imports=not no_imports)
-    raise typer.Exit(check_pipelines(pipelines, read, _console(), strict=strict, ignore=ignore or (), as_json=as_json))
+    played = (steps or STEPS) if twice else None
+    status = check_pipelines(
+        pipelines, read, _console(), strict=strict, ignore=ignore or (), as_json=as_json, steps=played
+    )
+    raise typer.Exit(status)
 
 
 @app.command(epilog="Example: vecwrap schema > pipeline.schema.json")

@@ -20,8 +20,9 @@ from vecwrap.cli.output import name_table, print_json, refuse_unwritable, write_
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlotError, SpecError, VecwrapError
 from vecwrap.pipeline.build import build
+from vecwrap.pipeline.plan import into
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.tools.bench import compare_pipeline, into
+from vecwrap.tools.bench import compare_pipeline
 from vecwrap.tools.measure import WorkResult
 from vecwrap.tools.peers import PEERS, read_names
 from vecwrap.tools.plot import Curve, Run, Seed, check, check_suffix, curve, draw, read_runs, save, step_unit

@@ -42,6 +42,30 @@ REFUSALS = {
     """,
 }
 
+# What ``vecwrap check --twice`` and ``vecwrap.testing.play_twice`` find, with their severities.
+OF_STREAMS: dict[str, tuple[Severity, str]] = {
+    "stream_differs": (
+        "error",
+        """Two runs with one seed and the same actions that differ in an observation, a reward or a flag.
+
+    Found by ``--twice``, which plays the pipeline four times: in this process; after a second reset of the same
+    environment; with a second environment in this process; and in worker processes, which are fresh interpreters. The
+    first difference is reported, with the runs that have it, and the layer without which all runs agree. Which runs
+    differ says where to look: a difference after the second reset alone is state that the reset leaves as it was; one
+    in worker processes alone is often the order of a set, or state that sub-environments in one process share.
+    """,
+    ),
+    "info_differs": (
+        "warning",
+        """Two runs with one seed and the same actions that differ in an info.
+
+    Found by ``--twice``. Only a policy that reads the info can learn something else from it. A time that the
+    environment measures is such an info, and the finding can be ignored; the time in a ``monitor``'s own info is not
+    compared.
+    """,
+    ),
+}
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -49,7 +73,8 @@ class Finding:
 
     Attributes:
         id: the rule's name; ``docs/checks.md`` has a section of that name.
-        severity: ``"error"``: it cannot be built; ``"warning"``: it can, but is probably not intended.
+        severity: ``"error"``: it cannot be built, or not be repeated; ``"warning"``: it can, but is probably not
+            intended.
         file: the file, as its name was given; ``""`` if it is not in a file.
         line: the line in the file, counted from 1; None if there is none.
         place: ``'wrappers[1] "framestack"'``, a key of the pipeline, or ``""``.
@@ -145,7 +170,7 @@ def refuse_unknown(ignore: Collection[str]) -> None:
     """Raise SpecError for an id that no finding can have, and for one instead of a list."""
     if isinstance(ignore, str):
         raise SpecError(f'ignore: expected a list of findings, got "{ignore}"; write ["{ignore}"]')
-    ids = [*REFUSALS, *RULES]
+    ids = [*REFUSALS, *OF_STREAMS, *RULES]
     for name in ignore:
         if name not in ids:
             raise SpecError(f'ignore: there is no finding "{name}".{did_you_mean(name, ids)}')
@@ -225,7 +250,7 @@ def _findings_in(planned: Plan, strict: bool) -> Iterator[Finding]:
     """
     asked = {name: rule for name, rule in RULES.items() if strict or not rule.strict}
     found = [
-        (fault, _finding(name, rule.severity, fault, planned))
+        (fault, finding_at(name, rule.severity, fault, planned))
         for name, rule in asked.items()
         for fault in rule.faults(planned)
     ]
@@ -240,7 +265,8 @@ def _findings_in(planned: Plan, strict: bool) -> Iterator[Finding]:
     yield from (finding for fault, finding in found if id(fault.place) not in silent)
 
 
-def _finding(name: str, severity: Severity, fault: Fault, planned: Plan) -> Finding:
+def finding_at(name: str, severity: Severity, fault: Fault, planned: Plan) -> Finding:
+    """Return a fault as a finding, with the place where the pipeline writes it."""
     if isinstance(fault.place, PlannedLayer):
         source, layer = fault.place.spec.source.place, fault.place.spec.name
         return Finding(name, severity, source.file, source.line, _written(fault.place), layer, fault.reason, fault.fix)

@@ -27,7 +27,14 @@ from vecwrap.pipeline.changes import other_word
 from vecwrap.pipeline.environments import Environment, find_environment, of_parts, refuse_unsendable
 from vecwrap.pipeline.evaluation import differences, evaluation
 from vecwrap.pipeline.explain import Explanation, LentEngine, Line, OneForAll, Probe, Row, Shares, Stage, outer_stages
-from vecwrap.pipeline.layers import PlannedLayer, placed, plan_layers, refuse_layers_of_sub_envs, refuse_wrong_order
+from vecwrap.pipeline.layers import (
+    PlannedLayer,
+    path_parameters,
+    placed,
+    plan_layers,
+    refuse_layers_of_sub_envs,
+    refuse_wrong_order,
+)
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import Settings, import_path, shown
@@ -247,6 +254,18 @@ def plan(spec: PipelineSpec) -> Plan:
     if backend_spec.target != "dummy":
         _refuse_unsendable(environment, layers, spec)
     return Plan(resolved, environment, layers, backend, options, reason, written=spec)
+
+
+def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
+    """Return the same pipeline with its files in another folder, to play it and leave the user's alone."""
+    planned = plan(spec)
+    layers = []
+    for i, layer in enumerate(planned.layers):
+        paths = {
+            key: str(folder / str(i)) for key in path_parameters(layer.target) if layer.spec.kwargs.get(key) is not None
+        }
+        layers.append(dataclasses.replace(layer.spec, kwargs={**layer.spec.kwargs, **paths}))
+    return spec.override(wrappers=layers, eval=None)  # eval may name a preset whose layers these are
 
 
 def _is_shipped(layer: PlannedLayer) -> bool:

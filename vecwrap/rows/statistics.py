@@ -10,6 +10,7 @@ import numpy as np
 from vecwrap.errors import CheckpointError
 from vecwrap.rows.step_result import FloatArray
 
+MOST = 1e12  # how many values the sums must hold
 PRIOR = 1e-4  # how many values the initial mean 0 and variance 1 count for
 
 
@@ -29,12 +30,13 @@ def moments(values: np.ndarray[Any, Any]) -> Moments:
         distances = exact - mean
         if exact.ndim == 1:
             squares = distances.dot(distances)
-            finite = math.isfinite(squares)
+            finite = math.isfinite((squares + mean * mean) * MOST)
         else:
             distances *= distances
             squares = np.add.reduce(distances)
+            sizes = squares + mean * mean
             # the sum may be infinite although all terms are finite, which is rare
-            finite = math.isfinite(squares.sum()) or bool(np.isfinite(squares).all())
+            finite = math.isfinite(sizes.sum() * MOST) or bool(np.isfinite(sizes * MOST).all())
     if not finite:
         raise FloatingPointError("a batch with values that are not finite has no mean and variance")
     return Moments(len(values), mean, squares)
