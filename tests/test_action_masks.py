@@ -25,7 +25,7 @@ class Steps(gymnasium.Env):
         self.action_space = spaces.Discrete(n) if shape == "discrete" else spaces.MultiDiscrete([n, 2])
         self.observation_space = spaces.Box(0, 99, (1,), np.float32)
         if place == "member":
-            member = spaces.MultiBinary(n if shape == "discrete" else n + 2)
+            member = spaces.Box(0, 1, (n if shape == "discrete" else n + 2,), np.int8)
             self.observation_space = spaces.Dict(at=self.observation_space, action_mask=member)
         if place == "method":
             self.action_masks = lambda: self.mask().astype(bool)
@@ -143,15 +143,31 @@ def test_masks_that_are_missing_or_of_the_wrong_form_are_errors():
     with (
         vecwrap.build(functools.partial(Steps, n=3), 2, backend="dummy", wrappers=[Wider]) as env,
         pytest.raises(
-            ArgumentError, match=r"action_mask: expected 4 zeros and ones for Discrete\(4\), got array\(\[[01]"
+            ArgumentError, match=r"action_mask: expected 4 zeros and ones for Discrete\(4\), got 3 values of \[0, 1\]"
         ),
     ):
         vecwrap.evaluate(env, Masked(), 2, seed=0)
+    box = vecwrap.build("Pendulum-v1", 2, wrappers=[Legal], backend="dummy")
     with (
-        vecwrap.build(functools.partial(Steps, "member"), 2, backend="dummy", wrappers=["framestack:2"]) as env,
-        pytest.raises(ArgumentError, match=r"expected 4 zeros and ones .* leave the mask alone"),
+        box as env,
+        pytest.raises(ArgumentError, match=r"expected Discrete, MultiDiscrete or MultiBinary actions, got B"),
     ):
         vecwrap.evaluate(env, Masked(), 2, seed=0)
+
+
+@pytest.mark.parametrize("backend", ["dummy", "shmem"])
+@pytest.mark.parametrize("layer", ["framestack:2", {"extract_obs": "at"}, {"normalize_obs": {"keys": ["at"]}}])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mask_among_the_observations_is_the_environments_own_whatever_layers_make_of_it(layer, mode, backend):
+    makers = [functools.partial(Steps, "member")] * 2
+    with vecwrap.build(makers, wrappers=[layer], backend=backend, autoreset=mode) as env:
+        reached = vecwrap.evaluate(env, lambda observations, action_masks: action_masks.argmax(axis=1), 7, seed=1)
+    assert best(reached.returns, reached.lengths)
+
+
+class Legal(gymnasium.Wrapper):
+    def action_masks(self):
+        return np.ones(1)
 
 
 class Wider(gymnasium.Wrapper):

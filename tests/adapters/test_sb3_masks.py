@@ -58,6 +58,7 @@ def test_sb3_contrib_finds_the_masks_and_never_plays_illegally(place, around):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that there are two monitors
         venv = around(adapted(place, "shmem"))
+    assert utils.is_masking_supported(venv) == (place != "infos")  # which there are none of yet
     venv.reset()
     assert utils.is_masking_supported(venv)
     model, _ = trained(venv, "MultiInputPolicy" if place == "member" else "MlpPolicy")

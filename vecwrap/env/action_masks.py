@@ -37,15 +37,14 @@ class ActionMasks:
                 self._has_method = False
         return self._has_method
 
-    def find(self, observations: Any, infos: dict[str, Any], rows: IntArray) -> BoolArray | None:
+    def find(self, infos: dict[str, Any], rows: IntArray) -> BoolArray | None:
         """Return the masks of all n rows, (n, k) bool, True if legal; those not among ``rows`` are True throughout.
 
         k is as sb3-contrib counts: the number of actions, of a MultiDiscrete that of all its dimensions together, of a
         MultiBinary two for each.
 
         Args:
-            observations: n rows, as ``env.step`` returns them.
-            infos: those of the same rows.
+            infos: the latest ones, n rows.
             rows: whose mask is needed, because they act next.
 
         Returns:
@@ -54,6 +53,7 @@ class ActionMasks:
         Raises:
             ArgumentError: a mask of the wrong form, or some of the rows have none.
         """
+        root = self._env._root
         if not len(rows):
             return np.ones((self._env.num_envs, self._size()), np.bool_)
         if MEMBER in infos:
@@ -64,10 +64,11 @@ class ActionMasks:
                     "report it in the info of every reset and step"
                 )
             given = [row[MEMBER] for row in found]
-        elif isinstance(observations, dict) and MEMBER in observations:
-            given = [row_of({MEMBER: observations[MEMBER]}, i)[MEMBER] for i in rows]
+        elif isinstance(root.single_observation_space, spaces.Dict) and MEMBER in root.single_observation_space.spaces:
+            member = root.slots.observations.batch()[MEMBER]  # as the environment gave it, whatever layers make of it
+            given = [row_of({MEMBER: member}, i)[MEMBER] for i in rows]
         elif self.has_method:
-            some = None if self._env._root.is_engine or len(rows) == self._env.num_envs else rows.tolist()
+            some = None if root.is_engine or len(rows) == self._env.num_envs else rows.tolist()
             answers = self._env.call(METHOD, indices=some)
             given = [answers[i] for i in rows] if some is None else list(answers)
         else:
@@ -83,8 +84,8 @@ class ActionMasks:
         )
         if flat.shape != (self._size(),) or not np.isin(flat, (0, 1)).all():
             raise ArgumentError(
-                f"{MEMBER}: expected {self._size()} zeros and ones for {self._env.single_action_space}, got {given!r}; "
-                "layers that change observations must leave the mask alone"
+                f"{MEMBER}: expected {self._size()} zeros and ones for {self._env.single_action_space}, got "
+                f"{flat.size} values of {np.unique(flat)[:9].tolist()}"
             )
         return flat
 

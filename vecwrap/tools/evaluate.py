@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode
 from vecwrap.env.vec_env import VecEnv, what_came
 from vecwrap.errors import ArgumentError, is_installed
 from vecwrap.rows.step_result import Autoreset, BoolArray, FloatArray, IntArray, StepResult
-from vecwrap.tools.player import Player
+from vecwrap.tools.player import Onlooker, Player
 from vecwrap.wrappers.monitor import Monitor
 
 __all__ = ["Evaluation", "Quota", "evaluate"]
@@ -138,7 +138,7 @@ def _whole(episodes: Any) -> int:
     raise ArgumentError(f"evaluate: episodes: expected an int of 1 or more, got {episodes!r}")
 
 
-class Quota(Monitor):
+class Quota(Onlooker, Monitor):
     """A monitor that keeps and reports the first ``episodes`` of all sub-environments, as many of each as its quota."""
 
     def __init__(self, env: VecEnv, episodes: int) -> None:

@@ -18,7 +18,18 @@ from vecwrap.rows.infos import columns, row_of
 from vecwrap.rows.step_result import StepResult
 
 
-class Player(VecEnvWrapper):
+class Onlooker(VecEnvWrapper):
+    """Put around an environment for a while, and changes nothing."""
+
+    def _remember(self, step: StepResult) -> None:
+        """Let the environment keep what is shown: its own masked resets show it again, however the playing ends."""
+        self.env._remember(step)
+
+    def _all_observations(self) -> Batch:
+        return self.env._all_observations()
+
+
+class Player(Onlooker):
     """Around an environment that a policy plays: `act` gives the policy what it declares, and returns its actions.
 
     A policy is a callable of batched observations, or has ``predict`` as in Stable-Baselines3. If it declares a keyword
@@ -74,7 +85,7 @@ class Player(VecEnvWrapper):
         if "infos" in self.given:
             keywords["infos"] = self._infos
         if METHOD in self.given:
-            masks = self._masks.find(observations, self._infos, np.flatnonzero(~self._idle))
+            masks = self._masks.find(self._infos, np.flatnonzero(~self._idle))
             if masks is None:
                 raise ArgumentError(
                     f"{self._where}: the policy takes {METHOD}, but {self.env!r} reports none, so it might choose "
@@ -87,13 +98,6 @@ class Player(VecEnvWrapper):
             return actions
         has_extras = type(result) is tuple and len(result) == 2 and isinstance(result[1], (dict, type(None)))
         return result[0] if has_extras and not isinstance(self.single_action_space, spaces.Tuple) else result
-
-    def _remember(self, step: StepResult) -> None:
-        """Let the environment keep what is shown: its own masked resets show it again, however the playing ends."""
-        self.env._remember(step)
-
-    def _all_observations(self) -> Batch:
-        return self.env._all_observations()
 
 
 def _declared(function: Callable[..., Any]) -> set[str]:
