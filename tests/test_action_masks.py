@@ -103,6 +103,15 @@ def test_a_callable_gets_what_it_declares_and_nothing_else(mode):
         assert not best(*(lambda found: (found.returns, found.lengths))(vecwrap.evaluate(env, by_others, 13, seed=1)))
 
 
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("mode", ["SameStep", "NextStep"])
+@pytest.mark.parametrize("kind", [gymnasium.vector.SyncVectorEnv, gymnasium.vector.AsyncVectorEnv])
+def test_around_gymnasiums_own_vectors_too(kind, mode, place):
+    with vecwrap.wrap(kind([functools.partial(Steps, place)] * 2, autoreset_mode=mode)) as env:
+        reached = vecwrap.evaluate(env, Masked(), 7, seed=1)
+    assert best(reached.returns, reached.lengths)
+
+
 @pytest.mark.parametrize("place", [*PLACES, "tuple"])
 def test_masks_of_a_multidiscrete_are_flattened(place):
     seen = []

@@ -40,7 +40,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         self.vecwrap_env = env
         self._monitored = any(isinstance(layer, Monitor) and layer.stats_key == "episode" for layer in env.layers)
         self._masks = ActionMasks(env)
-        self._latest: Infos = {}  # which masks are found in
+        self._latest: tuple[Any, Infos] = (None, {})  # observations and infos, which masks are found in
         # SB3's VecNormalize writes into the spaces of what it wraps.
         super().__init__(env.num_envs, deepcopy(env.single_observation_space), deepcopy(_action_space(env)))
         self.metadata = {key: value for key, value in env.metadata.items() if key != "autoreset_mode"}
@@ -59,8 +59,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             raise ArgumentError("set_options: expected one dict for all sub-environments, got several")
         self._bring_home()
         seeds = None if all(seed is None for seed in self._seeds) else self._seeds
-        observations, infos = self.vecwrap_env.reset(seed=seeds, options=options or None)
-        self._latest = infos
+        self._latest = observations, infos = self.vecwrap_env.reset(seed=seeds, options=options or None)
         self.reset_infos = [row_of(infos, i) for i in range(self.num_envs)]
         self._reset_seeds()
         self._reset_options()
@@ -77,7 +76,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         """Wait for the result of ``step_async``: observations, rewards (n,) float32, dones (n,) bool, n infos."""
         env = self.vecwrap_env
-        step, (observations, rewards, terminations, truncations, self._latest) = env._wait("step", "step_wait", None)
+        step, (observations, rewards, terminations, truncations, seen) = env._wait("step", "step_wait", None)
+        self._latest = observations, seen
         dones = terminations | truncations
         infos = self._infos(step, dones)
         for info, terminated, truncated in zip(infos, terminations.tolist(), truncations.tolist(), strict=True):
@@ -123,7 +123,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         """The masks of environments that report them in their infos or observations, and have no method for them."""
         if self._masks.has_method:
             return None
-        masks = self._masks.find(self._latest, np.array(ids))
+        masks = self._masks.find(*self._latest, np.array(ids))
         return None if masks is None else [masks[i] for i in ids]
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:

@@ -31,20 +31,22 @@ class ActionMasks:
         """Whether every sub-environment has the method; asked once."""
         if self._has_method is None:
             root, n = self._env._root, self._env.num_envs
+            root._refuse_pending(METHOD)
             try:
                 self._has_method = all(root._call_now("has_attr", [(METHOD,)] * n, range(n)))
             except ArgumentError:  # an engine whose sub-environments cannot be reached
                 self._has_method = False
         return self._has_method
 
-    def find(self, infos: dict[str, Any], rows: IntArray) -> BoolArray | None:
+    def find(self, observations: Any, infos: dict[str, Any], rows: IntArray) -> BoolArray | None:
         """Return the masks of all n rows, (n, k) bool, True if legal; those not among ``rows`` are True throughout.
 
         k is as sb3-contrib counts: the number of actions, of a MultiDiscrete that of all its dimensions together, of a
         MultiBinary two for each.
 
         Args:
-            infos: the latest ones, n rows.
+            observations: the latest ones, n rows; only looked at around an engine, of which no others are known.
+            infos: those that came with them.
             rows: whose mask is needed, because they act next.
 
         Returns:
@@ -54,6 +56,9 @@ class ActionMasks:
             ArgumentError: a mask of the wrong form, or some of the rows have none.
         """
         root = self._env._root
+        seen = (
+            observations if root.is_engine else root.slots.observations.batch()
+        )  # those before any layer of the vector
         if not len(rows):
             return np.ones((self._env.num_envs, self._size()), np.bool_)
         if MEMBER in infos:
@@ -64,9 +69,8 @@ class ActionMasks:
                     "report it in the info of every reset and step"
                 )
             given = [row[MEMBER] for row in found]
-        elif isinstance(root.single_observation_space, spaces.Dict) and MEMBER in root.single_observation_space.spaces:
-            member = root.slots.observations.batch()[MEMBER]  # as the environment gave it, whatever layers make of it
-            given = [row_of({MEMBER: member}, i)[MEMBER] for i in rows]
+        elif isinstance(seen, dict) and MEMBER in seen:
+            given = [row_of({MEMBER: seen[MEMBER]}, i)[MEMBER] for i in rows]
         elif self.has_method:
             some = None if root.is_engine or len(rows) == self._env.num_envs else rows.tolist()
             answers = self._env.call(METHOD, indices=some)

@@ -85,7 +85,7 @@ class Player(Onlooker):
         if "infos" in self.given:
             keywords["infos"] = self._infos
         if METHOD in self.given:
-            masks = self._masks.find(self._infos, np.flatnonzero(~self._idle))
+            masks = self._masks.find(observations, self._infos, np.flatnonzero(~self._idle))
             if masks is None:
                 raise ArgumentError(
                     f"{self._where}: the policy takes {METHOD}, but {self.env!r} reports none, so it might choose "
