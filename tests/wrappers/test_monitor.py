@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-from gymnasium.wrappers import RecordEpisodeStatistics
+from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,12 +24,16 @@ import vecwrap.testing
 from tests.streams import Driver, Joined, Lives, Skip, ToyEnv, replay
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.native import NativeBackend
+from vecwrap.backends.shmem import ShmemBackend
+from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.errors import PlanError
 from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.wrappers import monitor as monitor_module
 from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
+from vecwrap.wrappers.record_trajectories import RecordTrajectories
+from vecwrap.wrappers.terminal_obs import TerminalObs
 
 ROOT = Path(__file__).parents[2]
 MODES = ["same_step", "next_step", "disabled", "episodic"]
@@ -213,16 +217,68 @@ def test_whose_reward_a_monitor_reports_when_a_layer_begins_the_next_game_within
         assert len(found) >= 6
 
 
-def test_whose_reward_a_monitor_reports_when_a_layer_breaks_a_game_off():
-    make = SubEnvFactory(lambda: ToyEnv((5, 3), 1), (lambda env: Joined(env, most=4),))
-    with Monitor(DummyBackend([make])) as env:
-        play(env, 4)
-        *_, infos = env.step([0])
-        assert "episode" not in infos
+@pytest.mark.usefixtures("quick_workers")
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", [DummyBackend, SubprocessBackend, ShmemBackend])
+def test_whose_reward_a_monitor_reports_when_a_wrapper_ends_games_in_the_reset_after_a_lost_life(
+    backend, mode, tmp_path
+):
+    def limited(env):
+        return TimeLimit(env, 3)
+
+    def lives(env):
+        return Lives(env, 2)
+
+    played = [*STEPS[:2], ("reset", (1, 1))] * 20 if mode == "episodic" else [*STEPS, ("reset", (1, 0)), *STEPS]
+    told = []
+    for name, make in (
+        ("in the environment", [SubEnvFactory(lambda i=i: limited(ToyEnv((9,), i)), (lives,)) for i in range(2)]),
+        ("in a layer", factories((9,), (limited, lives), 2)),
+    ):
+        inner = Monitor(ClipReward(backend(make, autoreset=mode)))
+        with RecordTrajectories(TerminalObs(inner, record=99), str(tmp_path / name)) as env:
+            events = [reports(of_one) for of_one in Driver(env).play(played)]
+            assert [len(of_one) >= 12 for of_one in events] == [True, True]
+            assert {length for of_one in events for _, length in of_one} == {2}  # the third step is the reset's own
+            reached = vecwrap.evaluate(env, lambda observations: [0, 0], 8)
+            endings = env.find(TerminalObs).endings
+        kept = {}
+        for file in sorted((tmp_path / name).glob("*.npz")):
+            with np.load(file) as arrays:
+                kept[file.name] = [arrays[key].tolist() for key in ("raw_rewards", "raw_dones", "rewards")]
+        ends = [[(ending.score, ending.length) for ending in of_one] for of_one in endings]
+        told.append((events, reached.returns.tolist(), reached.lengths.tolist(), ends, kept))
+    assert told[0] == told[1]
+
+
+def test_whose_reward_a_monitor_reports_when_a_reset_of_the_user_breaks_a_game_off():
+    make = factories((9,), (lambda env: TimeLimit(env, 4), lambda env: Lives(env, 2)), 1)
+    with Monitor(DummyBackend(make)) as env:
+        play(env, 1)
+        env.reset()  # amid a life
         env.step([0])
-        *_, infos = env.step([0])
-        (scores,) = env.get_attr("scores")
-        assert (infos["episode"]["r"][0], infos["episode"]["l"][0]) == (scores[0], 3)
+        *_, infos = env.step([0])  # loses a life
+        assert infos["_final_info"][0]
+        env.reset(seed=1)  # a seed begins a new game
+        assert env.num_episodes == 0
+
+
+def test_whose_reward_a_monitor_reports_when_a_layer_breaks_a_game_off():
+    """Within the agent's episode: the game that the layer ended is one, as if a time limit had ended it."""
+    for limit in (None, 4):
+        make = SubEnvFactory(
+            lambda limit=limit: TimeLimit(ToyEnv((5, 3), 1), limit or 99), (lambda env: Joined(env, most=4),)
+        )
+        with Monitor(DummyBackend([make])) as env:
+            play(env, 3)
+            assert env.num_episodes == 0
+            *_, infos = env.step([0])
+            assert (infos["episode"]["r"][0], infos["episode"]["l"][0]) == (6.5, 4)
+            env.step([0])
+            env.step([0])
+            *_, infos = env.step([0])
+            (scores,) = env.get_attr("scores")
+            assert (infos["episode"]["r"][0], infos["episode"]["l"][0]) == (scores[0], 3)
 
 
 def test_whose_reward_a_monitor_reports_when_the_next_game_begins_amid_a_skip():

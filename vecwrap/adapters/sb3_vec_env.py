@@ -15,6 +15,7 @@ from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
 from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
 
 from vecwrap.backends.native import ENDS, NativeBackend, refuse_lacking, rows_of_infos
+from vecwrap.env.action_masks import METHOD, ActionMasks
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ArgumentError, CheckpointError, PlanError, SubEnvError
 from vecwrap.rows import batch as batches
@@ -38,6 +39,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def __init__(self, env: VecEnv) -> None:
         self.vecwrap_env = env
         self._monitored = any(isinstance(layer, Monitor) and layer.stats_key == "episode" for layer in env.layers)
+        self._masks = ActionMasks(env)
+        self._latest: tuple[Any, Infos] = (None, {})  # observations and infos, which masks are found in
         # SB3's VecNormalize writes into the spaces of what it wraps.
         super().__init__(env.num_envs, deepcopy(env.single_observation_space), deepcopy(_action_space(env)))
         self.metadata = {key: value for key, value in env.metadata.items() if key != "autoreset_mode"}
@@ -56,7 +59,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             raise ArgumentError("set_options: expected one dict for all sub-environments, got several")
         self._bring_home()
         seeds = None if all(seed is None for seed in self._seeds) else self._seeds
-        observations, infos = self.vecwrap_env.reset(seed=seeds, options=options or None)
+        self._latest = observations, infos = self.vecwrap_env.reset(seed=seeds, options=options or None)
         self.reset_infos = [row_of(infos, i) for i in range(self.num_envs)]
         self._reset_seeds()
         self._reset_options()
@@ -73,7 +76,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         """Wait for the result of ``step_async``: observations, rewards (n,) float32, dones (n,) bool, n infos."""
         env = self.vecwrap_env
-        step, (observations, rewards, terminations, truncations, _) = env._wait("step", "step_wait", None)
+        step, (observations, rewards, terminations, truncations, seen) = env._wait("step", "step_wait", None)
+        self._latest = observations, seen
         dones = terminations | truncations
         infos = self._infos(step, dones)
         for info, terminated, truncated in zip(infos, terminations.tolist(), truncations.tolist(), strict=True):
@@ -115,9 +119,18 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     # -- calls to the sub-environments ---------------------------------------------------------------------------------
 
+    def _masks_of(self, ids: Sequence[int]) -> list[Any] | None:
+        """The masks of environments that report them in their infos or observations, and have no method for them."""
+        if self._masks.has_method:
+            return None
+        masks = self._masks.find(*self._latest, np.array(ids))
+        return None if masks is None else [masks[i] for i in ids]
+
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
         """Return an attribute of each sub-environment."""
         env, ids = self.vecwrap_env, self._ids(indices)
+        if attr_name == METHOD and (masks := self._masks_of(ids)) is not None:
+            return [lambda mask=mask: mask for mask in masks]
         try:
             return list(env.get_attr(attr_name, ids)) if ids else []
         except SubEnvError as error:
@@ -131,6 +144,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         """Return whether every sub-environment has an attribute, without fetching it."""
         root = self.vecwrap_env._root
         root._refuse_pending("has_attr")
+        if attr_name == METHOD and self._masks_of(range(self.num_envs)) is not None:
+            return True
         try:
             return all(root._call_now("has_attr", [(attr_name,)] * self.num_envs, range(self.num_envs)))
         except ArgumentError:  # an engine whose sub-environments cannot be reached
@@ -148,6 +163,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         ids = self._ids(indices)
         if not ids:
             return []
+        if method_name == METHOD and (masks := self._masks_of(ids)) is not None:
+            return masks
         self.vecwrap_env._root._call_async(method_name, method_args, method_kwargs, ids)
         try:
             return list(self.vecwrap_env.call_wait())

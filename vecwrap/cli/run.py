@@ -32,6 +32,7 @@ from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.run_folder import PIPELINE, VIDEOS, Run, read_run, refuse_taken
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.tools.evaluate import Quota
+from vecwrap.tools.player import Player
 from vecwrap.tools.rollout import Interrupt, Policy, StepCounter, Tally, find_policy, interruptible, rollout
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.recording.run_files import seen_from_here
@@ -135,8 +136,11 @@ class _Running:
 
     def _step(self, act: Policy) -> None:
         tally, settings = self._tally, self._settings
-        counter = StepCounter(self._counted)
-        taken = rollout(counter, act, tally, steps=self._limit, episodes=settings.episodes, interrupt=self._interrupt)
+        player = Player(self._counted, act, where=f"--policy {settings.policy}")
+        counter = StepCounter(player)
+        taken = rollout(
+            counter, player.act, tally, steps=self._limit, episodes=settings.episodes, interrupt=self._interrupt
+        )
         live = Live(console=self._console, transient=True, auto_refresh=False) if self._console.is_terminal else None
         refreshed, due = -math.inf, settings.interval
         with live or contextlib.nullcontext():

@@ -357,6 +357,8 @@ class SubEnv:
             seed_spaces(self.env, seed)
         self._is_new = False
         goes_on = seed is None and self._game_goes_on()
+        if self._tap is not None:
+            self._tap.in_play = goes_on
         given = None if options is None else own_copy(options)
         result = self.env.reset(seed=seed, options=options)
         refuse_no_pair(result)

@@ -1,5 +1,6 @@
 """Stepping under a policy, with counts and a way to stop; independent of terminals."""
 
+import functools
 import signal
 import threading
 import time
@@ -22,7 +23,7 @@ from vecwrap.interrupts import comes_again, counted_once
 from vecwrap.rows.step_result import StepResult
 from vecwrap.sources.import_paths import import_target
 
-Policy: TypeAlias = Callable[[Any], Any]
+Policy: TypeAlias = Callable[..., Any]
 
 
 def rollout(
@@ -209,9 +210,10 @@ def find_policy(name: str, env: VecEnv) -> Policy:
         raise SpecError(f"{where}: expected module:callable, got a file name; leave out .py: {path}:{attribute}.")
     policy = import_target(name, where)
 
-    def act(observations: Any) -> Any:
+    @functools.wraps(policy)  # it shows the keywords that the policy declares
+    def act(*observations: Any, **keywords: Any) -> Any:
         try:
-            return policy(observations)
+            return policy(*observations, **keywords)
         except (Exception, SystemExit) as error:
             raise VecwrapError(f"{where} raised {type(error).__name__}: {error}") from error
 

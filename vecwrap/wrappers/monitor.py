@@ -47,8 +47,8 @@ class Monitor(VecEnvWrapper):
     """Record the score and length of every game: in ``infos``, and in ``monitor.csv`` if a folder is given.
 
     An episode here is one of the environment itself, with its own rewards, wherever the monitor is in the chain: even
-    if other layers clip or scale rewards or end the agent's episodes earlier. One interrupted by a reset is not
-    reported.
+    if other layers clip or scale rewards or end the agent's episodes earlier. One that a layer ends is reported too,
+    one interrupted by your reset is not.
 
     In a step in which games end, ``infos`` has the same columns as with Gymnasium's ``RecordEpisodeStatistics``::
 
