@@ -158,3 +158,26 @@ class Cliff(gymnasium.Env):
             return place
         wind = self.np_random.normal(size=3).astype(np.float32)
         return {"place": place, "gear": int(self.np_random.integers(3)), "wind": wind}
+
+
+class Named(gymnasium.Env):
+    """Two steps an episode; its infos are those of a list, one after the other."""
+
+    observation_space = spaces.Box(0, 9, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, infos):
+        self.infos, self.given, self.taken = infos, 0, 0
+
+    def _info(self):
+        self.given += 1
+        return dict(self.infos[(self.given - 1) % len(self.infos)])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.taken = 0
+        return np.zeros(1, np.float32), self._info()
+
+    def step(self, action):
+        self.taken += 1
+        return np.zeros(1, np.float32), 1.0, self.taken == 2, False, self._info()

@@ -254,8 +254,8 @@ class Monitor(VecEnvWrapper):
         if self.stats_key in infos and not self._warned:
             self._warned = True
             warnings.warn(
-                f'monitor: infos["{self.stats_key}"] of an inner layer or of the environment is replaced; leave one of '
-                'the two out, or rename this one with stats_key="..."',
+                f'monitor: infos["{self.stats_key}"] of an inner layer is replaced, and of the environment renamed to '
+                f'"{self.stats_key}_"; leave one of the two out, or rename this one with stats_key="..."',
                 stacklevel=2,
             )
 
