@@ -1,14 +1,17 @@
-"""The infos that ``to_sb3`` returns: each row has what its environment gave, beside what layers add."""
+"""What ``to_sb3`` shows of the environments themselves: their infos, attributes, and they themselves."""
 
 import threading
 from functools import partial
 
 import numpy as np
 import pytest
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import DummyVecEnv
 
 import vecwrap
 from tests.adapters.test_to_sb3 import BACKENDS, adapted, assert_same
-from tests.adapters.worlds import Named
+from tests.adapters.worlds import Mine, Named, short_cartpole
 
 pytestmark = pytest.mark.usefixtures("quick_workers")
 
@@ -79,3 +82,49 @@ def test_what_cannot_be_copied_is_passed_on():
     for _ in range(4):
         assert venv.step(np.zeros(2, int))[3][1]["lock"] is locks[1]
     venv.close()
+
+
+# -- sub-environments and their attributes -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layers", [[], ["normalize"]], ids=str)
+def test_callbacks_look_at_the_sub_environments_where_they_are_in_this_process(layers):
+    venv = adapted(short_cartpole, layers, n=2, backend="dummy")
+    seen = []
+
+    class Looking(BaseCallback):
+        def _on_step(self):
+            seen.append(self.training_env.envs[0].unwrapped.gravity)
+            return True
+
+    model = PPO("MlpPolicy", venv, n_steps=8, batch_size=16, n_epochs=1)
+    model.learn(16, callback=Looking())
+    assert seen == [9.8] * 8
+    assert [type(env.unwrapped).__name__ for env in model.get_env().envs] == ["CartPoleEnv"] * 2
+    venv.close()
+
+
+@pytest.mark.parametrize("layers", [[], ["normalize"]], ids=str)
+def test_elsewhere_they_are_told_what_to_use(layers):
+    venv = adapted(short_cartpole, layers, n=2, backend="subprocess")
+    with pytest.raises(AttributeError, match="get_attr"):
+        _ = venv.envs
+    venv.close()
+
+
+@BACKENDS
+def test_a_new_attribute_near_to_another_warns(backend):
+    venv = adapted(short_cartpole, n=2, backend=backend)
+    with pytest.warns(UserWarning, match='Did you mean "gravity"'):
+        venv.set_attr("gravityy", 3.0, [1])
+    venv.set_attr("bonus", 1)
+    venv.set_attr("gravityy", 4.0)
+    assert venv.get_attr("gravityy") == [4.0, 4.0]
+    venv.close()
+
+
+def test_so_it_does_around_a_vec_env_of_sb3():
+    with vecwrap.from_sb3(DummyVecEnv([short_cartpole] * 2)) as env:
+        assert [type(one) for one in env.envs] == [Mine] * 2
+        with pytest.warns(UserWarning, match='Did you mean "gravity"'):
+            env.set_attr("gravityy", 3.0)

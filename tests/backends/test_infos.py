@@ -52,7 +52,6 @@ def build(names, layers=(), n=2, **settings):
 # -- names -------------------------------------------------------------------------------------------------------------
 
 OWN = ("final_obs", "final_info", "_final_info", "_success", "success", "_x", "y")
-HERE = {"final_obs": "final_obs_", "final_info": "final_info_", "_final_info": "_final_info__", "_success": "_success_"}
 
 
 @pytest.mark.parametrize("names", [OWN, OWN[::-1]])
@@ -204,9 +203,9 @@ def test_the_step_goes_on_with_what_cannot_be_copied(kind, within, mode, tmp_pat
 @pytest.mark.parametrize("kind", ["lock", "generator", "socket"])
 @pytest.mark.parametrize("backend", BACKENDS[1:], ids=str)
 def test_across_a_process_it_is_an_error_that_names_the_key(backend, kind):
-    with vecwrap.build(partial(Holding, kind, True), n=2, backend=backend) as env:
-        with pytest.raises(SubEnvError, match=r"infos \['inner'\] cannot be sent between processes"):
-            env.reset(seed=1)
+    env = vecwrap.build(partial(Holding, kind, True), n=2, backend=backend)
+    with pytest.raises(SubEnvError, match=r"infos \['inner'\] cannot be sent between processes"), env:
+        env.reset(seed=1)
 
 
 def test_the_row_that_the_parent_steps_itself_goes_on():

@@ -458,7 +458,7 @@ def near_attribute(env: Env, name: str) -> str | None:
         return None
     for layer in reversed(chain):
         known = [one for one in dir(layer) if not callable(inspect.getattr_static(layer, one, None))]
-        if near := difflib.get_close_matches(name, known, n=1, cutoff=0.8):
+        if near := difflib.get_close_matches(name, known, n=1, cutoff=0.82):
             return near[0]
     return None
 
@@ -493,7 +493,9 @@ def _lives_on(layer: Env, name: str) -> bool:
     found = inspect.getattr_static(layer, name, _MISSING)
     if found is _MISSING:
         return False
-    return not (isinstance(layer, gymnasium.Wrapper) and found is inspect.getattr_static(gymnasium.Wrapper, name, None))
+    return not (
+        isinstance(layer, gymnasium.Wrapper) and found is inspect.getattr_static(gymnasium.Wrapper, name, _MISSING)
+    )
 
 
 _MISSING = object()
