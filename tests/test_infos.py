@@ -165,7 +165,7 @@ def test_a_layers_column_of_texts_has_none_where_a_row_is_absent():
 
 def test_an_environments_own_key_in_a_masks_place_is_no_mask():
     for own in (np.arange(3), 0, {"y": 1}, np.zeros((2, 2), bool)):
-        assert row_of(columns([{"x": 5, "_x": own}]), 0)["x"] == 5
+        assert row_of({"x": np.array([5]), "_x": own}, 0)["x"] == 5  # of an engine that takes no care
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -197,3 +197,23 @@ def test_room_is_made_for_a_name_and_its_mask_and_no_value_is_lost(row, key):
     infos = make_room(columns([row]), key)
     assert {key, f"_{key}"}.isdisjoint(infos)
     assert sorted(row_of(infos, 0).values()) == sorted(row.values())
+
+
+def test_what_can_be_copied_beside_what_cannot_is_copied():
+    lock, endless = threading.Lock(), [threading.Lock()]
+    endless.append(endless)
+    info = {"deep": {"lock": lock, "list": [1, (lock, [2])]}, "endless": endless}
+    kept = snapshot(info)
+    info["deep"]["list"][1][1].append(3)
+    info["deep"]["list"].append(4)
+    endless.append(5)
+    assert kept["deep"] == {"lock": lock, "list": [1, (lock, [2])]}
+    assert len(kept["endless"]) == 2
+    assert snapshot({"x": Refusing()})["x"].value == 1
+
+
+class Refusing:
+    value = 1
+
+    def __deepcopy__(self, memo):
+        raise RuntimeError("as it is")
