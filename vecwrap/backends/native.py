@@ -305,8 +305,9 @@ class NativeBackend(Backend):
 
     def _envs_here(self) -> list[Any] | None:
         envs = getattr(_unwrapped(self.vector_env), "envs", None)
-        here = isinstance(envs, (list, tuple)) and all(isinstance(env, gymnasium.Env) for env in envs)
-        return list(envs) if here else None
+        if not isinstance(envs, (list, tuple)) or not all(isinstance(env, gymnasium.Env) for env in envs):
+            return None
+        return list(envs)
 
     def _near(self, name: str, ids: Sequence[int]) -> list[str | None]:
         """What ``SubEnv.set_attr`` returns, if the sub-environments can be looked at."""

@@ -411,9 +411,9 @@ class Backend(RowBooks):
     def _close(self, timeout: float | None, terminate: bool, *, tell: bool = False) -> None:
         if not self._open:
             return
-        # With `batch_size`, rows are pending whenever a loop ends; and an exception says why a call is.
-        usual = self._pending == "send" or self._broken is not None or sys.exc_info()[0] is not None
-        dropped = self._pending if tell and not usual else None
+        # With `batch_size`, rows are pending whenever a loop ends; an exception says why a call is, also to its wait.
+        known = self._broken is not None or self._interrupts.inside or sys.exc_info()[0] is not None
+        dropped = self._pending if tell and not known and self._pending != "send" else None
         self.closed, self._open = True, False
         self._pending = self._through = None
         try:
