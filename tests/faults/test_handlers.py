@@ -19,9 +19,7 @@ from vecwrap.testing import assert_same
 
 pytestmark = [
     pytest.mark.usefixtures("quick_workers", "own_handler"),
-    pytest.mark.filterwarnings(
-        "ignore:Calling `close` while waiting for a pending call"
-    ),  # it was not waited for again
+    pytest.mark.filterwarnings("ignore:Calling `close` while waiting for a pending call"),  # nobody waits again
 ]
 PRESS_TWICE, FAIL = 1, 2
 SHARED = {"name": "shmem", "workers": 1, "parent_share": True}
