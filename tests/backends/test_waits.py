@@ -174,7 +174,7 @@ def test_a_failure_counts_as_a_row_and_carries_what_came_with_it(backend):
     env.close()
 
 
-@pytest.mark.parametrize("least", [0, -1, 3, 1.0, "1"])
+@pytest.mark.parametrize("least", [0, -1, 3, 1.5, "1"])
 def test_a_minimum_that_no_recv_can_return_is_refused(least):
     env = DummyBackend([counter()] * 4, batch_size=2)
     env.reset()

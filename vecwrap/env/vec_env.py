@@ -264,7 +264,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """
         root = self._root
         most = root.batch_size or root.num_envs
-        if min is not None and (not isinstance(min, (int, np.integer)) or not 1 <= min <= most):
+        if min is not None and min not in range(1, most + 1):
             raise ArgumentError(f"recv: min: expected 1 to {most}, the rows that one recv returns, got {min!r}")
         step, result = self._wait("send", "recv", timeout, min)
         return self._with_env_ids(result, step)
