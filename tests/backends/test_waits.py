@@ -32,7 +32,7 @@ EVERY = pytest.mark.parametrize("backend", BACKENDS)
 class Gated(gymnasium.Env):
     """A step waits until a file is there; its observation is how many steps were taken."""
 
-    observation_space = gymnasium.spaces.Box(0, 99, (1,), np.float32)
+    observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(3)
 
     def __init__(self, gate=None):
