@@ -89,6 +89,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     >>> env.set_attr("bonus", [1.0, 2.0, 3.0])
     >>> env.get_attr("bonus", indices=[0, 2])
     (1.0, 3.0)
+    >>> env.envs[1].unwrapped.bonus  # with backend="dummy"
+    2.0
     >>> len(env.render()), env.get_images(indices=0)[0].shape, env.picture().shape, env.viewer_open
     (3, (4, 6, 3), (8, 12, 3), False)
     >>> env.request_frames(env_ids=[0])  # for layers that record
