@@ -280,7 +280,7 @@ def test_infos_of_another_monitor_in_the_environment_are_replaced_with_one_warni
     with Monitor(DummyBackend(make, autoreset="next_step"), stats_key="other") as env:
         play(env, 2)
     with Monitor(DummyBackend(make, autoreset="next_step")) as env:
-        with pytest.warns(UserWarning, match=r'infos\["episode"\] of an inner layer or of the environment is replaced'):
+        with pytest.warns(UserWarning, match='of the environment renamed to "episode_"'):
             play(env, 2)
         play(env, 6)  # a second warning would be an error
 

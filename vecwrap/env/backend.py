@@ -413,7 +413,8 @@ class Backend(RowBooks):
             return
         # With `batch_size`, rows are pending whenever a loop ends; an exception says why a call is, also to its wait.
         known = self._broken is not None or self._interrupts.inside or sys.exc_info()[0] is not None
-        dropped = self._pending if tell and not known and self._pending != "send" else None
+        waited_for = self._pending == "call" or (self._pending in ("step", "reset") and self._out)
+        dropped = self._pending if tell and waited_for and not known else None
         self.closed, self._open = True, False
         self._pending = self._through = None
         try:
