@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import multiprocessing
 import operator
 import os
 import traceback
@@ -27,6 +28,7 @@ __all__ = [
     "SpecError",
     "SubEnvError",
     "VecwrapError",
+    "WaitTimeoutError",
 ]
 
 
@@ -123,6 +125,13 @@ class BackendError(VecwrapError, RuntimeError):
         self.worker = worker
         self.env_ids = env_ids
         self.exitcode = exitcode
+
+
+class WaitTimeoutError(VecwrapError, multiprocessing.TimeoutError, TimeoutError):
+    """A wait whose ``timeout`` has passed; its call stays pending, and nothing is lost: wait again.
+
+    Caught as Python's ``TimeoutError`` and as ``multiprocessing.TimeoutError``, which Gymnasium raises.
+    """
 
 
 class RemoteTraceback(Exception):

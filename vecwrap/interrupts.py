@@ -59,6 +59,11 @@ class Interrupts:
     def __enter__(self) -> None:
         self._depth += 1  # and no call: an interrupt between it and the block would leave it one too deep
 
+    @property
+    def inside(self) -> bool:
+        """Whether a block is running: in this thread, another, or around a signal handler."""
+        return self._depth > 0
+
     def hold(self) -> None:
         """Hold back interrupts from now on; may be called again."""
         if self._depth and self not in _holding and get_ident() == MAIN:

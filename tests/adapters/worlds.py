@@ -180,3 +180,26 @@ class Told(gymnasium.Env):
 
     def draw(self):
         return {"at": self.np_random.random(2, np.float32), "room": int(self.np_random.integers(5))}
+
+
+class Named(gymnasium.Env):
+    """Two steps an episode; its infos are those of a list, one after the other."""
+
+    observation_space = spaces.Box(0, 9, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, infos):
+        self.infos, self.given, self.taken = infos, 0, 0
+
+    def _info(self):
+        self.given += 1
+        return dict(self.infos[(self.given - 1) % len(self.infos)])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.taken = 0
+        return np.zeros(1, np.float32), self._info()
+
+    def step(self, action):
+        self.taken += 1
+        return np.zeros(1, np.float32), 1.0, self.taken == 2, False, self._info()

@@ -59,8 +59,10 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             raise ArgumentError("set_options: expected one dict for all sub-environments, got several")
         self._bring_home()
         seeds = None if all(seed is None for seed in self._seeds) else self._seeds
-        self._latest = observations, infos = self.vecwrap_env.reset(seed=seeds, options=options or None)
-        self.reset_infos = [row_of(infos, i) for i in range(self.num_envs)]
+        self.vecwrap_env.reset_async(seed=seeds, options=options or None)
+        step, (observations, *_, infos) = self.vecwrap_env._wait("reset", "reset_wait", None)
+        self._latest = observations, infos
+        self.reset_infos = self._infos(step, np.zeros(self.num_envs, dtype=np.bool_))
         self._reset_seeds()
         self._reset_options()
         return self._own(observations)
@@ -99,23 +101,30 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         """One dict per row; for a row that ended, the step's own info, with the reset's info kept separately."""
         added = {name: step.infos[name] for key in step.added for name in (key, f"_{key}")}
         others = {key: value for key, value in step.infos.items() if key not in added}
-        restarts = self.vecwrap_env._root._recovery is not None  # otherwise the key is the environment's own
+        before, finals_before = self.vecwrap_env._root._latest_infos
+        slots = getattr(self.vecwrap_env._root, "slots", None)  # an engine has none, only columns
         infos = []
         for i, done in enumerate(dones.tolist()):
-            info = row_of(others, i)
+            own, own_final = slots.own_infos(i) if slots else (row_of(before, i), row_of(finals_before or {}, i))
+            info, of_step = _changed(own, before, others, i), row_of(added, i)
             if done:
-                self.reset_infos[i], info = info, row_of(step.final_infos or {}, i)
-                if restarts and "restarted" in self.reset_infos[i]:  # in both: why one episode ended and the next began
-                    info.setdefault("restarted", self.reset_infos[i]["restarted"])
+                self.reset_infos[i], info = info, _changed(own_final, finals_before or {}, step.final_infos or {}, i)
+                if "restarted" in of_step:  # in both: why one episode ended and the next began
+                    self.reset_infos[i]["restarted"] = of_step["restarted"]
                 assert step.final_obs is not None
                 info["terminal_observation"] = batches.row(step.final_obs, i)
-            info.update(row_of(added, i))
+            info.update(of_step)
             infos.append(info)
         return infos
 
     def _own(self, observations: Any) -> Any:
         """Copy if needed: SB3 stores observations after the next step, which must not overwrite them."""
         return observations if self.vecwrap_env._root.copy else deepcopy(observations)
+
+    @property
+    def envs(self) -> list[Any]:
+        """The sub-environments, if all of them live in this process; SB3's callbacks look at ``envs[0]``."""
+        return self.vecwrap_env.envs
 
     # -- calls to the sub-environments ---------------------------------------------------------------------------------
 
@@ -199,6 +208,20 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def __repr__(self) -> str:
         return f"<to_sb3 of {self.vecwrap_env!r}>"
+
+
+def _changed(own: dict[str, Any], before: Infos, now: Infos, i: int) -> dict[str, Any]:
+    """An environment's own info with what layers made of the columns; those that they only renamed stay its own."""
+    had, has = ({id(column) for column in infos.values()} for infos in (before, now))
+    if had == has:
+        return own
+    masks = {f"_{key}": key for key in now}
+    new = {masks.get(key, key) for key, column in now.items() if id(column) not in had}
+    for key, column in before.items():
+        if not {id(column), id(before.get(f"_{key}", column))} <= has:
+            own.pop(key, None)
+    own.update(row_of({name: now[name] for key in new for name in (key, f"_{key}") if name in now}, i))
+    return own
 
 
 def _raise_as_sb3_does(error: SubEnvError) -> NoReturn:
@@ -425,9 +448,9 @@ class Sb3Backend(NativeBackend):
         name = arguments[0][0]
         values: Sequence[Any]
         if method == "set_attr":
+            values = self._near(name, ids)
             for i, (_, value) in zip(ids, arguments, strict=True):
                 self.venv.set_attr(name, value, i)
-            values = [None] * len(ids)
         elif method == "get_attr":
             values = self.venv.get_attr(name, ids)
         elif method == "has_attr":
@@ -448,6 +471,7 @@ class _FiveTuples:
         self.venv = venv
         self.unwrapped = venv.unwrapped  # errors use its name
         self._is_sb3 = isinstance(self.unwrapped, Sb3VecEnv)  # SuperSuit puts SB3's wrapper around one of Gymnasium's
+        self.envs = getattr(venv.unwrapped, "envs", None)
         self.num_envs: int = venv.num_envs
         self.single_observation_space = venv.observation_space
         self.single_action_space = venv.action_space

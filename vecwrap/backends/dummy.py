@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from vecwrap.backends.local import LocalRows
 from vecwrap.env.backend import Backend, Factory
+from vecwrap.errors import WaitTimeoutError
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
@@ -63,7 +64,7 @@ class DummyBackend(Backend):
         lost = bool(self._due)
         due = self._make_due_anew()
         if self._progress and deadline is not None and time.monotonic() > deadline:
-            raise TimeoutError(f"{self._num_out} sub-environments have not been stepped yet; wait again")
+            raise WaitTimeoutError(f"{self._num_out} sub-environments have not been stepped yet; wait again")
         if self.local:
             self.local.run(self._arrived, one=deadline is not None or self.batch_size is not None)
         elif due is not None:
@@ -77,6 +78,9 @@ class DummyBackend(Backend):
 
     def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
         return self.local.answers()
+
+    def _envs_here(self) -> list[Any]:
+        return self.local.envs
 
     def _stop(self, timeout: float, terminate: bool) -> None:
         if hasattr(self, "local"):

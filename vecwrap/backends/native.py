@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
@@ -26,6 +27,7 @@ from vecwrap.rows.infos import columns, own_copy
 from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, Infos, IntArray, StepResult
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure, make_failure
+from vecwrap.sources.sub_env import near_attribute
 
 _FINAL = ("final_obs", "_final_obs", "final_info", "_final_info")
 ENDS = ("terminal_observation", "TimeLimit.truncated")  # in the infos of SB3 and SuperSuit
@@ -136,6 +138,7 @@ class NativeBackend(Backend):
         (kind, content, env_ids), self._request = self._request, None
         self._mark_home(env_ids)
         step = self._reset(content, env_ids) if kind == "reset" else self._step(content)
+        self._latest_infos = step.infos, step.final_infos
         self._note_ends(step)
         return step
 
@@ -315,8 +318,9 @@ class NativeBackend(Backend):
             )
         if method == "set_attr":
             values = {i: value for i, (_, value) in zip(ids, arguments, strict=True)}
+            near = self._near(name, ids)
             function(name, [values[i] for i in everyone])
-            return [None] * len(ids)
+            return near
         if method == "has_attr":
             name, args, kwargs = "has_wrapper_attr", (name,), {}
         else:
@@ -325,6 +329,17 @@ class NativeBackend(Backend):
             _, args, kwargs = arguments[0] if method == "call" else (name, (), {})
         answers = function(name, *args, **kwargs)
         return [answers[i] for i in ids]
+
+    def _envs_here(self) -> list[Any] | None:
+        envs = getattr(_unwrapped(self.vector_env), "envs", None)
+        if not isinstance(envs, (list, tuple)) or not all(isinstance(env, gymnasium.Env) for env in envs):
+            return None
+        return list(envs)
+
+    def _near(self, name: str, ids: Sequence[int]) -> list[str | None]:
+        """What ``SubEnv.set_attr`` returns, if the sub-environments can be looked at."""
+        envs = self._envs_here()
+        return [None if envs is None else near_attribute(envs[i], name) for i in ids]
 
     def _stop(self, timeout: float, terminate: bool) -> None:
         try:

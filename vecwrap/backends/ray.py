@@ -441,7 +441,7 @@ class RayBackend(WorkerBackend[ActorLink]):
             self._latest = None
 
     def _close_at_exit(self) -> None:
-        self.close(timeout=1.0)
+        self._close(1.0, terminate=False)
 
 
 def _signal(actor: ActorLink, number: int) -> bool:

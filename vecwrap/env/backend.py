@@ -8,7 +8,9 @@ only in ``vecwrap.sources.sub_env``.
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -20,7 +22,15 @@ from gymnasium.vector import AutoresetMode
 
 from vecwrap.env.restarts import Health, Recovery, Restarts, WorkerHealth, check_policy
 from vecwrap.env.row_tracking import RowBooks, errors_of
-from vecwrap.errors import ArgumentError, BackendError, PlanError, ResetNeededError, SubEnvError
+from vecwrap.errors import (
+    ArgumentError,
+    BackendError,
+    PlanError,
+    ResetNeededError,
+    SubEnvError,
+    VecwrapError,
+    did_you_mean,
+)
 from vecwrap.interrupts import at_exit, counted_once, is_interrupt
 from vecwrap.rows.step_result import Autoreset, IntArray
 from vecwrap.sources.description import Description
@@ -76,6 +86,7 @@ class Backend(RowBooks):
     is_engine: ClassVar[bool] = False  # whether layers must not query the sub-environments
     workers: int = 0
     _open: bool = False  # whether something must still be stopped, including after an interrupted `close`
+    _broken: VecwrapError | None = None  # raised by every further call
 
     def __init__(
         self,
@@ -113,6 +124,7 @@ class Backend(RowBooks):
         self._on_schedule = False
         self._asked: list[int] = []
         self._values: dict[int, Any] = {}  # the answers to the last call so far
+        self._misspelt: set[str] = set()  # new attributes that were warned of
         self.closed, self._open = False, True
         with counted_once():
             try:
@@ -121,7 +133,7 @@ class Backend(RowBooks):
                     self.slots.recycle()
             except BaseException:
                 with contextlib.suppress(Exception, SystemExit):  # an error while closing must not hide the cause
-                    self.close(terminate=True)
+                    self._close(None, terminate=True)
                 raise
         at_exit(self)
 
@@ -147,6 +159,10 @@ class Backend(RowBooks):
     def _answers_are_kept(self) -> bool:
         """Whether an interrupted wait for answers can be resumed."""
         return True
+
+    def _envs_here(self) -> list[Any] | None:
+        """The sub-environments; None if they are not all in this process."""
+        return None
 
     @abstractmethod
     def _stop(self, timeout: float, terminate: bool) -> None:
@@ -264,7 +280,7 @@ class Backend(RowBooks):
             raise ArgumentError(f"set_attr({name!r}): expected one value or {len(ids)} values, got {len(each)}")
         interrupted = False
         try:
-            self._call_now("set_attr", [(name, value) for value in each], ids)
+            near = self._call_now("set_attr", [(name, value) for value in each], ids)
         except BaseException as error:
             interrupted = is_interrupt(error) or not isinstance(error, Exception)
             raise
@@ -273,6 +289,13 @@ class Backend(RowBooks):
                 for i, value in zip(ids, each, strict=True):
                     if i in self._values or interrupted:
                         recovery.set_attribute(i, name, value)
+        if any(near) and name not in self._misspelt:
+            self._misspelt.add(name)
+            warnings.warn(
+                f'set_attr: "{name}" is new: no layer and no environment had it.'
+                f"{did_you_mean(name, filter(None, near))} It was set on the environment itself.",
+                stacklevel=3,
+            )
 
     def _follow(self, schedules: Sequence[bytes]) -> None:
         self._refuse_pending("follow")
@@ -384,8 +407,15 @@ class Backend(RowBooks):
             timeout: seconds to wait for the workers before they are killed; None means 5.
             terminate: kill the workers at once instead.
         """
+        self._close(timeout, terminate, tell=True)
+
+    def _close(self, timeout: float | None, terminate: bool, *, tell: bool = False) -> None:
         if not self._open:
             return
+        # With `batch_size`, rows are pending whenever a loop ends; an exception says why a call is, also to its wait.
+        known = self._broken is not None or self._interrupts.inside or sys.exc_info()[0] is not None
+        waited_for = self._pending == "call" or (self._pending in ("step", "reset") and self._out)
+        dropped = self._pending if tell and waited_for and not known else None
         self.closed, self._open = True, False
         self._pending = self._through = None
         try:
@@ -395,6 +425,11 @@ class Backend(RowBooks):
             raise
         finally:
             self._interrupts.close()
+        if dropped is not None:  # last, because filters may make it an exception
+            warnings.warn(
+                f"Calling `close` while waiting for a pending call to `{dropped}` to complete; its result is dropped.",
+                stacklevel=3,
+            )
 
     @property
     def _root(self) -> Backend:  # type: ignore[override]
@@ -402,13 +437,13 @@ class Backend(RowBooks):
         return self
 
     def _close_at_exit(self) -> None:
-        self.close(terminate=True)
+        self._close(None, terminate=True)
 
     def __del__(self) -> None:
         if self._open:
             with self._interrupts:
                 self._interrupts.hold()  # nothing could close it later
-                self.close(terminate=True)
+                self._close(None, terminate=True)
 
     @property  # type: ignore[misc]
     def np_random(self) -> Any:

@@ -29,7 +29,7 @@ from vecwrap.rows import batch as batches
 from vecwrap.rows import gymnasium_form
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.gymnasium_form import conform_actions, refuse_outside
-from vecwrap.rows.infos import scatter_columns
+from vecwrap.rows.infos import make_room, scatter_columns
 from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 
@@ -43,6 +43,7 @@ __all__ = ["FiveTuple", "VecEnv", "what_came"]
 
 FiveTuple = tuple[Any, FloatArray, BoolArray, BoolArray, dict[str, Any]]
 Layer = TypeVar("Layer")
+_OF_ENDS = frozenset({"final_obs", "_final_obs", "final_info", "_final_info"})
 
 
 class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
@@ -69,8 +70,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     >>> observations, rewards, terminations, truncations, infos = env.step([0, 1, 2])
 
     In two halves; and for some of the rows, where ``infos["env_id"]`` identifies those received. What sends raises
-    AlreadyPendingCallError while rows are pending, a wait NoAsyncCallError if none is; one that raises TimeoutError can
-    be repeated, for its call stays pending and nothing is lost:
+    AlreadyPendingCallError while rows are pending, a wait NoAsyncCallError if none is; one that raises
+    WaitTimeoutError can be repeated, for its call stays pending and nothing is lost:
 
     >>> env.step_async([0, 1, 2])
     >>> observations, rewards, terminations, truncations, infos = env.step_wait(timeout=60)
@@ -90,6 +91,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     >>> env.set_attr("bonus", [1.0, 2.0, 3.0])
     >>> env.get_attr("bonus", indices=[0, 2])
     (1.0, 3.0)
+    >>> env.envs[1].unwrapped.bonus  # with backend="dummy"
+    2.0
     >>> len(env.render()), env.get_images(indices=0)[0].shape, env.picture().shape, env.viewer_open
     (3, (4, 6, 3), (8, 12, 3), False)
     >>> env.request_frames(env_ids=[0])  # for layers that record
@@ -263,16 +266,27 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             shorten(error)
             raise
 
-    def recv(self, timeout: float | None = None) -> FiveTuple:
+    def recv(self, timeout: float | None = None, *, min: int | None = None) -> FiveTuple:
         """Receive the first ``batch_size`` rows that are ready, or all pending rows if there is no ``batch_size``.
 
         Args:
             timeout: seconds; None waits forever.
+            min: how many rows are enough when the timeout has passed: those that are ready are returned. None: no
+                fewer than without a timeout.
 
         Returns:
             The five-tuple of ``step`` with m rows; ``infos["env_id"]``, (m,) int64, ascending, identifies them.
+
+        Raises:
+            WaitTimeoutError: the timeout has passed with fewer rows ready; they are kept for the next ``recv``.
+            ArgumentError: ``min`` is not a number of rows that one ``recv`` can return.
+            SubEnvError: a sub-environment raised.
         """
-        step, result = self._wait("send", "recv", timeout)
+        root = self._root
+        most = root.batch_size or root.num_envs
+        if min is not None and min not in range(1, most + 1):
+            raise ArgumentError(f"recv: min: expected 1 to {most}, the rows that one recv returns, got {min!r}")
+        step, result = self._wait("send", "recv", timeout, min)
         return self._with_env_ids(result, step)
 
     def _dispatch_resets(self, seed: Any, requests: Sequence[tuple[IntArray, dict[str, Any] | None]]) -> None:
@@ -310,8 +324,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 root._pending = kind if root._num_out else None
                 raise
 
-    def _wait(self, kind: str, name: str, timeout: float | None) -> tuple[StepResult, FiveTuple]:
-        """Wait for rows, and pass them through the layers.
+    def _wait(
+        self, kind: str, name: str, timeout: float | None, least: int | None = None
+    ) -> tuple[StepResult, FiveTuple]:
+        """Wait for rows, and pass them through the layers; past the timeout, ``least`` will do.
 
         An interrupt ends the wait for rows, but is held back while rows are received and pass through the layers. The
         result is then kept, and the next wait returns it.
@@ -327,7 +343,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 count = min(count, root.batch_size)
             with root._interrupts:
                 try:
-                    step = self._receive(count, timeout)
+                    try:
+                        step = self._receive(count, timeout)
+                    except TimeoutError:
+                        if least is None or root._num_arrived < least:
+                            raise
+                        step = self._receive(root._num_arrived, timeout)  # they are here
                     root._through = step, self._five_tuple(step)
                 except BaseException as error:
                     if root.closed and isinstance(error, Exception):  # by another thread or a signal handler
@@ -357,6 +378,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Gymnasium's five-tuple of m rows; built only here."""
         self._remember(step)
         infos = step.infos
+        if infos and not _OF_ENDS.isdisjoint(infos):
+            infos = make_room(infos, "final_obs", "final_info")
         if step.final_obs is not None:
             ended = step.first & step.dones
             final_obs = np.empty(len(step.env_ids), dtype=object)  # of None
@@ -374,7 +397,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     @staticmethod
     def _with_env_ids(result: FiveTuple, step: StepResult) -> FiveTuple:
-        return (*result[:4], {**result[4], "env_id": step.env_ids.copy()})
+        return (*result[:4], {**make_room(result[4], "env_id"), "env_id": step.env_ids.copy()})
 
     def _remember(self, step: StepResult) -> None:
         """Keep what is shown, so that a masked reset can repeat the other rows; free if no layer changed it."""
@@ -459,9 +482,22 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             name: the attribute.
             values: a list or tuple gives one value per sub-environment; anything else is set on all.
             indices: which sub-environments; None means all.
+
+        Warns:
+            UserWarning: the attribute is new, and its name is close to that of one that exists; once for each name.
         """
         with brief:
             self._root._set_attr(name, values, indices)
+
+    @property
+    def envs(self) -> list[gymnasium.Env[Any, Any]]:
+        """The sub-environments, if all of them live in this process: to look at, not to step or reset."""
+        if (envs := self._root._envs_here()) is None:
+            raise AttributeError(
+                f"{self!r} has no envs: its sub-environments live in other processes, or in an engine; use "
+                'call("method", ...), get_attr("name") and set_attr("name", value), or backend="dummy"'
+            )
+        return envs
 
     def render(self, mode: None = None) -> tuple[Any, ...]:
         """Return what each sub-environment renders, according to its ``render_mode``.
@@ -769,6 +805,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             timeout: seconds to wait for the workers before they are killed; None means 5.
             terminate: kill the workers at once instead.
+
+        Warns:
+            UserWarning: a step, a reset or a call was pending; its result is dropped.
         """
         raise NotImplementedError
 

@@ -94,10 +94,10 @@ class Slots:
         elif self.final_infos:
             self.final_infos.pop(row, None)
 
-    def add_info(self, row: int, key: str, value: Any) -> None:
-        """Add to the info of a row."""
-        self.infos[row] = {**self._info(row, self.infos, self._cells), key: value}
-        self._cells.forget(row)
+    def own_infos(self, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return a row's info as its environment gave it, and the last one of the episode that ended in it, if any."""
+        info = self._info(row, self.infos, self._cells)
+        return dict(info), dict(self._info(row, self.final_infos, self._final_cells))
 
     def forget_info(self, row: int) -> None:
         """Drop a row's info and frame."""

@@ -8,6 +8,7 @@ harm, and the terminal observation is copied before the reset overwrites it.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import inspect
 import pickle
 from collections.abc import Callable, Sequence
@@ -174,15 +175,21 @@ class SubEnv:
         """Return an attribute of the outermost layer that has it; plain data as a copy, as from other processes."""
         return _yours(self.env.get_wrapper_attr(name))
 
-    def set_attr(self, name: str, value: Any) -> None:
-        """Set an attribute on the outermost layer where it lives; a new one on the environment itself."""
+    def set_attr(self, name: str, value: Any) -> str | None:
+        """Set an attribute on the outermost layer where it lives; a new one on the environment itself.
+
+        Returns:
+            The near name that was meant, maybe, if the attribute is new.
+        """
         if is_plain(value):
             self._set_here.add(name)
         for layer in chain_of(self.env):
             if not isinstance(layer, Tap) and _lives_on(layer, name):
                 setattr(layer, name, own_copy(value))
-                return
+                return None
+        near = near_attribute(self.env, name)
         setattr(self.env.unwrapped, name, own_copy(value))
+        return near
 
     def has_attr(self, name: str) -> bool:
         """Whether a layer, or the environment itself, has an attribute; the attribute is not transferred."""
@@ -458,6 +465,18 @@ class SubEnv:
         return self._tap.after_reset()
 
 
+def near_attribute(env: Env, name: str) -> str | None:
+    """The attribute of a chain with nearly this name, if no layer has one of this very name; methods do not count."""
+    chain = [layer for layer in chain_of(env) if not isinstance(layer, Tap)]
+    if any(hasattr(layer, name) for layer in chain):
+        return None
+    for layer in reversed(chain):
+        known = [one for one in dir(layer) if not callable(inspect.getattr_static(layer, one, None))]
+        if near := difflib.get_close_matches(name, known, n=1, cutoff=0.82):
+            return near[0]
+    return None
+
+
 def refuse_one_for_several(sub_envs: Sequence[SubEnv]) -> None:
     """Refuse a factory that returns an environment that another sub-environment already has."""
     seen: dict[int, int] = {}
@@ -488,8 +507,8 @@ def _reset_without_options(reset: Callable[..., Any], *, seed: int | None = None
 
 
 def _told(info: dict[str, Any], seed: int | None) -> dict[str, Any]:
-    """The info of a reset on a schedule: ``episode_seed`` is the seed that it got, never the environment's."""
-    others = {key: value for key, value in (info or {}).items() if key != "episode_seed"}
+    """The info of a reset on a schedule: ``episode_seed`` is the seed it got; the environment's own is renamed."""
+    others = {"episode_seed_" if key == "episode_seed" else key: value for key, value in (info or {}).items()}
     return others if seed is None else {**others, "episode_seed": seed}
 
 
@@ -505,7 +524,9 @@ def _lives_on(layer: Env, name: str) -> bool:
     found = inspect.getattr_static(layer, name, _MISSING)
     if found is _MISSING:
         return False
-    return not (isinstance(layer, gymnasium.Wrapper) and found is inspect.getattr_static(gymnasium.Wrapper, name, None))
+    return not (
+        isinstance(layer, gymnasium.Wrapper) and found is inspect.getattr_static(gymnasium.Wrapper, name, _MISSING)
+    )
 
 
 _MISSING = object()

@@ -278,9 +278,9 @@ class Monitor(VecEnvWrapper):
         if not self._warned and (self.stats_key in step.infos or self.stats_key in (step.final_infos or {})):
             self._warned = True
             warnings.warn(
-                f'monitor: infos["{self.stats_key}"] of an inner layer or of the environment itself (as of '
-                "Stable-Baselines3's Monitor) is replaced, and games are counted twice; leave one of the two out, or "
-                'rename this one with stats_key="..."',
+                f'monitor: infos["{self.stats_key}"] of the environment itself (as of Stable-Baselines3\'s Monitor) is '
+                f'renamed to "{self.stats_key}_", that of an inner layer replaced, and games are counted twice; leave '
+                'one of the two out, or rename this one with stats_key="..."',
                 stacklevel=2,
             )
 

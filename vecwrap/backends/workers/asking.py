@@ -23,7 +23,15 @@ from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.backends.workers.messages import WorkerInit, by_value, encode_for_worker, named, refuse_malformed
 from vecwrap.env.backend import Backend, Factory
 from vecwrap.env.restarts import WorkerHealth
-from vecwrap.errors import ArgumentError, BackendError, PlanError, VecwrapError, kind_of, text_of
+from vecwrap.errors import (
+    ArgumentError,
+    BackendError,
+    PlanError,
+    VecwrapError,
+    WaitTimeoutError,
+    kind_of,
+    text_of,
+)
 from vecwrap.interrupts import is_of_a_handler
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import IntArray
@@ -375,7 +383,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
                 raise self._never_home()
             raise NoAsyncCallError("Another thread has taken the result this thread waits for.", str(self._pending))
         if deadline is not None and now >= deadline:
-            raise TimeoutError(f"{self._num_out} sub-environments have not answered yet; wait again")
+            raise WaitTimeoutError(f"{self._num_out} sub-environments have not answered yet; wait again")
         return False
 
     def _excuse(self, longer: float) -> None:
