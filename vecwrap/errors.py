@@ -40,6 +40,21 @@ class VecwrapError(Exception):
     wrappers[0] "framestak": unknown layer. Did you mean "framestack"?
     """
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*(cut(part) if isinstance(part, str) else part for part in args))
+
+
+def cut(text: str, most: int = 8_000) -> str:
+    """Leave out the middle of a long text: a message may quote what a file or an environment says at any length.
+
+    >>> cut("a" * 50 + "b" * 1000 + "c" * 50, 100)[48:]
+    'aa ... (1,000 characters left out) ... cccccccccccccccccccccccccccccccccccccccccccccccccc'
+    """
+    if len(text) <= most + 100:
+        return text
+    half = most // 2
+    return f"{text[:half]} ... ({len(text) - 2 * half:,} characters left out) ... {text[-half:]}"
+
 
 class SpecError(VecwrapError, ValueError):
     """A pipeline that cannot be read: a bad line, a duplicate key, an unknown name, a wrong type.

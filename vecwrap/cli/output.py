@@ -105,7 +105,7 @@ def refuse_unwritable(out: Path) -> None:
 def write_out(out: Path, text: str) -> None:
     """Write the file of ``--out`` atomically, so that a full disk leaves the old one."""
     with _writing(out):
-        write_whole(Path(os.path.realpath(out)), lambda file: file.write(text.encode()))
+        write_whole(out, lambda file: file.write(text.encode()))
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, VecwrapError, check_info_key, one_of, refuse_one_text
 from vecwrap.rows.infos import row_of
+from vecwrap.rows.saved import fitting, put
 from vecwrap.rows.step_result import BoolArray, FloatArray, Infos, IntArray, StepResult
 from vecwrap.wrappers.recording.run_files import GrowingFile, as_bytes, csv_line, seen_from_here
 
@@ -189,13 +190,13 @@ class Monitor(VecEnvWrapper):
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Restore the state that ``layer_state`` returned; no reset is needed."""
         self._open()
-        self._returns[:] = state["returns"]
-        self._lengths[:] = state["lengths"]
-        self._running[:] = state["running"]
-        self._started[:] = time.perf_counter() - np.asarray(state["elapsed"])
-        self.num_episodes = int(state["num_episodes"])
+        put(self._returns, state["returns"], "returns")
+        put(self._lengths, state["lengths"], "lengths")
+        put(self._running, state["running"], "running")
+        put(self._started, time.perf_counter() - fitting(state["elapsed"], self._started, "elapsed"), "elapsed")
+        self.num_episodes = fitting(state["num_episodes"], 0, "num_episodes")
         self.recent.clear()
-        self.recent.extend(Episode(*episode) for episode in state["recent"])
+        self.recent.extend(Episode(*map(fitting, episode, Episode(0.0, 0, 0.0, 0))) for episode in state["recent"])
 
     def on_close(self) -> None:
         """Close the files."""
