@@ -321,8 +321,7 @@ class Backend(RowBooks):
         return states, None
 
     def _load_sub_env_states(self, states: Sequence[dict[str, Any]] | None) -> None:
-        """Restore each sub-environment's state, or if one refuses, leave all as they were; without states, each needs a
-        reset."""
+        """Restore all sub-environments, or if one refuses, none of them; without states, each needs a reset."""
         if states is None:
             self._ended[:] = self._any_ended = True
             return
