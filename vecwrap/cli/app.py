@@ -99,6 +99,13 @@ def _result_alone(context: typer.Context, as_json: bool) -> bool:
     return as_json
 
 
+NoImports = Annotated[
+    bool,
+    typer.Option(
+        "--no-imports",
+        help="Refuse what names a module to import, or a backend that connects or installs; for untrusted files.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", callback=_result_alone, help="Print JSON, for machines.")]
 
 
@@ -135,13 +142,14 @@ def run(
     interval: Interval = 10.0,
     settings: Settings = None,
     evaluation: Evaluation = False,
+    no_imports: NoImports = False,
 ) -> None:
     """Step a pipeline under a policy: a live table, a summary, monitor.csv, a picture; with --out a run folder."""
     from vecwrap.cli.pipelines import read_pipeline
     from vecwrap.cli.run import RunSettings, run_pipeline
 
     options = {"n": n, "seed": seed, "backend": backend}
-    spec = read_pipeline(pipeline, settings or (), options, evaluation=evaluation)
+    spec = read_pipeline(pipeline, settings or (), options, evaluation=evaluation, imports=not no_imports)
     chosen = RunSettings(policy, steps, episodes, out, record, interval, snapshot, evaluation)
     raise typer.Exit(run_pipeline(spec, chosen, _console()))
 
@@ -167,13 +175,14 @@ def load(
     interval: Interval = 10.0,
     settings: Settings = None,
     evaluation: Evaluation = False,
+    no_imports: NoImports = False,
     as_json: Json = False,
 ) -> None:
     """Show a run's folder, check that it can be rebuilt, and with --steps or --episodes run it again."""
     from vecwrap.cli.run import RunSettings, load_folder
 
     chosen = RunSettings(policy, steps, episodes, out, record, interval, snapshot, evaluation)
-    raise typer.Exit(load_folder(folder, settings or (), chosen, _console(), as_json=as_json))
+    raise typer.Exit(load_folder(folder, settings or (), chosen, _console(), as_json=as_json, imports=not no_imports))
 
 
 @app.command(epilog="Example: vecwrap clip runs/tonight/videos/video-episode-000000.mp4 pong.webp --width 480 --fps 20")
@@ -204,13 +213,15 @@ def explain(
     pipeline: Pipeline,
     settings: Settings = None,
     evaluation: Evaluation = False,
+    no_imports: NoImports = False,
     as_json: Json = False,
 ) -> None:
     """Print the plan: each layer, where it runs, its spaces and bytes, and what it does at an episode's end."""
     from vecwrap.cli.inspect import explain_pipeline
     from vecwrap.cli.pipelines import read_pipeline
 
-    explain_pipeline(read_pipeline(pipeline, settings or (), evaluation=evaluation), _console(), as_json=as_json)
+    spec = read_pipeline(pipeline, settings or (), evaluation=evaluation, imports=not no_imports)
+    explain_pipeline(spec, _console(), as_json=as_json)
 
 
 @app.command(epilog="Example: vecwrap check examples/pong.yaml --strict --ignore no_seed")
@@ -227,9 +238,7 @@ def check(
     ] = None,
     settings: Settings = None,
     evaluation: Evaluation = False,
-    no_imports: Annotated[
-        bool, typer.Option("--no-imports", help="Refuse files that name a module to import, for untrusted files.")
-    ] = False,
+    no_imports: NoImports = False,
     as_json: Json = False,
 ) -> None:
     """Look for mistakes in order and use, without stepping; exit with status 1 if there are errors."""

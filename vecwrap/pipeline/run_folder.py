@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import vecwrap
-from vecwrap.env.saving import read_state
+from vecwrap.env.saving import open_regular, read_state
 from vecwrap.errors import SpecError, paths_looked_at
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.environments import engine_of
@@ -27,8 +27,8 @@ from vecwrap.pipeline.files import read_text
 from vecwrap.pipeline.layers import path_parameters
 from vecwrap.pipeline.places import Place, fail_where
 from vecwrap.pipeline.plan import Plan, plan
-from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.values import Settings
+from vecwrap.pipeline.spec import PipelineSpec, load_without_imports
+from vecwrap.pipeline.values import Settings, shown
 from vecwrap.pipeline.words import LayerSpec
 
 PIPELINE, FACTS, PROGRESS, LOG, STATISTICS = "pipeline.yaml", "run.json", "progress.csv", "log.txt", "stats.npz"
@@ -68,21 +68,29 @@ class Run:
 
 
 @paths_looked_at(SpecError)
-def read_run(folder: str | Path) -> Run:
-    """Read a run folder, and check that its parts are of one pipeline."""
+def read_run(folder: str | Path, *, imports: bool = True) -> Run:
+    """Read a run folder, and check that its parts are of one pipeline; those beside it before it imports anything."""
     folder = Path(folder)
     if not (folder / PIPELINE).is_file():
         raise SpecError(f"{folder}: expected a folder that `vecwrap run --out` filled, got {_instead(folder)}")
     facts = _read_facts(folder / FACTS)
-    path = folder / PIPELINE
-    resolved = plan(PipelineSpec.from_yaml(read_text(path), str(path), folder)).pipeline
-    statistics = folder / STATISTICS if (folder / STATISTICS).is_file() else None
+    statistics = folder / STATISTICS if (folder / STATISTICS).exists() else None
     carried = [(FACTS, facts.get("pipeline")), *_monitors(folder)]
     if statistics is not None:
         carried.append((STATISTICS, read_state(statistics).get("hash")))
-    for name, found in carried:
-        if found not in (None, resolved.hash):
-            raise SpecError(_mismatch(folder, name, resolved.hash, found, facts))
+    hashes = [(name, shown(found)) for name, found in carried if found is not None]
+    for name, found in hashes:
+        if found != hashes[0][1]:
+            raise SpecError(
+                f"{folder}: expected files of one run, got {hashes[0][0]} of pipeline {hashes[0][1]} and {name} of "
+                f"pipeline {found}. To build the pipeline all the same, load {folder / PIPELINE} by itself."
+            )
+    path = folder / PIPELINE
+    spec = PipelineSpec.from_yaml(read_text(path), str(path), folder) if imports else load_without_imports(path)
+    resolved = plan(spec).pipeline
+    for name, found in hashes:
+        if found != shown(resolved.hash):
+            raise SpecError(_mismatch(folder, name, shown(resolved.hash), found, facts))
     return Run(folder, resolved, facts, statistics)
 
 
@@ -150,7 +158,7 @@ def _instead(path: Path) -> str:
 
 
 def _read_facts(path: Path) -> Mapping[str, Any]:
-    if not path.is_file():
+    if not path.exists():
         return {}
     try:
         facts = json.loads(read_text(path))
@@ -164,7 +172,7 @@ def _read_facts(path: Path) -> Mapping[str, Any]:
 def _monitors(folder: Path) -> Iterable[tuple[str, Any]]:
     """Yield the name of each monitor file, and the pipeline that it says it is of."""
     for path in sorted(folder.glob("*monitor.csv")):
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             first = file.readline(100_000)
         try:
             header = json.loads(first.removeprefix(b"#"))

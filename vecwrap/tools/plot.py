@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecwrap.env.saving import write_whole
+from vecwrap.env.saving import open_regular, write_whole
 from vecwrap.errors import PlotError, did_you_mean, paths_looked_at
 from vecwrap.pipeline.scalars import printable
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray
@@ -55,7 +55,8 @@ def read_monitor_file(path: Path) -> MonitorLog:
     time before.
     """
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        with io.TextIOWrapper(open_regular(path), encoding="utf-8", errors="replace") as file:
+            text = file.read()
     except OSError as error:
         raise PlotError(f"{path}: cannot be read: {error.strerror or error}") from error
     if text and text[0] != "#":
