@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import json
 import operator
+import re
 import traceback
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
@@ -41,7 +43,7 @@ class VecwrapError(Exception):
     """
 
     def __init__(self, *args: Any) -> None:
-        super().__init__(*(cut(part) if isinstance(part, str) else part for part in args))
+        super().__init__(*(printable_lines(cut(part)) if isinstance(part, str) else part for part in args))
 
 
 def cut(text: str, most: int = 8_000) -> str:
@@ -54,6 +56,23 @@ def cut(text: str, most: int = 8_000) -> str:
         return text
     half = most // 2
     return f"{text[:half]} ... ({len(text) - 2 * half:,} characters left out) ... {text[-half:]}"
+
+
+def printable(text: str) -> str:
+    """Write text for a message: on one line, without control characters."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+
+
+def printable_lines(text: str) -> str:
+    r"""Escape control characters in untrusted text: an environment's id, an exception, a name in a file.
+
+    >>> print(printable_lines("one\n\x1b[31mtwo"))
+    one
+    \u001b[31mtwo
+    """
+    return "".join(part if part in "\n\t" else printable(part) for part in re.split(r"([\n\t])", text))
 
 
 class SpecError(VecwrapError, ValueError):

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import functools
 import json
+import logging
 import os
 import sys
 import warnings
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 import vecwrap
@@ -20,10 +20,19 @@ from vecwrap.cli.output import (
     discard_output,
     escape_what_cannot_be_shown,
     flush_output,
-    printable_lines,
     result_alone,
 )
-from vecwrap.errors import CheckpointError, ClipError, PlanError, PlotError, SpecError, VecwrapError, traceback_of
+from vecwrap.errors import (
+    CheckpointError,
+    ClipError,
+    PlanError,
+    PlotError,
+    SpecError,
+    VecwrapError,
+    cut,
+    printable_lines,
+    traceback_of,
+)
 
 app = typer.Typer(
     name="vecwrap",
@@ -388,10 +397,10 @@ def plot(
 
 def _console() -> Terminal:
     """The terminal: plain and never wrapped if the output is piped."""
-    console = Terminal(highlight=False, markup=False)  # brackets are literal: pip install "vecwrap[atari]"
+    console = Terminal()
     if console.is_terminal:
         return console
-    return Terminal(highlight=False, markup=False, no_color=True, width=max(console.width, 120), soft_wrap=True)
+    return Terminal(no_color=True, width=max(console.width, 120), soft_wrap=True)
 
 
 def run_app(arguments: list[str]) -> int:
@@ -408,6 +417,10 @@ def run_app(arguments: list[str]) -> int:
         if not debug:
             afterwards.callback(setattr, warnings, "formatwarning", warnings.formatwarning)
             warnings.formatwarning = _without_source
+        log = logging.StreamHandler()  # to stderr, as without it
+        log.setFormatter(_Printable())
+        logging.getLogger("vecwrap").addHandler(log)
+        afterwards.callback(logging.getLogger("vecwrap").removeHandler, log)
         try:
             status = _run(arguments, debug)
             flush_output()
@@ -421,6 +434,11 @@ def run_app(arguments: list[str]) -> int:
             _say(f"writing failed: {error.strerror}; free some space, or write elsewhere")
             return 1
     return status
+
+
+class _Printable(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable_lines(cut(super().format(record)))
 
 
 def _run(arguments: list[str], debug: bool) -> int:
@@ -442,9 +460,9 @@ def _without_source(
 ) -> str:
     """A warning without its line of source code; vecwrap's own also without file and line number."""
     ours = Path(filename).is_relative_to(Path(vecwrap.__file__).parent)
-    return f"{'' if ours else f'{filename}:{lineno}: '}{category.__name__}: {message}\n"
+    return f"{'' if ours else f'{filename}:{lineno}: '}{category.__name__}: {printable_lines(cut(str(message)))}\n"
 
 
 def _say(error: str) -> None:
-    text = Text("error: ", style="bold red") + Text(printable_lines(error))
-    Console(stderr=True, highlight=False, soft_wrap=True).print(text)
+    text = Text("error: ", style="bold red") + Text(error)
+    Terminal(stderr=True, soft_wrap=True).print(text)

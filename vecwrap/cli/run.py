@@ -24,7 +24,7 @@ from vecwrap.cli.output import name_table, print_json
 from vecwrap.cli.pipelines import read_settings, refuse_imported, with_images, with_monitor, with_videos
 from vecwrap.env.saving import read_state, write_whole
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import PlanError, SpecError, VecwrapError, text_of
+from vecwrap.errors import PlanError, SpecError, VecwrapError, cut, text_of
 from vecwrap.pipeline.build import build_plan, rebuild
 from vecwrap.pipeline.check import check
 from vecwrap.pipeline.places import Place
@@ -314,7 +314,7 @@ def load_folder(
     console.print(name_table((name, _words(fact)) for name, fact in facts.items() if name not in elsewhere))
     for name, (then, now) in run.differences.items():
         installed = "and is not installed" if now is None else f"and {now} is installed: the stream may differ"
-        console.print(Text.assemble(("warning", "bold yellow"), f"  {name} was {then}, {installed}"))
+        console.print(Text.assemble(("warning", "bold yellow"), f"  {cut(name, 200)} was {cut(then, 200)}, {installed}"))
     show_findings(findings, str(run.folder / PIPELINE), console)
     return run_pipeline(spec, chosen, console, loaded=run) if again else status
 

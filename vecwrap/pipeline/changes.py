@@ -14,10 +14,9 @@ from typing import Any, TypeAlias
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
-from vecwrap.errors import PlanError, SpecError, did_you_mean
+from vecwrap.errors import PlanError, SpecError, did_you_mean, printable
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.places import Place, Source, Steps, fail, fail_where
-from vecwrap.pipeline.scalars import printable
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.values import Settings, Whole, as_data, copied, import_path, is_scalar, merged, plain, shown
 from vecwrap.pipeline.words import BACKEND_OPTIONS, POSITIONAL, BackendSpec, LayerSpec, read_arguments, read_layers

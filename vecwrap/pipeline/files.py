@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn
 
 from vecwrap.env.saving import open_regular
-from vecwrap.errors import SpecError
+from vecwrap.errors import SpecError, printable
 from vecwrap.pipeline.places import MAX_DEPTH, Place, Source, Steps, fail
-from vecwrap.pipeline.scalars import printable, read_integer, read_yaml_scalar, write_yaml_scalar
+from vecwrap.pipeline.scalars import read_integer, read_yaml_scalar, write_yaml_scalar
 from vecwrap.pipeline.values import shown
 
 SUFFIXES = (".yaml", ".yml", ".json")

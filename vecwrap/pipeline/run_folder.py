@@ -33,6 +33,7 @@ from vecwrap.pipeline.words import LayerSpec
 
 PIPELINE, FACTS, PROGRESS, LOG, STATISTICS = "pipeline.yaml", "run.json", "progress.csv", "log.txt", "stats.npz"
 VIDEOS = "videos"
+_MOST_VERSIONS = 1000  # each is looked up
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,8 @@ def _read_facts(path: Path) -> Mapping[str, Any]:
         facts = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise SpecError(f"{path}: this is not JSON: {error}.") from None
-    if not isinstance(facts, dict) or not isinstance(facts.get("versions", {}), dict):
+    versions = facts.get("versions", {}) if isinstance(facts, dict) else None
+    if not isinstance(versions, dict) or len(versions) > _MOST_VERSIONS:
         fail_where(str(path), "expected what `vecwrap run` writes, a mapping with the key versions")
     return facts
 
