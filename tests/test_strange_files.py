@@ -130,7 +130,10 @@ def test_load_without_imports(folder, capsys):
         *(["CartPole-v1", "--set", "env=trap:Env-v0"], ["CartPole-v1", "--set", "wrappers=[{trap:Layer: {k: 1}}]"]),
         *(["CartPole-v1", "--set", "eval.env=trap:Env-v0"], ["CartPole-v1", "--set", "eval.wrappers=['trap:Layer:']"]),
         ["CartPole-v1", "--set", "wrappers=[{trap:Layer: {k: 1}}]", "--set", "wrappers.Layer.k=2"],
-        *(["CartPole-v1", "--set", "backend=trap.sub:Backend"], ["CartPole-v1 backend=ray backend.address=ray://far:1"]),
+        *(
+            ["CartPole-v1", "--set", "backend=trap.sub:Backend"],
+            ["CartPole-v1 backend=ray backend.address=ray://far:1"],
+        ),
         ["CartPole-v1", "--set", "backend={name: ray, runtime_env: {pip: [trap]}}"],
         ["CartPole-v1", "--set", "backend={name: ray, init: {runtime_env: {pip: [trap]}}}"],
         ["CartPole-v1", "--set", "eval={backend: {name: ray, address: 'far:1'}}"],

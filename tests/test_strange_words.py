@@ -12,7 +12,7 @@ import pytest
 import vecwrap
 from tests.test_strange_files import folder  # noqa: F401
 from vecwrap.cli import main
-from vecwrap.errors import SubEnvError, VecwrapError
+from vecwrap.errors import PlanError, SpecError, SubEnvError, VecwrapError
 
 EVIL = "\x1b]0;owned\x07\x1b[31m\x9b1m\u202e\r[bold]:x:"
 CONTROL = "\x1b\x07\x9b\u202e\r"
@@ -74,7 +74,13 @@ def evil(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "command",
     [
-        *(["run", "--steps", "8", "--out", "out"], ["check"], ["explain"], ["time", "--steps", "8"], ["run", "--debug"]),
+        *(
+            ["run", "--steps", "8", "--out", "out"],
+            ["check"],
+            ["explain"],
+            ["time", "--steps", "8"],
+            ["run", "--debug"],
+        ),
         ["tune", "--budget", "0.3s"],
     ],
     ids=lambda command: " ".join(command[:2]),
@@ -90,7 +96,11 @@ def test_what_an_environment_says_is_text_on_every_command(command, settings, ca
 @pytest.mark.parametrize(
     "text",
     [
-        *(f"env: {EVIL!r}\n", f'{{"env": "CartPole-v1", {json.dumps(EVIL)}: 3}}', f"env: CartPole-v1\nwrappers: [{EVIL}]"),
+        *(
+            f"env: {EVIL!r}\n",
+            f'{{"env": "CartPole-v1", {json.dumps(EVIL)}: 3}}',
+            f"env: CartPole-v1\nwrappers: [{EVIL}]",
+        ),
         *(json.dumps({"env": "CartPole-v1", "env_kwargs": {EVIL: EVIL}}), f"env: CartPole-v1\nn: {json.dumps(EVIL)}\n"),
         *(json.dumps({"env": EVIL * 20_000}), json.dumps({"env": "CartPole-v1", "x" * 900_000: 1})),
         json.dumps({"env": "CartPole-v1", "wrappers": [{"monitor": {"dir": EVIL, "info_keys": [EVIL]}}]}),
@@ -147,23 +157,40 @@ def test_the_handler_of_a_command_is_gone_after_it(capsys):
     assert logging.getLogger("vecwrap").handlers == before
 
 
-NESTED = "[" * 200_000
-SLOW = {
-    "deep yaml": "env: " + NESTED,
-    "deep mappings": "{a: " * 100_000,
-    "deep blocks": "\n".join(" " * k + "a:" for k in range(1200)),
-    "long key": "x" * 900_000 + ": 1",
-    "many unknown keys": "\n".join(f"key{k}: 1" for k in range(60_000)),
-    "many layers": "env: CartPole-v1\nwrappers: [" + "framestak, " * 60_000 + "]",
-    "one long layer": "env: CartPole-v1\nwrappers: ['" + "x" * 900_000 + "']",
-    "one long line": "env: CartPole-v1\nwrappers: ['monitor:" + "a=1," * 200_000 + "']",
-    "a quote": "env: CartPole-v1\nwrappers: ['monitor:dir=\"" + "\\\\" * 200_000 + "']",
-    "aliases": "a: &a [" + "1, " * 900 + "]\n" + "\n".join(f"b{k}: *a" for k in range(20_000)),
-    "a long number": "env: CartPole-v1\nn: " + "9" * 900_000,
-    "a long id": "env: " + "x" * 900_000,
-    "a long module": "env: " + "a." * 400_000 + "b:c",
-    "colons": "env: " + "a:" * 400_000,
-    "comments": "#\n" * 450_000,
-    "anchors": "".join(f"- &a{k} 1\n" for k in range(60_000)),
-    "long plain": "env: " + "a b\n " * 200_000,
+FLAT = "flatten" * 60_000
+REFUSED = {
+    "deep.yaml": "env: " + "[" * 200_000,
+    "mappings.yaml": "{a: " * 100_000,
+    "blocks.yaml": "\n".join(" " * k + "a:" for k in range(1200)),
+    "key.yaml": "? " + "x" * 900_000 + "\n: 1",
+    "line.yaml": "env: CartPole-v1\nwrappers: ['monitor:" + "a=1," * 200_000 + "']",
+    "quote.yaml": "env: CartPole-v1\nwrappers: ['monitor:dir=\"" + "\\\\" * 200_000 + "']",
+    "aliases.yaml": "a: &a [" + "1, " * 900 + "]\n" + "\n".join(f"b{k}: *a" for k in range(20_000)),
+    "module.yaml": "env: " + "a." * 400_000 + "b:c",
+    "keys.yaml": "? ? ? " * 30_000,
+    "deep.json": '{"env": ' + "[" * 300_000 + "]" * 300_000 + "}",
+    "number.json": '{"env": "CartPole-v1", "n": ' + "9" * 900_000 + "}",
+    "version.json": json.dumps({"env": "CartPole-v" + "1" * 500_000}),
+    "name.json": json.dumps({"env": "CartPole-" * 90_000}),
+    "module.json": json.dumps({"env": "a" * 500_000 + ":CartPole-v1"}),
+    "unknown.json": json.dumps({"env": "CartPole-v1", FLAT: 1}),
+    "layer.json": json.dumps({"env": "CartPole-v1", "wrappers": [{FLAT: {}}]}),
+    "argument.json": json.dumps({"env": "CartPole-v1", "wrappers": [{"monitor": {FLAT: 1}}]}),
+    "option.json": json.dumps({"env": "CartPole-v1", "backend": {"name": "shmem", FLAT: 1}}),
+    "eval.json": json.dumps({"env": "CartPole-v1", "wrappers": [{FLAT: {}}], "eval": {"wrappers": {FLAT + "x": {}}}}),
 }
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_large_file_is_refused_in_short_and_without_work_that_grows_with_its_square(tmp_path, monkeypatch, name):
+    """Without a clock: before, some of these took longer than a test may."""
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(REFUSED[name])
+    with pytest.raises((SpecError, PlanError), match=f"^{name}:") as refused:
+        vecwrap.load(name)
+    assert len(str(refused.value)) < 9_000
+
+
+def test_a_folder_with_thousands_of_versions_is_refused(folder, capsys):  # noqa: F811
+    (folder / "run.json").write_text(json.dumps({"versions": {f"package{k}": "1" for k in range(40_000)}}))
+    assert "expected what `vecwrap run` writes" in " ".join(said_by(["load", "run"], capsys).split())

@@ -289,6 +289,9 @@ def traceback_of(error: BaseException) -> str:
         return "".join(["Traceback (most recent call last):\n", *frames, f"{kind_of(error)}: {text_of(error)}\n"])
 
 
+_NAME = 200  # characters; comparing longer texts takes minutes
+
+
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """Return ``' Did you mean "framestack"?'`` if a candidate is close to ``name``, else ``""``.
 
@@ -297,7 +300,8 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     >>> did_you_mean("xyz", ["framestack", "monitor"])
     ''
     """
-    near = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.6)
+    short = [name for name in candidates if len(name) <= _NAME] if len(name) <= _NAME else []
+    near = difflib.get_close_matches(name, short, n=1, cutoff=0.6)
     return f' Did you mean "{near[0]}"?' if near else ""
 
 

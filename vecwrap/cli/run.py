@@ -314,7 +314,9 @@ def load_folder(
     console.print(name_table((name, _words(fact)) for name, fact in facts.items() if name not in elsewhere))
     for name, (then, now) in run.differences.items():
         installed = "and is not installed" if now is None else f"and {now} is installed: the stream may differ"
-        console.print(Text.assemble(("warning", "bold yellow"), f"  {cut(name, 200)} was {cut(then, 200)}, {installed}"))
+        console.print(
+            Text.assemble(("warning", "bold yellow"), f"  {cut(name, 200)} was {cut(then, 200)}, {installed}")
+        )
     show_findings(findings, str(run.folder / PIPELINE), console)
     return run_pipeline(spec, chosen, console, loaded=run) if again else status
 

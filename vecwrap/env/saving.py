@@ -136,7 +136,8 @@ def load_state_dict(env: VecEnv, state: dict[str, Any]) -> None:
         for key in expected:
             if not same_data(chain.get(key), expected[key]):
                 raise CheckpointError(_difference(key, chain.get(key), expected[key]))
-        refuse_state(env, state)
+        space, conform = env.single_observation_space, root.slots.observations.conform
+        refuse_state(state, len(_wrappers(env)), env.num_envs, space, conform)
     for layer, layer_state in zip(_wrappers(env), state["layers"], strict=True):
         with _taken_in_by(type(layer).__name__):
             layer._refuse_state(fitting(layer_state, {}, "its state"))

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from vecwrap.rows.columns import make_column
 from vecwrap.rows.saved import fitting, fitting_list
 
-if TYPE_CHECKING:
-    from vecwrap.env.backend import Backend
-    from vecwrap.env.vec_env import VecEnv
 
+def refuse_state(state: dict[str, Any], count: int, num_envs: int, space: Any, conform: Callable[[Any], Any]) -> None:
+    """Refuse a state with parts of another form than ``state_dict`` gives; each layer checks its own part.
 
-def refuse_state(env: VecEnv, state: dict[str, Any]) -> None:
-    """Refuse a state with parts of another form than ``state_dict`` gives; each layer checks its own part."""
-    root, count = env._root, len(env.layers) - 1
+    ``count`` is the number of layers, ``space`` that of the observations shown; ``conform`` refuses observations of
+    sub-environments that do not fit.
+    """
     fitting_list(state["layers"], count, "layers")
     for trains in fitting_list(state["training"], count, "training"):
         fitting(trains, False, "training")
     _refuse_seeds(state.get("build_seed"), "build_seed")
     if state["sub_envs"] is None:
         return
-    like = make_column(env.single_observation_space, env.num_envs, np.zeros).batch()
+    like = make_column(space, num_envs, np.zeros).batch()
     fitting(state["shown"], like, "shown")
-    for i, row in enumerate(fitting_list(state["sub_envs"], env.num_envs, "sub_envs")):
+    for i, row in enumerate(fitting_list(state["sub_envs"], num_envs, "sub_envs")):
         where = f"sub_envs[{i}]"
-        _refuse_row(root, row, where)
+        _refuse_row(conform, row, where)
         if row["env"] is not None:
             fitting(row["env"], [], where)
         fitting(row.get("options") or {}, {}, where)
@@ -36,18 +36,18 @@ def refuse_state(env: VecEnv, state: dict[str, Any]) -> None:
             fitting(row[name], 0, f"{where}: {name}")
         fitting(row.get("ended", False), False, where)
         if "recovery" in row:
-            _refuse_recovery(root, row["recovery"], f"{where}: recovery")
+            _refuse_recovery(conform, row["recovery"], f"{where}: recovery")
 
 
-def _refuse_row(root: Backend, row: Any, where: str) -> None:
+def _refuse_row(conform: Callable[[Any], Any], row: Any, where: str) -> None:
     for name in ("over", "terminated", "truncated"):
         fitting(row[name], False, f"{where}: {name}")
     _refuse_seeds(row["seed"], where)
-    root.slots.observations.conform(row["observation"])
+    conform(row["observation"])
 
 
-def _refuse_recovery(root: Backend, recovery: dict[str, Any], where: str) -> None:
-    _refuse_row(root, recovery, where)
+def _refuse_recovery(conform: Callable[[Any], Any], recovery: dict[str, Any], where: str) -> None:
+    _refuse_row(conform, recovery, where)
     fitting(recovery["lost"], False, where)
     fitting(recovery["lost_episodes"], 0, where)
     restarts = recovery["restarts"]
