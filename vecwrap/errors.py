@@ -42,8 +42,8 @@ class VecwrapError(Exception):
     wrappers[0] "framestak": unknown layer. Did you mean "framestack"?
     """
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*(printable_lines(cut(part)) if isinstance(part, str) else part for part in args))
+    def __str__(self) -> str:
+        return printable_lines(cut(super().__str__()))
 
 
 def cut(text: str, most: int = 8_000) -> str:

@@ -168,7 +168,7 @@ def _read_facts(path: Path) -> Mapping[str, Any]:
     versions = facts.get("versions", {}) if isinstance(facts, dict) else None
     if not isinstance(versions, dict) or len(versions) > _MOST_VERSIONS:
         fail_where(str(path), "expected what `vecwrap run` writes, a mapping with the key versions")
-    return facts
+    return dict(facts)
 
 
 def _monitors(folder: Path) -> Iterable[tuple[str, Any]]:
