@@ -191,9 +191,7 @@ def test_monitor_files_of_each_sub_environment_are_looked_at(run):
     folder, _ = run
     assert read_run(folder).facts == {}
     (folder / "1.monitor.csv").write_text('#{"t_start": 1.0, "pipeline": "0123456789ab"}\nr,l,t\n')
-    with pytest.raises(
-        SpecError, match=r"expected files of one run, got 1\.monitor\.csv of pipeline \"0123456789ab\" and monitor"
-    ):
+    with pytest.raises(SpecError, match="1.monitor.csv: expected a file of pipeline .* got one of .* 0123456789ab"):
         vecwrap.load(folder)
     # Not known, of another library, or torn in its first line: nothing to compare.
     for text in ('#{"t_start": 1.0, "pipeline": null}\nr,l,t\n', "#{", "r,l,t\n", "", "#" + "[" * 90_000):

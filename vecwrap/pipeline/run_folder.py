@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -19,7 +20,7 @@ from typing import Any, Literal
 
 import vecwrap
 from vecwrap.env.saving import open_regular, read_state
-from vecwrap.errors import SpecError, paths_looked_at
+from vecwrap.errors import SpecError, cut, paths_looked_at
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.environments import engine_of
 from vecwrap.pipeline.evaluation import in_mode
@@ -28,7 +29,7 @@ from vecwrap.pipeline.layers import path_parameters
 from vecwrap.pipeline.places import Place, fail_where
 from vecwrap.pipeline.plan import Plan, plan
 from vecwrap.pipeline.spec import PipelineSpec, load_without_imports
-from vecwrap.pipeline.values import Settings, shown
+from vecwrap.pipeline.values import Settings
 from vecwrap.pipeline.words import LayerSpec
 
 PIPELINE, FACTS, PROGRESS, LOG, STATISTICS = "pipeline.yaml", "run.json", "progress.csv", "log.txt", "stats.npz"
@@ -79,19 +80,13 @@ def read_run(folder: str | Path, *, imports: bool = True) -> Run:
     carried = [(FACTS, facts.get("pipeline")), *_monitors(folder)]
     if statistics is not None:
         carried.append((STATISTICS, read_state(statistics).get("hash")))
-    hashes = [(name, shown(found)) for name, found in carried if found is not None]
-    for name, found in hashes:
-        if found != hashes[0][1]:
-            raise SpecError(
-                f"{folder}: expected files of one run, got {hashes[0][0]} of pipeline {hashes[0][1]} and {name} of "
-                f"pipeline {found}. To build the pipeline all the same, load {folder / PIPELINE} by itself."
-            )
+    hashes = {name: cut(str(found), 60) for name, found in carried if found is not None}
+    most = Counter(hashes.values()).most_common(1)
+    _refuse_others(folder, hashes, most[0][0] if most else "", "the files beside it are", facts)
     path = folder / PIPELINE
     spec = PipelineSpec.from_yaml(read_text(path), str(path), folder) if imports else load_without_imports(path)
     resolved = plan(spec).pipeline
-    for name, found in hashes:
-        if found != shown(resolved.hash):
-            raise SpecError(_mismatch(folder, name, shown(resolved.hash), found, facts))
+    _refuse_others(folder, hashes, resolved.hash, f"{PIPELINE} beside it is", facts)
     return Run(folder, resolved, facts, statistics)
 
 
@@ -184,14 +179,16 @@ def _monitors(folder: Path) -> Iterable[tuple[str, Any]]:
             yield path.name, header.get("pipeline")
 
 
-def _mismatch(folder: Path, name: str, expected: str, found: Any, facts: Mapping[str, Any]) -> str:
+def _refuse_others(folder: Path, hashes: Mapping[str, str], expected: str, as_: str, facts: Mapping[str, Any]) -> None:
     then, now = _differences(facts).get("vecwrap", ("", ""))
     newer = f" (vecwrap {then} wrote it and this is {now}, in which a layer may differ.)" if then else ""
-    return (
-        f"{folder / name}: expected a file of pipeline {expected}, which {PIPELINE} beside it is, got one of pipeline "
-        f"{found}: either was changed, or is of another run.{newer} To build the pipeline all the same, load "
-        f"{folder / PIPELINE} by itself."
-    )
+    for name, found in hashes.items():
+        if found != expected:
+            raise SpecError(
+                f"{folder / name}: expected a file of pipeline {expected}, which {as_}, got one of pipeline {found}: "
+                f"either was changed, or is of another run.{newer} To build the pipeline all the same, load "
+                f"{folder / PIPELINE} by itself."
+            )
 
 
 def _differences(facts: Mapping[str, Any]) -> dict[str, tuple[str, str | None]]:
