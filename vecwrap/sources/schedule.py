@@ -77,10 +77,7 @@ class Told:
             attributes = fitting(state["attributes"], {}, "attributes")
             if refused := [name for name in attributes if is_no_data(type(owner), name)]:
                 raise ValueError(f"expected what {type(owner).__name__} remembers, got its attributes {refused}")
-            own = _attributes(owner)
-            for name in [name for name, value in own.items() if is_plain(value) and name not in attributes]:
-                del own[name]  # it has been set since
-            own.update(deepcopy(attributes))
+            _attributes(owner).update(deepcopy(attributes))
 
     def _owner(self) -> Any:
         """What holds the state: the object whose method it is, or the function itself."""
