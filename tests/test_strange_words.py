@@ -183,7 +183,6 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_large_file_is_refused_in_short_and_without_work_that_grows_with_its_square(tmp_path, monkeypatch, name):
-    """Without a clock: before, some of these took longer than a test may."""
     monkeypatch.chdir(tmp_path)
     Path(name).write_text(REFUSED[name])
     with pytest.raises((SpecError, PlanError), match=f"^{name}:") as refused:
