@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import json
 import multiprocessing
 import operator
 import os
+import re
 import traceback
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
@@ -45,6 +47,38 @@ class VecwrapError(Exception):
 
     mistakes: tuple[VecwrapError, ...] = ()  # of a pipeline, one error each, if several were found
     layers: tuple[Any, ...] = ()  # of a pipeline that cannot be read, those that could be; ``check`` looks at them
+
+    def __str__(self) -> str:
+        return printable_lines(cut(super().__str__()))
+
+
+def cut(text: str, most: int = 8_000) -> str:
+    """Leave out the middle of a long text: a message may quote what a file or an environment says at any length.
+
+    >>> cut("a" * 50 + "b" * 1000 + "c" * 50, 100)[48:]
+    'aa ... (1,000 characters left out) ... cccccccccccccccccccccccccccccccccccccccccccccccccc'
+    """
+    if len(text) <= most + 100:
+        return text
+    half = most // 2
+    return f"{text[:half]} ... ({len(text) - 2 * half:,} characters left out) ... {text[-half:]}"
+
+
+def printable(text: str) -> str:
+    """Write text for a message: on one line, without control characters."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+
+
+def printable_lines(text: str) -> str:
+    r"""Escape control characters in untrusted text: an environment's id, an exception, a name in a file.
+
+    >>> print(printable_lines("one\n\x1b[31mtwo"))
+    one
+    \u001b[31mtwo
+    """
+    return "".join(part if part in "\n\t" else printable(part) for part in re.split(r"([\n\t])", text))
 
 
 class SpecError(VecwrapError, ValueError):
@@ -275,6 +309,9 @@ def traceback_of(error: BaseException) -> str:
         return "".join(["Traceback (most recent call last):\n", *frames, f"{kind_of(error)}: {text_of(error)}\n"])
 
 
+_NAME = 200  # characters; comparing longer texts takes minutes
+
+
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """Return ``' Did you mean "framestack"?'`` if a candidate is close to ``name``, else ``""``.
 
@@ -283,7 +320,8 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     >>> did_you_mean("xyz", ["framestack", "monitor"])
     ''
     """
-    near = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.6)
+    short = [name for name in candidates if len(name) <= _NAME] if len(name) <= _NAME else []
+    near = difflib.get_close_matches(name, short, n=1, cutoff=0.6)
     return f' Did you mean "{near[0]}"?' if near else ""
 
 

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import functools
 import json
+import logging
 import os
 import re
 import shlex
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 from typer.core import TyperCommand
 
@@ -23,10 +23,19 @@ from vecwrap.cli.output import (
     discard_output,
     escape_what_cannot_be_shown,
     flush_output,
-    printable_lines,
     result_alone,
 )
-from vecwrap.errors import CheckpointError, ClipError, PlanError, PlotError, SpecError, VecwrapError, traceback_of
+from vecwrap.errors import (
+    CheckpointError,
+    ClipError,
+    PlanError,
+    PlotError,
+    SpecError,
+    VecwrapError,
+    cut,
+    printable_lines,
+    traceback_of,
+)
 
 app = typer.Typer(
     name="vecwrap",
@@ -135,6 +144,13 @@ def _result_alone(context: typer.Context, as_json: bool) -> bool:
     return as_json
 
 
+NoImports = Annotated[
+    bool,
+    typer.Option(
+        "--no-imports",
+        help="Refuse what names a module to import, or a backend that connects or installs; for untrusted files.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", callback=_result_alone, help="Print JSON, for machines.")]
 
 
@@ -171,13 +187,14 @@ def run(
     interval: Interval = 10.0,
     settings: Settings = None,
     evaluation: Evaluation = False,
+    no_imports: NoImports = False,
 ) -> None:
     """Step a pipeline under a policy: a live table, a summary, monitor.csv, a picture; with --out a run folder."""
     from vecwrap.cli.pipelines import read_pipeline
     from vecwrap.cli.run import RunSettings, run_pipeline
 
     options = {"n": n, "seed": seed, "backend": backend}
-    spec = read_pipeline(pipeline, settings or (), options, evaluation=evaluation)
+    spec = read_pipeline(pipeline, settings or (), options, evaluation=evaluation, imports=not no_imports)
     chosen = RunSettings(policy, steps, episodes, out, record, interval, snapshot, evaluation)
     raise typer.Exit(run_pipeline(spec, chosen, _console()))
 
@@ -203,13 +220,14 @@ def load(
     interval: Interval = 10.0,
     settings: Settings = None,
     evaluation: Evaluation = False,
+    no_imports: NoImports = False,
     as_json: Json = False,
 ) -> None:
     """Show a run's folder, check that it can be rebuilt, and with --steps or --episodes run it again."""
     from vecwrap.cli.run import RunSettings, load_folder
 
     chosen = RunSettings(policy, steps, episodes, out, record, interval, snapshot, evaluation)
-    raise typer.Exit(load_folder(folder, settings or (), chosen, _console(), as_json=as_json))
+    raise typer.Exit(load_folder(folder, settings or (), chosen, _console(), as_json=as_json, imports=not no_imports))
 
 
 @app.command(epilog="Example: vecwrap clip runs/tonight/videos/video-episode-000000.mp4 pong.webp --width 480 --fps 20")
@@ -240,13 +258,15 @@ def explain(
     pipeline: Pipeline,
     settings: Settings = None,
     evaluation: Evaluation = False,
+    no_imports: NoImports = False,
     as_json: Json = False,
 ) -> None:
     """Print the plan: each layer, where it runs, its spaces and bytes, and what it does at an episode's end."""
     from vecwrap.cli.inspect import explain_pipeline
     from vecwrap.cli.pipelines import read_pipeline
 
-    explain_pipeline(read_pipeline(pipeline, settings or (), evaluation=evaluation), _console(), as_json=as_json)
+    spec = read_pipeline(pipeline, settings or (), evaluation=evaluation, imports=not no_imports)
+    explain_pipeline(spec, _console(), as_json=as_json)
 
 
 @app.command(epilog="Example: vecwrap check examples/pong.yaml --strict --ignore no_seed")
@@ -275,9 +295,7 @@ def check(
     ] = None,
     settings: Settings = None,
     evaluation: Evaluation = False,
-    no_imports: Annotated[
-        bool, typer.Option("--no-imports", help="Refuse files that name a module to import, for untrusted files.")
-    ] = False,
+    no_imports: NoImports = False,
     as_json: Json = False,
 ) -> None:
     """Look for mistakes in order and use, without stepping unless asked to; exit with status 1 if there are errors."""
@@ -435,10 +453,10 @@ def plot(
 
 def _console() -> Terminal:
     """The terminal: plain and never wrapped if the output is piped."""
-    console = Terminal(highlight=False, markup=False)  # brackets are literal: pip install "vecwrap[atari]"
+    console = Terminal()
     if console.is_terminal:
         return console
-    return Terminal(highlight=False, markup=False, no_color=True, width=max(console.width, 120), soft_wrap=True)
+    return Terminal(no_color=True, width=max(console.width, 120), soft_wrap=True)
 
 
 def run_app(arguments: list[str]) -> int:
@@ -458,6 +476,10 @@ def run_app(arguments: list[str]) -> int:
         else:
             afterwards.callback(setattr, warnings, "formatwarning", warnings.formatwarning)
             warnings.formatwarning = _without_source
+        log = logging.StreamHandler()  # to stderr, as without it
+        log.setFormatter(_Printable())
+        logging.getLogger("vecwrap").addHandler(log)
+        afterwards.callback(logging.getLogger("vecwrap").removeHandler, log)
         try:
             status = _run(arguments, debug)
             flush_output()
@@ -471,6 +493,11 @@ def run_app(arguments: list[str]) -> int:
             _say(f"writing failed: {error.strerror}; free some space, or write elsewhere")
             return 1
     return status
+
+
+class _Printable(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable_lines(cut(super().format(record)))
 
 
 def _run(arguments: list[str], debug: bool) -> int:
@@ -492,9 +519,9 @@ def _without_source(
 ) -> str:
     """A warning without its line of source code; vecwrap's own also without file and line number."""
     ours = Path(filename).is_relative_to(Path(vecwrap.__file__).parent)
-    return f"{'' if ours else f'{filename}:{lineno}: '}{category.__name__}: {message}\n"
+    return f"{'' if ours else f'{filename}:{lineno}: '}{category.__name__}: {printable_lines(cut(str(message)))}\n"
 
 
 def _say(error: str) -> None:
-    text = Text("error: ", style="bold red") + Text(printable_lines(error))
-    Console(stderr=True, highlight=False, soft_wrap=True).print(text)
+    text = Text("error: ", style="bold red") + Text(error)
+    Terminal(stderr=True, soft_wrap=True).print(text)

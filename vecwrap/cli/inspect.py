@@ -13,9 +13,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from vecwrap.cli.output import print_json, printable_lines
+from vecwrap.cli.output import print_json
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import PlanError, SpecError, did_you_mean
+from vecwrap.errors import PlanError, SpecError, did_you_mean, printable_lines
 from vecwrap.pipeline.check import OF_STREAMS, REFUSALS, Finding, check, not_read, refuse_unknown
 from vecwrap.pipeline.files import is_file, names_file
 from vecwrap.pipeline.layers import at_end

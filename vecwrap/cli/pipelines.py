@@ -14,7 +14,7 @@ from vecwrap.pipeline.places import Place, Source, fail_where
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.registry import wrappers
 from vecwrap.pipeline.run_folder import PIPELINE, VIDEOS, moved
-from vecwrap.pipeline.spec import PipelineSpec, load_without_imports, refuse_imports
+from vecwrap.pipeline.spec import PipelineSpec, load_without_imports, overridden, refuse_imports
 from vecwrap.pipeline.values import scalar, shown
 from vecwrap.pipeline.words import LayerSpec
 
@@ -50,7 +50,16 @@ def read_pipeline(
         if key in overrides:
             fail_where(f"--set {key}", f"--{key} sets it already; leave one of the two out")
     places = {**dict.fromkeys(overrides, Place("--set")), **{key: Place(f"--{key}") for key in given}}
+    if not imports:
+        refuse_imported(spec, {**given, **overrides}, places)
     return in_mode(spec, "eval" if evaluation else "train", {**given, **overrides}, places)
+
+
+def refuse_imported(spec: PipelineSpec, overrides: Mapping[str, Any], places: Mapping[str, Place]) -> None:
+    """Refuse overrides that name something to import; each is looked at before the next, which may need signatures."""
+    for key, value in overrides.items():
+        spec = overridden(spec, {key: value}, places)
+        refuse_imports(spec)
 
 
 def read_settings(settings: Sequence[str]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from vecwrap.env.row_tracking import RowBooks, errors_of
 from vecwrap.errors import (
     ArgumentError,
     BackendError,
+    CheckpointError,
     PlanError,
     ResetNeededError,
     SubEnvError,
@@ -345,12 +346,20 @@ class Backend(RowBooks):
         return states, None
 
     def _load_sub_env_states(self, states: Sequence[dict[str, Any]] | None) -> None:
-        """Restore each sub-environment's state; without states, each needs a reset."""
+        """Restore all sub-environments, or if one refuses, none of them; without states, each needs a reset."""
         if states is None:
             self._ended[:] = self._any_ended = True
             return
         attributes = [self._attributes_of(i, state) for i, state in enumerate(states)]
-        self._ask_all("load_state", list(zip(states, attributes, strict=True)))
+        try:
+            before = self._ask_all("state")
+            self._ask_all("load_state", list(zip(states, attributes, strict=True)))
+        except SubEnvError as error:
+            try:
+                self._ask_all("load_state", [(state, self._attributes_of(i, state)) for i, state in enumerate(before)])
+            except SubEnvError:  # its own code fails again
+                self._load_sub_env_states(None)
+            raise CheckpointError(f"{error}; its saved state does not fit; save it anew") from error
         self._never_reset[:] = False
         for i, state in enumerate(states):
             self.slots.observations.put(i, state["observation"])

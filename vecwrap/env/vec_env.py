@@ -621,9 +621,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             state: what it returned; not shared with the environment afterwards.
 
         Raises:
-            CheckpointError: the state is of a different chain or format; the message gives the first difference.
-            SubEnvError: a sub-environment cannot load its state. After that, as after an interrupt, the environment
-                must be reset or loaded again before it can be stepped.
+            CheckpointError: the state is of a different chain or format, or has a part that cannot be loaded; the
+                message gives the first one, and nothing has changed. If a sub-environment cannot load the state that
+                it had before either, and after an interrupt, the environment must be reset or loaded again before it
+                can be stepped.
         """
         with brief:
             checkpoint.load_state_dict(self, state)

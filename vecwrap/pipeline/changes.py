@@ -16,10 +16,9 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.envs.registration import registry as registered
 from gymnasium.vector import AutoresetMode
 
-from vecwrap.errors import Mistakes, PlanError, SpecError, did_you_mean
+from vecwrap.errors import Mistakes, PlanError, SpecError, did_you_mean, printable
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.places import Place, Source, Steps, fail, fail_where
-from vecwrap.pipeline.scalars import printable
 from vecwrap.pipeline.signatures import Signature, written_as
 from vecwrap.pipeline.values import (
     Settings,

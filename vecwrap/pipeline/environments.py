@@ -302,7 +302,7 @@ def _registered_as(name: str) -> EnvSpec | None:
         return found
     try:
         namespace, short, version = parse_env_id(name)
-    except gymnasium.error.Error:
+    except (gymnasium.error.Error, ValueError):  # ValueError: a version of too many digits
         return None
     latest = find_highest_version(namespace, short) if version is None else None
     return None if latest is None else registry.get(f"{name}-v{latest}")

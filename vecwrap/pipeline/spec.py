@@ -448,6 +448,7 @@ def _shown_word(steps: tuple[Any, ...], value: Any) -> str:
 # -- pipelines that may import nothing --------------------------------------------------------------------------------
 
 
+_CONNECTS = ("address", "init", "runtime_env")  # options of a backend that connect to machines or install packages
 _MAY_IMPORT = ("env", "env_kwargs", "backend", "wrappers", "eval")
 
 
@@ -465,7 +466,7 @@ def load_without_imports(path: Path) -> PipelineSpec:
 
 
 def refuse_imports(spec: PipelineSpec) -> None:
-    """Refuse a pipeline that names a module: as environment, backend or layer, or in any argument.
+    """Refuse a pipeline that names a module, as environment, backend or layer or in any argument, or that connects.
 
     Arguments count because layers import some of them (``trigger`` of ``video``), and layers of other packages may do
     anything with theirs. Names alone lead only to what is installed and registered.
@@ -476,7 +477,7 @@ def refuse_imports(spec: PipelineSpec) -> None:
 def _refuse(draft: Draft) -> None:
     said = {key: value for key, value in draft.settings.items() if key in _MAY_IMPORT}
     for where, text in _imports(said, Source(draft.places)):
-        fail_where(where, f"expected nothing to import (--no-imports), got {shown(text)}")
+        fail_where(where, f"expected nothing to import or to connect to (--no-imports), got {shown(text)}")
 
 
 def _imports(value: Any, source: Source) -> Iterator[tuple[str, str]]:
@@ -491,10 +492,14 @@ def _imports(value: Any, source: Source) -> Iterator[tuple[str, str]]:
     elif isinstance(value, BackendSpec):
         if ":" in value.name:
             yield str(source), value.name
-        yield from _imports(value.options, source)
+        yield from _imports({**value.options}, source)
     elif isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _imports(key, source.at(key))
+            if source.steps[-1:] == ("backend",) and key in _CONNECTS and inner is not None:
+                yield str(source.at(key)), key
+            if key == "backend" and isinstance(inner, str):
+                inner = BackendSpec.parse(inner, source.at(key))
             stands_for_a_layer = source.steps == ("eval", "wrappers") and str(key).isdigit() and isinstance(inner, str)
             read = LayerSpec.parse(inner, source.at(key)) if stands_for_a_layer else inner
             yield from _imports(read, source.at(key))

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from vecwrap.errors import CheckpointError, PlanError, did_you_mean, refuse_one_text
 from vecwrap.rows.batch import Batch, copy, leaves, object_array, scatter, take
 from vecwrap.rows.columns import make_column
+from vecwrap.rows.saved import fitting
 from vecwrap.rows.step_result import IntArray
 
 Array = np.ndarray[Any, Any]
@@ -216,4 +217,4 @@ class LastRows:
                 f"{where}: expected arrays of shapes {expected}, got {got}; they are of another chain"
             )
         for leaf, value in zip(own, values, strict=True):
-            scatter(leaf, ..., value)
+            scatter(leaf, ..., fitting(value, leaf, where))

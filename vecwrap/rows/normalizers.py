@@ -13,6 +13,7 @@ from vecwrap.errors import ArgumentError, CheckpointError, NotFiniteError, PlanE
 from vecwrap.rows import members
 from vecwrap.rows.batch import Batch, take
 from vecwrap.rows.members import Key, LastRows
+from vecwrap.rows.saved import fitting, put
 from vecwrap.rows.statistics import Moments, RunningStatistics, moments
 from vecwrap.rows.step_result import BoolArray, FloatArray, StepResult
 
@@ -218,7 +219,7 @@ class ObservationNormalizer(_Half):
             statistics.load(state["statistics"][key or ""], where)
             self._shown[key].load(state["shown"][key or ""], where)
         self._original.load(state["original"], f"{self._layer}: original observations")
-        self._begun, self._has_shown = bool(state["begun"]), False
+        self._begun, self._has_shown = fitting(state["begun"], False, "begun"), False
 
     def _normalised(self, observations: Batch) -> Batch:
         new = {}
@@ -316,9 +317,9 @@ class RewardNormalizer(_Half):
         if self._borrowed:
             self.statistics, self._borrowed = RunningStatistics(), False
         self.statistics.load(state["statistics"], f"{self._layer}: rewards")
-        self.returns[:] = state["returns"]
-        self._original[:] = state["original"]
-        self._begun, self._has_shown = bool(state["begun"]), False
+        put(self.returns, state["returns"], "returns")
+        put(self._original, state["original"], "original")
+        self._begun, self._has_shown = fitting(state["begun"], False, "begun"), False
 
     def _normalised(self, rewards: Array) -> Array:
         scaled = np.asarray(rewards / self.statistics.scale(self._epsilon))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vecwrap.errors import CheckpointError
+from vecwrap.rows.saved import fitting
 from vecwrap.rows.step_result import FloatArray
 
 MOST = 1e12  # how many values the sums must hold
@@ -81,10 +82,17 @@ class RunningStatistics:
 
     def load(self, state: dict[str, Any], where: str) -> None:
         """Restore what ``state`` returned; ``where`` starts error messages."""
-        mean, var = (np.array(state[name], dtype=np.float64) for name in ("mean", "var"))
+        mean, var = (np.array(state[name]) for name in ("mean", "var"))
         if mean.shape != np.shape(self.mean) or var.shape != mean.shape:
             raise CheckpointError(
                 f"{where}: expected statistics of shape {np.shape(self.mean)}, got {mean.shape}; they belong to a "
                 "chain with other observations"
             )
-        self.mean, self.var, self.count = mean, var, float(state["count"])
+        count = fitting(state["count"], 0.0, f"{where}: count")
+        fitting(mean, np.asarray(self.mean), f"{where}: mean")
+        fitting(var, np.asarray(self.var), f"{where}: var")
+        if not (np.isfinite(mean).all() and np.isfinite(var).all() and (var >= 0).all() and 0 < count < math.inf):
+            raise CheckpointError(
+                f"{where}: expected finite numbers, none of the variance below 0 and a count above 0, got others"
+            )
+        self.mean, self.var, self.count = mean.astype(np.float64), var.astype(np.float64), float(count)

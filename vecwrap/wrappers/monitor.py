@@ -20,6 +20,7 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, VecwrapError, check_info_key, one_of, refuse_one_text
 from vecwrap.rows.infos import columns, row_of
+from vecwrap.rows.saved import fitting, put
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.wrappers.recording.run_files import GrowingFile, as_bytes, csv_line, seen_from_here
 
@@ -203,15 +204,15 @@ class Monitor(VecEnvWrapper):
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Restore the state that ``layer_state`` returned; no reset is needed."""
         self._open()
-        self._returns[:] = state["returns"]
-        self._lengths[:] = state["lengths"]
-        self._running[:] = state["running"]
-        self._started[:] = time.perf_counter() - np.asarray(state["elapsed"])
-        self.num_episodes = int(state["num_episodes"])
+        put(self._returns, state["returns"], "returns")
+        put(self._lengths, state["lengths"], "lengths")
+        put(self._running, state["running"], "running")
+        put(self._started, time.perf_counter() - fitting(state["elapsed"], self._started, "elapsed"), "elapsed")
+        self.num_episodes = fitting(state["num_episodes"], 0, "num_episodes")
         for kept in (self.recent, self.return_queue, self.length_queue, self.time_queue):
             kept.clear()
         for episode in state["recent"]:
-            self._keep_recent(Episode(*episode))
+            self._keep_recent(Episode(*map(fitting, episode, Episode(0.0, 0, 0.0, 0))))
 
     def on_close(self) -> None:
         """Close the files."""

@@ -32,6 +32,8 @@ class GrowingFile:
 
     def __init__(self, path: Path, *, new: bool = False) -> None:
         self.path = path
+        if path.exists() and not path.is_file():  # a pipe or a device could block
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
         self._raw = path.open("x+b" if new else "a+b", buffering=0)  # unbuffered: each piece is written at once
         self._size = self._raw.seek(0, os.SEEK_END)
 
