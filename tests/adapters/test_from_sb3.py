@@ -1,5 +1,6 @@
 """``from_sb3``: a VecEnv of Stable-Baselines3's under our layers, beside the same environments under our backends."""
 
+from contextlib import nullcontext
 from functools import partial
 
 import gymnasium
@@ -240,10 +241,12 @@ class Bare(VecEnv):
 )
 def test_a_vector_that_lacks_what_the_base_class_sets(around):
     venv = Bare() if around is None else around(Bare())
+    is_told = pytest.warns(UserWarning, match="games are counted twice") if around is VecMonitor else nullcontext()
     with vecwrap.wrap(vecwrap.from_sb3(venv), ["monitor"]) as env:
         env.reset()
-        for _ in range(3):
-            *_, truncations, infos = env.step([0, 1])
+        with is_told:
+            for _ in range(3):
+                *_, truncations, infos = env.step([0, 1])
         assert truncations.all()
         assert infos["final_obs"][0][-1] == 3
         assert infos["episode"]["r"].tolist() == [3, 3]
