@@ -138,11 +138,29 @@ warning  zero_padding  cartpole.yaml:4: wrappers[0] "framestack"
     see: vecwrap list zero_padding
 ```
 
-An **error** is something that `build` would refuse. A **warning** can be built, but is probably unintended. The exit
-status is 1 if there is an error, and 2 if the command line itself cannot be used. For continuous integration,
-`--strict` makes it 1 for warnings too, and requires a seed. `--ignore ID` suppresses an intended finding, `--json`
-prints a list of findings, `--eval` checks the pipeline's evaluation, and `vecwrap list ID` prints a section of this
-page.
+An **error** is something that `build` would refuse, or with `--twice` a stream that its seed does not repeat. A
+**warning** can be built, but is probably unintended. The exit status is 1 if there is an error, and 2 if the command
+line itself cannot be used. For continuous integration, `--strict` makes it 1 for warnings too, and requires a seed.
+`--ignore ID` suppresses an intended finding, `--json` prints a list of findings, `--eval` checks the pipeline's
+evaluation, and `vecwrap list ID` prints a section of this page.
+
+With `--twice` a pipeline without errors is also played, four times with one seed and the same actions, and the first
+observation, reward, flag or info that differs is named:
+
+```
+$ vecwrap check "my_package:Maze n=2" --twice
+error  stream_differs  my_package:Maze n=2: env
+    with seed 0, observation['walls'][3] of sub-environment 0, episode 1, step 5, is 2 in the first run and 1 in worker
+    processes; the other runs agree.
+    fix: Something depends on the process: the order of a set, hash() of text, an id(), a process id, a variable of the
+    system, or what the sub-environments of one process share. Sort sets; keep state in self.
+    see: vecwrap list stream_differs
+```
+
+The first run is on `dummy`. The others are the same environment after a second reset, a second environment in the same
+process, and one in worker processes, whatever backend the pipeline names. If layers differ and the environment alone
+does not, the layer is named. `--steps` sets the number of agent steps in each run. In Python it is
+[`vecwrap.testing.play_twice`](testing.md#your-environment).
 
 In Python, `vecwrap.check` takes whatever `build` takes, and an engine in the same way as `vecwrap.wrap`:
 

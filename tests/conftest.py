@@ -7,6 +7,7 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
+from vecwrap import interrupts
 from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.backends.workers import launch, process
 from vecwrap.testing import toy
@@ -35,6 +36,12 @@ def pytest_collection_finish(session):
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _each_counts(monkeypatch):
+    """Each signal counts: tests press Ctrl-C twice, or one after the other, in no time."""
+    monkeypatch.setattr(interrupts, "TOGETHER", 0.0)
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from stable_baselines3.common.atari_wrappers import AtariWrapper
 
 import vecwrap
 from tests.streams import assert_same
+from vecwrap.wrappers.monitor import Monitor
 
 gymnasium.register_envs(ale_py)
 
@@ -115,3 +116,52 @@ def test_pieces_go_on_from_a_state_as_if_they_had_never_stopped(tmp_path):
         rows = [[each.step(action)[:4] for action in actions[35:]] for each in (env, other)]
     assert_same(tuple(rows[1]), tuple(rows[0]))
     assert sum(row[2].sum() + row[3].sum() for row in rows[0]) >= 2
+
+
+class Shorten(gymnasium.Wrapper):
+    """A user's own limit, in frames."""
+
+    def reset(self, **keywords):
+        self.left = 130
+        return self.env.reset(**keywords)
+
+    def step(self, action):
+        self.left -= 1
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return observation, reward, terminated, truncated or self.left <= 0, info
+
+
+@pytest.mark.parametrize(
+    ("mode", "layers"),
+    [
+        *((mode, ["atari"]) for mode in ("same_step", "next_step", "disabled", "episodic")),
+        *(("next_step", layers) for layers in (PIECES, ["atari:machado,terminal_on_life_loss=true"])),
+    ],
+)
+def test_the_same_games_are_reported_whichever_wrapper_ends_them_also_in_the_reset_after_a_lost_life(mode, layers):
+    actions = np.random.default_rng(3).integers(4, size=(150, 2))
+    told, in_resets = [], 0
+    for kwargs, limit in (({"max_episode_steps": 130}, []), ({}, ["time_limit:130"]), ({}, [Shorten])):
+        stream = []
+        with vecwrap.build(
+            "BreakoutNoFrameskip-v4", 2, [*limit, *layers, "monitor"],
+            env_kwargs=kwargs, backend="dummy", autoreset=mode, seed=3,
+        ) as env:  # fmt: skip
+            env.reset()
+            for row in actions:
+                observations, *numbers, infos = env.step(row)
+                dones = numbers[1] | numbers[2]
+                if mode in ("disabled", "episodic") and dones.any():
+                    observations, later = env.reset(options={"reset_mask": dones})
+                    infos = {**later, **infos}
+                if "episode" in infos:
+                    in_resets += int((infos["_episode"] & ~dones).sum())
+                stream.append((observations, *numbers))
+            games = [(game.score, game.length, game.env) for game in env.find(Monitor).recent]
+            score = vecwrap.evaluate(env, lambda observations: [2, 3], 4, seed=5)
+        told.append((games, score.returns.tolist(), score.lengths.tolist(), tuple(stream)))
+    for games, returns, lengths, stream in told[1:]:
+        assert_same(stream, told[0][-1])
+        assert (games, returns, lengths) == told[0][:-1]
+    assert len(told[0][0]) >= 8
+    assert in_resets >= 3 * (mode == "next_step"), "or nothing was compared"

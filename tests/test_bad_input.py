@@ -91,7 +91,7 @@ def message_of(kind: type[VecwrapError], *args: Any, **kwargs: Any) -> str:
         ),
         ((None,), {}, "env: expected an environment id, a callable, or a pipeline, got null."),
         ((3,), {}, "env: expected an environment id or a callable that makes one environment, got 3."),
-        (([],), {}, "env: expected at least one callable, got an empty list."),
+        (([],), {}, "env: expected at least one environment, got an empty list."),
         (("no_such_module_x:Id-v0",), {}, "env: there is no module no_such_module_x. Is its folder on sys.path"),
     ],
 )
@@ -107,7 +107,6 @@ def test_an_environment_that_was_made_is_told_what_to_give_instead() -> None:
         assert message_of(SpecError, env).endswith(remedy)
         assert message_of(SpecError, [env, env]).endswith(remedy)
         assert message_of(SpecError, vector).endswith(" vecwrap.wrap puts layers around a vector environment.")
-    assert message_of(SpecError, ["CartPole-v1"] * 2).endswith(" Several of one id are the id and n.")
 
 
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -295,20 +295,41 @@ def test_what_is_no_state_is_refused_and_a_folder_is_no_file(tmp_path):
 
 
 @pytest.mark.parametrize("backend", [DummyBackend, ShmemBackend])
-def test_what_was_loaded_in_part_is_not_stepped(backend):
-    with backend([Drawn] * 3) as env:
+def test_where_one_sub_environment_cannot_load_its_state_all_go_on_as_they_were(backend):
+    with backend([Drawn] * 3) as env, DummyBackend([Drawn] * 3) as other:
         env.reset(seed=1)
-        state = env.state_dict()
-        broken = {
-            **state,
-            "sub_envs": [state["sub_envs"][0], {**state["sub_envs"][1], "env": {}}, state["sub_envs"][2]],
-        }
-        with pytest.raises(SubEnvError, match="sub-environment 1"):
-            env.load_state_dict(broken)
-        with pytest.raises(ResetNeededError, match=r"sub-environments \[0, 1, 2\] have ended or failed"):
-            env.step([0, 0, 0])
-        env.load_state_dict(state)
-        env.step([0, 0, 0])
+        other.reset(seed=1)
+        early = env.state_dict()
+        first, second, third = early["sub_envs"]
+        for each in (env, other):
+            each.step([0, 0, 0])
+        for entry, words in (({}, r"sub_envs\[1\]: expected list, got dict"), ([], "sub-environment 1 .* raised")):
+            with pytest.raises(CheckpointError, match=words):
+                env.load_state_dict({**early, "sub_envs": [first, {**second, "env": entry}, third]})
+        for _ in range(12):
+            np.testing.assert_array_equal(env.step([0, 0, 0])[0], other.step([0, 0, 0])[0])
+        env.load_state_dict(early)
+        assert env.step([0, 0, 0])[0][:, 1].tolist() == [1, 1, 1]
+
+
+class Unwilling(Drawn):
+    """Shows its state, and takes none in, not even its own."""
+
+    def load_state_dict(self, state):
+        self.state = (0, 0)
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize("backend", [DummyBackend, ShmemBackend])
+def test_what_cannot_be_as_it_was_is_not_stepped(backend):
+    with backend([Unwilling] * 2) as env:
+        env.reset(seed=1)
+        with pytest.raises(CheckpointError, match="sub-environment 0 .* raised RuntimeError in load_state .*: no"):
+            env.load_state_dict(env.state_dict())
+        with pytest.raises(ResetNeededError, match=r"sub-environments \[0, 1\] have ended or failed"):
+            env.step([0, 0])
+        env.reset()
+        env.step([0, 0])
 
 
 def go_on(env, steps):
@@ -808,10 +829,10 @@ def test_layers_are_as_they_were_where_one_of_them_refuses_its_state(tmp_path):
         state = env.state_dict()
     (tmp_path / "file").touch()
     with NormalizeObs(Monitor(DummyBackend([Walk] * 2), str(tmp_path / "file" / "sub"))) as env:
-        count = env.normalizer.statistics[None].count
+        count = env.observations.statistics[None].count
         with pytest.raises(PlanError, match="monitor: dir"):
             env.load_state_dict(state)
-        assert env.normalizer.statistics[None].count == count
+        assert env.observations.statistics[None].count == count
 
 
 MUTILATED = {

@@ -39,6 +39,9 @@ def test_the_python_of_a_page_runs_as_one_plain_script(page, tmp_path):
         pytest.skip("DictInfoToList took no nested infos then, as the page says")
     if "import envpool" in "".join(blocks(page, "python")):  # which is for x86-64 Linux alone
         pytest.importorskip("envpool")
+    for package in ("tianshou", "supersuit"):
+        if f"import {package}\n" in "".join(blocks(page, "python")):
+            pytest.importorskip(package)
     if "HalfCheetah" in "".join(blocks(page, "python")):
         pytest.importorskip("mujoco")
     script = tmp_path / f"{page.stem}_page.py"  # gymnasium.py would stand before the package

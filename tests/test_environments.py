@@ -1,5 +1,6 @@
 """What to build: ids and callables become factories that can be sent anywhere."""
 
+import copy
 import functools
 import sys
 from pathlib import Path
@@ -7,8 +8,10 @@ from typing import Any
 
 import cloudpickle
 import gymnasium
+import numpy as np
 import pytest
 from gymnasium.envs.registration import registry
+from gymnasium.wrappers import FrameStackObservation
 
 import vecwrap
 from vecwrap.errors import PlanError, SpecError
@@ -17,6 +20,7 @@ from vecwrap.pipeline.environments import MakeEnvironment, WrapSubEnv, find_envi
 from vecwrap.pipeline.places import Place, Source
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.testing import assert_same
 
 
 class Counter(gymnasium.Env[Any, Any]):
@@ -216,9 +220,9 @@ def test_callables_get_the_arguments_that_they_take() -> None:
     assert made(Counter, env_kwargs={"length": 9}).length == 9  # type: ignore[attr-defined]
     assert find_environment(Counter).factories == (Counter,)
     found = find_environment((Counter, functools.partial(Counter, 5)))
-    assert found.one_each
+    assert len(found.parts) == 2
     assert [factory().length for factory in found.factories] == [4, 5]  # type: ignore[attr-defined]
-    assert found.name == "Counter"
+    assert found.name == "Counter, Counter(5)"
 
 
 def test_a_wrapping_keeps_its_arguments() -> None:
@@ -307,3 +311,81 @@ def test_a_callable_that_does_not_take_the_arguments() -> None:
         "env[1]: lambda needs the argument size; expected a callable that makes an environment without arguments. "
         "Give it in env_kwargs, or bind it: functools.partial(lambda, size=...)."
     )
+
+
+# -- Gymnasium's EnvSpec -----------------------------------------------------------------------------------------------
+
+FROM_MAKE = gymnasium.make("CartPole-v1", max_episode_steps=7, sutton_barto_reward=True).spec
+WRAPPED = FrameStackObservation(gymnasium.make("CartPole-v1"), 3).spec
+
+
+def stream(env: Any, n: int, **reset: Any) -> list[Any]:
+    rows, rng = [env.reset(**reset)[0]], np.random.default_rng(0)
+    rows += [env.step(rng.integers(2, size=n))[:4] for _ in range(40)]
+    env.close()
+    return rows
+
+
+@pytest.mark.parametrize("backend", ["dummy", "shmem", "subprocess"])
+@pytest.mark.parametrize("spec", [gymnasium.spec("CartPole-v1"), FROM_MAKE, WRAPPED], ids=["id", "kwargs", "wrapped"])
+@pytest.mark.usefixtures("quick_workers")
+def test_a_spec_is_what_gymnasium_makes_of_it(spec, backend):
+    mode = gymnasium.vector.AutoresetMode.SAME_STEP
+    peer = gymnasium.vector.SyncVectorEnv([functools.partial(gymnasium.make, spec)] * 2, autoreset_mode=mode)
+    env = vecwrap.build(spec, n=2, backend=backend)
+    assert env.spec.id == "CartPole-v1"
+    assert env.pipeline.env_name == "CartPole-v1"
+    assert "CartPole-v1, n=2" in repr(env)
+    assert_same(stream(env, 2, seed=3), stream(peer, 2, seed=3))
+
+
+def test_a_spec_as_registered_is_its_id_and_another_is_refused_in_files():
+    plain = PipelineSpec("CartPole-v1", n=2)
+    assert PipelineSpec(gymnasium.spec("CartPole-v1"), n=2) == plain
+    assert PipelineSpec(gymnasium.make("CartPole-v1").spec, n=2).to_yaml() == plain.to_yaml()
+    other = PipelineSpec(FROM_MAKE, n=2)
+    assert other == PipelineSpec(copy.deepcopy(FROM_MAKE), n=2) != plain
+    assert plan(other).pipeline.hash == plan(PipelineSpec(copy.deepcopy(FROM_MAKE), n=2)).pipeline.hash
+    assert plan(other).pipeline.hash != plan(plain).pipeline.hash
+    with pytest.raises(SpecError, match="env: an EnvSpec that differs from what is registered as CartPole-v1 lives in"):
+        other.to_yaml()
+    assert str(plan(other)).startswith("CartPole-v1, n=2")
+
+
+def test_arguments_come_on_top_of_those_of_a_spec():
+    env = made(FROM_MAKE, env_kwargs={"max_episode_steps": 3, "sutton_barto_reward": False})
+    assert env.spec.max_episode_steps == 3
+    assert not env.unwrapped._sutton_barto_reward
+    with pytest.raises(PlanError, match="gravity"):
+        vecwrap.build(FROM_MAKE, n=1, env_kwargs={"gravity": 1})
+
+
+def test_a_spec_without_an_entry_point_is_refused():
+    with pytest.raises(SpecError, match='env "Bare-v0": is registered without an entry point for one environment'):
+        vecwrap.build(gymnasium.envs.registration.EnvSpec("Bare-v0"), n=1)
+
+
+# -- environments of several agents ------------------------------------------------------------------------------------
+
+REMEDY = r"PettingZoo's environments have several agents.* vecwrap.wrap\(supersuit.pettingzoo_env_to_vec_env_v1\("
+
+
+@pytest.mark.parametrize(
+    "name", ["pettingzoo.classic.connect_four_v3:env", "pettingzoo.classic.connect_four_v3", "pettingzoo:chess_v6"]
+)
+def test_a_name_of_pettingzoos_is_answered_with_what_is_possible(name):
+    with pytest.raises(SpecError, match=f'env "{name}": {REMEDY}'):
+        vecwrap.build(name, n=1)
+
+
+def test_an_environment_of_pettingzoos_is_answered_with_what_is_possible():
+    game = pytest.importorskip("pettingzoo.classic.rps_v2")
+    for target in (game, game.env, game.parallel_env, game.env(), game.parallel_env(), [game.env], [game.env()]):
+        with pytest.raises(SpecError, match=REMEDY):
+            vecwrap.build(target, n=1, backend="dummy")
+    for made_by_a_function in (lambda: game.env(), functools.partial(game.parallel_env)):
+        with pytest.raises(vecwrap.SubEnvError, match=f"expected a gymnasium.Env. {REMEDY}"):
+            vecwrap.build(made_by_a_function, n=1, backend="dummy")
+    for engine in (game.env(), game.parallel_env()):
+        with pytest.raises(PlanError, match=f"wrap: expected a gymnasium.vector.VectorEnv, .*{REMEDY}"):
+            vecwrap.wrap(engine)

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from stable_baselines3.common.vec_env import DummyVecEnv
 
+import vecwrap
 from tests.toys import counter, told
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.testing import SPACES, Policy, assert_same, toy
@@ -206,3 +208,79 @@ def test_agreement_a_reset_clears_a_pending_autoreset(mode):
     mask = np.array([True, False])
     assert_same(theirs.reset(options={"reset_mask": mask.copy()}), deepcopy(ours.reset(options={"reset_mask": mask})))
     assert_same(theirs.step(np.array([0, 0])), ours.step(np.array([0, 0])))
+
+
+# -- what docs/migrating.md says remains different ---------------------------------------------------------------------
+
+
+def rows_of(env, actions):
+    env.reset(seed=1)
+    rows = [env.step(action)[:2] for action in actions]
+    env.close()
+    return [np.stack(each) for each in zip(*rows, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("id", "steps", "bound"),
+    [("Pendulum-v1", 50, 5e-7), ("Pendulum-v1", 199, 7e-5), ("HalfCheetah-v5", 1, 4e-7), ("HalfCheetah-v5", 10, 4e-4)],
+)
+def test_actions_in_float64_are_cast_and_the_difference_is_as_small_as_the_page_says(id, steps, bound):
+    if id.startswith("Half"):
+        pytest.importorskip("mujoco")
+
+    def peer():
+        return SyncVectorEnv([lambda: gymnasium.make(id)] * 3, autoreset_mode=AutoresetMode.SAME_STEP)
+
+    space = peer().single_action_space
+    actions = np.random.default_rng(2).uniform(space.low, space.high, (steps, 3, *space.shape))
+    ours = rows_of(vecwrap.build(id, n=3, backend="dummy"), actions)
+    for one, other in zip(ours, rows_of(peer(), actions.astype(np.float32)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert 0 < abs(ours[0] - rows_of(peer(), actions)[0]).max() <= bound
+
+
+def test_a_new_attribute_is_set_on_the_environment_itself_and_by_peers_on_the_outermost_wrapper():
+    def make():
+        return gymnasium.wrappers.TimeLimit(Returned(), 9)
+
+    peers = SyncVectorEnv([make]), DummyVecEnv([make])
+    for peer in peers:
+        peer.set_attr("hint", 1)
+        assert "hint" in vars(peer.envs[0])
+        assert "hint" not in vars(peer.envs[0].unwrapped)
+    with vecwrap.build(make, n=1, backend="dummy") as env:
+        env.set_attr("hint", 1)
+        (base,) = env.call("get_wrapper_attr", "unwrapped")
+        assert base.hint == 1
+
+
+class Returned(gymnasium.Env):
+    """Gives the observation 3 as an int; raises at the action 1."""
+
+    observation_space, action_space = gymnasium.spaces.Discrete(5), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return 0, {}
+
+    def step(self, action):
+        if action == 1:
+            raise KeyError("door")
+        return 3, 0.0, True, False, {}
+
+
+@pytest.mark.usefixtures("quick_workers")
+@pytest.mark.parametrize("backend", ["dummy", "subprocess"])
+def test_final_obs_of_a_discrete_space_and_what_an_environment_raises(backend):
+    peer = SyncVectorEnv([Returned] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+    peer.reset()
+    assert [type(one) for one in peer.step(np.array([0, 0]))[4]["final_obs"]] == [int, int]
+    with pytest.raises(KeyError):
+        peer.step(np.array([0, 1]))
+    with vecwrap.build(Returned, n=2, backend=backend) as env:
+        env.reset()
+        assert [type(one) for one in env.step([0, 0])[4]["final_obs"]] == [np.int64, np.int64]
+        with pytest.raises(vecwrap.SubEnvError) as raised:
+            env.step([0, 1])
+    assert (raised.value.index, raised.value.kind) == (1, "KeyError")
+    cause = raised.value.__cause__
+    assert isinstance(cause, KeyError) if backend == "dummy" else "KeyError: 'door'" in str(cause)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vecwrap.rows.compare import info_row
-from vecwrap.rows.infos import columns, row_of, scatter_columns, snapshot
+from vecwrap.rows.infos import columns, make_room, row_of, scatter_columns, snapshot
 
 VALUES = st.one_of(
     st.integers(-(2**40), 2**40), st.floats(allow_nan=False), st.booleans(), st.text(max_size=3), st.none()
@@ -165,4 +165,55 @@ def test_a_layers_column_of_texts_has_none_where_a_row_is_absent():
 
 def test_an_environments_own_key_in_a_masks_place_is_no_mask():
     for own in (np.arange(3), 0, {"y": 1}, np.zeros((2, 2), bool)):
-        assert row_of(columns([{"x": 5, "_x": own}]), 0)["x"] == 5
+        assert row_of({"x": np.array([5]), "_x": own}, 0)["x"] == 5  # of an engine that takes no care
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_key_in_a_masks_place_gets_another_name(order):
+    rows = [dict([("success", True), ("_success", 7)][::order]), {"_success": 8}, {"success": False}, {}]
+    infos = columns(rows)
+    assert infos.keys() == {"success", "_success", "_success_", "__success_"}
+    assert infos["success"].tolist() == [True, False, False, False]
+    assert infos["_success"].tolist() == [True, False, True, False]
+    assert infos["_success_"].tolist() == [7, 8, 0, 0]
+    assert infos["__success_"].tolist() == [True, True, False, False]
+
+
+NAMES = st.dictionaries(st.sampled_from(["x", "_x", "__x", "x_", "_x_", "__x_", "_x__"]), st.integers(), max_size=7)
+
+
+@given(st.lists(NAMES, min_size=1, max_size=4))
+def test_no_value_is_lost_whatever_the_keys(rows):
+    infos, nested = columns(rows), columns([{"d": row} for row in rows])["d"]
+    for i, row in enumerate(rows):
+        assert sorted(row_of(infos, i).values()) == sorted(row_of(nested, i).values()) == sorted(row.values())
+        assert {key: value for key, value in row_of(infos, i).items() if not key.startswith("_")} == {
+            key: value for key, value in row.items() if not key.startswith("_")
+        }
+
+
+@given(NAMES, st.sampled_from(["x", "x_", "x__"]))
+def test_room_is_made_for_a_name_and_its_mask_and_no_value_is_lost(row, key):
+    infos = make_room(columns([row]), key)
+    assert {key, f"_{key}"}.isdisjoint(infos)
+    assert sorted(row_of(infos, 0).values()) == sorted(row.values())
+
+
+def test_what_can_be_copied_beside_what_cannot_is_copied():
+    lock, endless = threading.Lock(), [threading.Lock()]
+    endless.append(endless)
+    info = {"deep": {"lock": lock, "list": [1, (lock, [2])]}, "endless": endless}
+    kept = snapshot(info)
+    info["deep"]["list"][1][1].append(3)
+    info["deep"]["list"].append(4)
+    endless.append(5)
+    assert kept["deep"] == {"lock": lock, "list": [1, (lock, [2])]}
+    assert len(kept["endless"]) == 2
+    assert snapshot({"x": Refusing()})["x"].value == 1
+
+
+class Refusing:
+    value = 1
+
+    def __deepcopy__(self, memo):
+        raise RuntimeError("as it is")

@@ -450,7 +450,8 @@ def test_what_is_no_yaml_is_told_with_what_to_do(text: str, line: int, remedy: s
     [
         ("", "pipeline: expected an environment id at the start of the line."),
         ("| monitor", "pipeline: expected an environment id at the start of the line."),
-        ("n=2 | monitor", 'pipeline: expected an environment id at the start of the line, got "n=2".'),
+        ("n=2 | monitor",
+         'pipeline: expected an environment id at the start of the line, got "n=2". In a shell, quote the whole line.'),
         ("CartPole-v1 8", 'pipeline: expected key=value or a bar before a layer, got "8". Did you mean "n=8"?'),
         ("CartPole-v1 monitor", 'pipeline: expected key=value or a bar before a layer, got "monitor".'),
         ("CartPole-v1, n=2",

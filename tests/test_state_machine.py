@@ -4,6 +4,7 @@ Workers are kept from one example to the next; an example begins by bringing eve
 Whether a wait times out depends on the clock, so a rule that does not apply does nothing; preconditions would be flaky.
 """
 
+import warnings
 from functools import partial
 
 import numpy as np
@@ -24,6 +25,7 @@ from vecwrap.backends.shmem import ShmemBackend
 from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.backends.threads import ThreadsBackend
 from vecwrap.errors import SubEnvError, VecwrapError
+from vecwrap.rows.compare import rows_of
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.testing import Lockstep, assert_same, toy
 
@@ -200,6 +202,32 @@ class Vector(RuleBasedStateMachine):
             assert set(result[4]["env_id"].tolist()) == self.out
         self.out = set()
 
+    @rule(least=st.integers(1, NUM_ENVS), timeout=st.sampled_from([0, 0.0005]))
+    def recv_as_they_come(self, least, timeout):
+        """Which rows come together depends on the clock; what each of them is does not."""
+        if not self.out:
+            return
+        results = [self.all_rows_of(env, least, timeout) for env in self.lockstep.envs]
+        for k in range(1, len(BACKENDS)):
+            assert_same(results[0], results[k], f"recv(min={least}) of {self.lockstep.envs[k]!r}")
+        self.out = set()
+
+    def all_rows_of(self, env, least, timeout):
+        """By sub-environment, whatever the parts they come in: the row, or the text of its failure."""
+        rows = {}
+        while env._out:
+            try:
+                result = env.recv(timeout, min=least)
+            except TimeoutError:
+                continue
+            except SubEnvError as error:
+                rows |= {failure.index: str(failure) for failure in error.failures}
+                result = error.others
+            if result is not None:
+                rows |= dict(rows_of(env.single_observation_space, result))
+        assert set(rows) == self.out
+        return dict(sorted(rows.items()))
+
     # -- calls that must be refused ----------------------------------------------------------------------------------
 
     @rule(name=st.sampled_from(["step_wait", "reset_wait", "call_wait", "recv"]))
@@ -219,7 +247,10 @@ class Vector(RuleBasedStateMachine):
     def close(self):
         if self.calls < 12 or self.half_way:
             return
-        self.all("close")
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            self.all("close")
+        assert len(said) == (len(BACKENDS) if self.asked else 0)  # each says once that a call was pending
         self.closed, self.asked, self.out = True, None, set()
 
     @invariant()

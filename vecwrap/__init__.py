@@ -13,12 +13,14 @@ Example:
 """
 
 from importlib import import_module
+from sys import _getframe
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vecwrap.adapters.gymnasium import register as register
     from vecwrap.adapters.sb3 import from_sb3 as from_sb3
     from vecwrap.adapters.sb3 import to_sb3 as to_sb3
+    from vecwrap.adapters.tianshou import to_tianshou as to_tianshou
     from vecwrap.env.vec_env import VecEnv as VecEnv
     from vecwrap.env.wrapper import MapObservations as MapObservations
     from vecwrap.env.wrapper import VecEnvWrapper as VecEnvWrapper
@@ -48,6 +50,7 @@ _PUBLIC = {
     "register": "vecwrap.adapters.gymnasium",
     "to_sb3": "vecwrap.adapters.sb3",
     "from_sb3": "vecwrap.adapters.sb3",
+    "to_tianshou": "vecwrap.adapters.tianshou",
     "evaluate": "vecwrap.tools.evaluate",
     "Evaluation": "vecwrap.tools.evaluate",
     "check": "vecwrap.pipeline.check",
@@ -69,34 +72,64 @@ _PUBLIC = {
 __all__ = ["__version__", *_PUBLIC]
 
 
-# What people look for who come from Gymnasium, OpenAI Baselines or Stable-Baselines3, and what it is called here.
+# What people look for who come from elsewhere, and the layer that does it here.
+_LAYERS = {
+    "atari": "make_atari_env AtariWrapper AtariPreprocessing",
+    "framestack:4": "VecFrameStack FrameStackObservation FrameStack",
+    "monitor": "VecMonitor RecordEpisodeStatistics Monitor",
+    "normalize": "VecNormalize",
+    "normalize_obs": "NormalizeObservation VectorEnvNormObs",
+    "normalize_reward": "NormalizeReward",
+    "check_nan": "VecCheckNan",
+    "transpose": "VecTransposeImage",
+    "extract_obs:KEY": "VecExtractDictObs",
+    "time_limit:1000": "TimeLimit",
+    "clip_reward": "ClipReward ClipRewardEnv",
+    "clip_action": "ClipAction",
+    "rescale_action": "RescaleAction",
+    "grayscale": "GrayscaleObservation GrayScaleObservation WarpFrame",
+    "resize:84": "ResizeObservation",
+    "flatten": "FlattenObservation",
+    "frame_skip:4": "MaxAndSkipEnv MaxAndSkipObservation",
+}
 _ELSEWHERE = {
-    "make": "build(id, n=1)",
-    **dict.fromkeys(["make_vec", "make_vec_env", "vector"], "build(id, n=8)"),
-    **dict.fromkeys(["DummyVecEnv", "SyncVectorEnv"], 'build(id, n=8, backend="dummy")'),
-    **dict.fromkeys(["SubprocVecEnv", "AsyncVectorEnv"], 'build(id, n=8, backend="subprocess")'),
-    "ShmemVecEnv": 'build(id, n=8, backend="shmem")',
-    **dict.fromkeys(["make_atari_env", "AtariWrapper", "AtariPreprocessing"], 'build(id, n=8, wrappers=["atari"])'),
-    **dict.fromkeys(["VecFrameStack", "FrameStackObservation"], 'build(id, n=8, wrappers=["framestack:4"])'),
-    **dict.fromkeys(["VecMonitor", "RecordEpisodeStatistics", "Monitor"], 'build(id, n=8, wrappers=["monitor"])'),
-    **dict.fromkeys(["VecNormalize", "NormalizeObservation"], 'build(id, n=8, wrappers=["normalize"])'),
-    **dict.fromkeys(["VecVideoRecorder", "RecordVideo"], 'build(id, n=8, wrappers=["video"], render_mode="rgb_array")'),
-    **dict.fromkeys(["VecCheckNan"], 'build(id, n=8, wrappers=["check_nan"])'),
+    "make": "vecwrap.build(id, n=1)",
+    **dict.fromkeys(["make_vec", "make_vec_env", "vector", "make_env"], "vecwrap.build(id, n=8)"),
+    **dict.fromkeys(["DummyVecEnv", "SyncVectorEnv", "DummyVectorEnv"], 'vecwrap.build(id, n=8, backend="dummy")'),
+    **dict.fromkeys(
+        ["SubprocVecEnv", "AsyncVectorEnv", "SubprocVectorEnv"], 'vecwrap.build(id, n=8, backend="subprocess")'
+    ),
+    **dict.fromkeys(["ShmemVecEnv", "ShmemVectorEnv"], 'vecwrap.build(id, n=8, backend="shmem")'),
+    "RayVectorEnv": 'vecwrap.build(id, n=8, backend="ray")',
+    **{
+        name: f'vecwrap.build(id, n=8, wrappers=["{layer}"])'
+        for layer, names in _LAYERS.items()
+        for name in names.split()
+    },
+    **dict.fromkeys(
+        ["VecVideoRecorder", "RecordVideo"], 'vecwrap.build(id, n=8, wrappers=["video"], render_mode="rgb_array")'
+    ),
+    "evaluate_policy": "vecwrap.evaluate(env, policy)",
+    "Wrapper": "vecwrap.VecEnvWrapper for layers of the vector, gymnasium.Wrapper for those of one environment",
+    **{name: f"gymnasium.{name}, which vecwrap uses" for name in ("Env", "spaces")},
 }
 
 if not TYPE_CHECKING:  # so that type checkers refuse names that are not there
 
     def __getattr__(name: str) -> Any:
-        if name not in _PUBLIC:
-            raise AttributeError(f"module 'vecwrap' has no attribute {name!r}{_hint(name)}")
-        value = getattr(import_module(_PUBLIC[name]), name)
-        globals()[name] = value  # later lookups are free
-        return value
+        if name in _PUBLIC:
+            value = getattr(import_module(_PUBLIC[name]), name)
+            globals()[name] = value  # later lookups are free
+            return value
+        if name in _ELSEWHERE and _getframe(1).f_code.co_name == "_handle_fromlist":
+            # `from vecwrap import name` would replace the text of an AttributeError with its own
+            raise ImportError(f"cannot import name {name!r} from 'vecwrap'. Here it is {_ELSEWHERE[name]}", name=name)
+        raise AttributeError(f"module 'vecwrap' has no attribute {name!r}{_hint(name)}")
 
 
 def _hint(name: str) -> str:
     if name in _ELSEWHERE:
-        return f". Here it is vecwrap.{_ELSEWHERE[name]}"
+        return f". Here it is {_ELSEWHERE[name]}"
     from difflib import get_close_matches
 
     near = get_close_matches(name, __all__, n=1)

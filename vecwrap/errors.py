@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import json
+import multiprocessing
 import operator
+import os
+import re
 import traceback
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
@@ -26,6 +30,7 @@ __all__ = [
     "SpecError",
     "SubEnvError",
     "VecwrapError",
+    "WaitTimeoutError",
 ]
 
 
@@ -39,6 +44,41 @@ class VecwrapError(Exception):
     ...     print(error)
     wrappers[0] "framestak": unknown layer. Did you mean "framestack"?
     """
+
+    mistakes: tuple[VecwrapError, ...] = ()  # of a pipeline, one error each, if several were found
+    layers: tuple[Any, ...] = ()  # of a pipeline that cannot be read, those that could be; ``check`` looks at them
+
+    def __str__(self) -> str:
+        return printable_lines(cut(super().__str__()))
+
+
+def cut(text: str, most: int = 8_000) -> str:
+    """Leave out the middle of a long text: a message may quote what a file or an environment says at any length.
+
+    >>> cut("a" * 50 + "b" * 1000 + "c" * 50, 100)[48:]
+    'aa ... (1,000 characters left out) ... cccccccccccccccccccccccccccccccccccccccccccccccccc'
+    """
+    if len(text) <= most + 100:
+        return text
+    half = most // 2
+    return f"{text[:half]} ... ({len(text) - 2 * half:,} characters left out) ... {text[-half:]}"
+
+
+def printable(text: str) -> str:
+    """Write text for a message: on one line, without control characters."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+
+
+def printable_lines(text: str) -> str:
+    r"""Escape control characters in untrusted text: an environment's id, an exception, a name in a file.
+
+    >>> print(printable_lines("one\n\x1b[31mtwo"))
+    one
+    \u001b[31mtwo
+    """
+    return "".join(part if part in "\n\t" else printable(part) for part in re.split(r"([\n\t])", text))
 
 
 class SpecError(VecwrapError, ValueError):
@@ -119,6 +159,13 @@ class BackendError(VecwrapError, RuntimeError):
         self.worker = worker
         self.env_ids = env_ids
         self.exitcode = exitcode
+
+
+class WaitTimeoutError(VecwrapError, multiprocessing.TimeoutError, TimeoutError):
+    """A wait whose ``timeout`` has passed; its call stays pending, and nothing is lost: wait again.
+
+    Caught as Python's ``TimeoutError`` and as ``multiprocessing.TimeoutError``, which Gymnasium raises.
+    """
 
 
 class RemoteTraceback(Exception):
@@ -229,15 +276,22 @@ def paths_looked_at(kind: type[VecwrapError]) -> Iterator[None]:
 
 
 def text_of(error: BaseException) -> str:
-    r"""Return an exception's message, as text that can be printed and written anywhere.
+    r"""Return an exception's message, as text that can be printed anywhere; if it has none, where it was raised.
 
     >>> text_of(ValueError("no such shape")), text_of(ValueError("lvl \udc80"))
     ('no such shape', 'lvl \\udc80')
     """
     try:
-        return str(error).encode(errors="backslashreplace").decode()
+        text = str(error) or _raised_at(error)
+        return text.encode(errors="backslashreplace").decode()
     except (Exception, SystemExit):  # the __str__ of a user's exception may fail
         return "(its message cannot be shown)"
+
+
+def _raised_at(error: BaseException) -> str:
+    """``"game.py:12: assert self.lives > 0"``, or ``""`` for what was not raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return "" if not frames else f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}".removesuffix(": ")
 
 
 def kind_of(error: BaseException) -> str:
@@ -255,6 +309,9 @@ def traceback_of(error: BaseException) -> str:
         return "".join(["Traceback (most recent call last):\n", *frames, f"{kind_of(error)}: {text_of(error)}\n"])
 
 
+_NAME = 200  # characters; comparing longer texts takes minutes
+
+
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """Return ``' Did you mean "framestack"?'`` if a candidate is close to ``name``, else ``""``.
 
@@ -263,7 +320,8 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     >>> did_you_mean("xyz", ["framestack", "monitor"])
     ''
     """
-    near = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.6)
+    short = [name for name in candidates if len(name) <= _NAME] if len(name) <= _NAME else []
+    near = difflib.get_close_matches(name, short, n=1, cutoff=0.6)
     return f' Did you mean "{near[0]}"?' if near else ""
 
 
@@ -276,7 +334,91 @@ def is_installed(package: str) -> bool:
     return found is not None and found.origin is not None
 
 
+_OF_A_USER = (
+    SpecError,
+    PlanError,
+    ArgumentError,
+    CheckpointError,
+    ClipError,
+    PlotError,
+    SubEnvError,
+    gymnasium.error.ResetNeeded,
+    gymnasium.error.AlreadyPendingCallError,
+    gymnasium.error.ClosedEnvironmentError,
+)
+
+
+def shorten(error: BaseException) -> None:
+    """End the traceback of a user's mistake where our code was called: the message says what is wrong.
+
+    Other errors keep theirs, and so does one with a user's own code below the call, and its cause.
+    """
+    called = error.__traceback__
+    if called is not None and _is_said(error):
+        called.tb_next = None
+
+
+def _is_said(error: BaseException) -> bool:
+    """Whether an error's message alone says what a user did wrong, because only our own code was running."""
+    if not isinstance(error, _OF_A_USER) or os.environ.get("VECWRAP_TRACEBACK") == "full":
+        return False
+    modules = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
+    return all(name.partition(".")[0] in ("vecwrap", "contextlib") for name in modules)
+
+
+def cause_of(error: BaseException | None) -> BaseException | None:
+    """What an error that repeats this one's message has as its cause: what is more than our own words for a mistake."""
+    if isinstance(error, RemoteTraceback) and os.environ.get("VECWRAP_TRACEBACK") != "full":
+        return error if "direct cause" in str(error) else None
+    return cause_of(error.__cause__) if error is not None and _is_said(error) else error
+
+
+class Brief:
+    """A ``with`` around what a user calls: errors that come out of it are shortened."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if error is not None:
+            shorten(error)
+
+
+brief = Brief()
+
+
 _OF_THE_FACE = ("final_obs", "final_info", "env_id")  # infos keys that the outermost environment writes
+
+
+_MOST_MISTAKES = 50
+
+
+class Mistakes:
+    """Catches each error of a pipeline in a ``with``, so that all can be raised together."""
+
+    def __init__(self) -> None:
+        self._found: list[VecwrapError] = []
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
+        if not isinstance(error, (SpecError, PlanError)):
+            return False
+        self._found += error.mistakes or (error,)
+        if len(self._found) > _MOST_MISTAKES:
+            self.raise_all()
+        return True
+
+    def raise_all(self, layers: Iterable[Any] = ()) -> None:
+        """Raise what was caught: the only one, or one with a line for each."""
+        if self._found:
+            error = self._found[0]
+            if len(self._found) > 1:
+                error = type(error)("\n".join(map(str, self._found)))
+                error.mistakes = tuple(self._found)
+            error.layers = tuple(layers)
+            raise error from None
 
 
 def one_of(argument: str, value: Any, values: tuple[str, ...]) -> Any:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import signal
+import traceback
 import weakref
 from _signal import getsignal  # type: ignore[import-not-found]  # underlies signal's, which looks up an enum each time
 from collections.abc import Callable, Iterator
 from threading import get_ident, main_thread
+from time import monotonic
 from types import FrameType
 from typing import Any, ClassVar
 
@@ -26,14 +29,26 @@ _attributes = BaseException.__dict__["__dict__"].__get__  # an exception's own, 
 _open: weakref.WeakSet[Interrupts] = weakref.WeakSet()
 _holding: list[Interrupts] = []  # one, or one nested in another; changed only by the main thread
 
+TOGETHER = 0.3  # seconds within which a signal counts as the same: both a terminal and a launcher deliver it
+_counted: dict[int, float] = {}  # when one last counted, by its number
+
+
+def comes_again(number: int) -> bool:
+    """Whether a signal that has just arrived is the same as the last one that counted."""
+    now = monotonic()
+    if now - _counted.get(number, -math.inf) < TOGETHER:
+        return True
+    _counted[number] = now
+    return False
+
 
 class Interrupts:
     """Holds SIGINT back from ``hold`` to ``let_through`` or the end of the ``with`` block, whichever comes first.
 
-    Then the program's own handler is called as usual: Python's raises KeyboardInterrupt. A second interrupt reaches it
-    at once and ends the holding, because what holds it back may hang. Blocks may be nested: an inner one does not let
-    through what an outer one holds back. Nothing is held back outside of a block, in any thread but the main one (the
-    only one ever interrupted), or if the handler is not a Python callable.
+    Then the program's own handler is called as usual: Python's raises KeyboardInterrupt. A second interrupt, unless it
+    comes together with the first, reaches it at once and ends the holding, because what holds it back may hang. Blocks
+    may be nested: an inner one does not let through what an outer one holds back. Nothing is held back outside of a
+    block, in any thread but the main one (the only one ever interrupted), or if the handler is not a Python callable.
     """
 
     def __init__(self) -> None:
@@ -43,6 +58,11 @@ class Interrupts:
 
     def __enter__(self) -> None:
         self._depth += 1  # and no call: an interrupt between it and the block would leave it one too deep
+
+    @property
+    def inside(self) -> bool:
+        """Whether a block is running: in this thread, another, or around a signal handler."""
+        return self._depth > 0
 
     def hold(self) -> None:
         """Hold back interrupts from now on; may be called again."""
@@ -95,6 +115,8 @@ class _Gate:
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if not _open:  # the last environment was closed in a thread that cannot set a handler
             _put_back()
+        if comes_again(number):
+            return
         if not _holding:
             self.call(self.handler, number, frame)
         elif _Gate.shut is None:
@@ -117,22 +139,45 @@ class _Gate:
 
 
 @contextlib.contextmanager
-def held_back() -> Iterator[None]:
-    """Hold SIGINT back for a moment, even if there is no environment yet; then restore everything."""
+def counted_once() -> Iterator[Interrupts]:
+    """Let SIGINTs that come together count as one, even if there is no environment yet; then restore everything."""
     interrupts, had_a_gate = Interrupts(), type(getsignal(SIGINT)) is _Gate
     try:
         with interrupts:
-            interrupts.hold()
-            yield
+            interrupts.hold()  # for the gate
+            interrupts.let_through()
+            yield interrupts
     finally:
         interrupts.close()
         if not had_a_gate:
             _put_back()
 
 
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Hold SIGINT back for a moment, even if there is no environment yet; then restore everything."""
+    with counted_once() as interrupts:
+        interrupts.hold()
+        yield
+
+
 def is_interrupt(error: BaseException) -> bool:
     """Whether the program's SIGINT handler raised this, if there was a gate in front of it; else by its type."""
     return issubclass(type(error), KeyboardInterrupt) or _MARK in _attributes(error)
+
+
+def is_of_a_handler(error: BaseException) -> bool:
+    """Whether a handler that the program has set for any signal raised this; type and text may be anybody's."""
+    if _MARK in _attributes(error):
+        return True
+    if get_ident() != MAIN:
+        return False
+    if issubclass(type(error), KeyboardInterrupt) and type(getsignal(SIGINT)) is not _Gate:
+        return True
+    handlers = [getattr(one, "__func__", one) for one in map(getsignal, signal.valid_signals())]
+    codes = {getattr(one, "__code__", getattr(type(one).__call__, "__code__", None)) for one in handlers if one}
+    frames = traceback.walk_tb(BaseException.__dict__["__traceback__"].__get__(error))
+    return any(frame.f_code in codes for frame, _ in frames)
 
 
 def close_lost(one: Any) -> None:
@@ -157,6 +202,7 @@ def _begin_anew() -> None:
     MAIN = get_ident()
     _open.clear()
     _holding.clear()
+    _counted.clear()
     _Gate.shut = None
     _put_back()
 

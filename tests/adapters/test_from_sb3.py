@@ -1,5 +1,6 @@
 """``from_sb3``: a VecEnv of Stable-Baselines3's under our layers, beside the same environments under our backends."""
 
+from contextlib import nullcontext
 from functools import partial
 
 import gymnasium
@@ -8,7 +9,14 @@ import pytest
 from gymnasium import wrappers as gw
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnvWrapper, VecFrameStack
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    SubprocVecEnv,
+    VecEnv,
+    VecEnvWrapper,
+    VecFrameStack,
+    VecMonitor,
+)
 
 import vecwrap
 from tests.adapters.test_to_sb3 import assert_same, play
@@ -197,3 +205,54 @@ def test_wrap_leads_here(settings):
 def test_wrap_takes_a_seed_for_it():
     first = [vecwrap.wrap(of_sb3(factories()), ["monitor"], seed=5).reset()[1]["seed"].tolist() for _ in range(2)]
     assert first == [[5, 6, 7]] * 2
+
+
+class Bare(VecEnv):
+    """A vector of somebody's own that does not call the base class's ``__init__``, and has only what is abstract."""
+
+    num_envs, observation_space, action_space = 2, gymnasium.spaces.Box(0, 9, (1,)), gymnasium.spaces.Discrete(2)
+
+    def __init__(self):
+        self.time = 0
+
+    def reset(self):
+        return np.zeros((2, 1), np.float32)
+
+    def step_async(self, actions):
+        self.time += 1
+
+    def step_wait(self):
+        over = self.time % 3 == 0
+        info = {"terminal_observation": np.full(1, 3, np.float32), "TimeLimit.truncated": True} if over else {}
+        observations = np.full((2, 1), self.time % 3, np.float32)
+        return observations, np.ones(2, np.float32), np.full(2, over), [dict(info), dict(info)]
+
+    def get_attr(self, attr_name, indices=None):
+        return [None] * 2
+
+    set_attr = env_method = env_is_wrapped = get_attr
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    "around", [None, VecMonitor, partial(VecFrameStack, n_stack=2)], ids=["bare", "monitor", "stack"]
+)
+def test_a_vector_that_lacks_what_the_base_class_sets(around):
+    venv = Bare() if around is None else around(Bare())
+    is_told = pytest.warns(UserWarning, match="games are counted twice") if around is VecMonitor else nullcontext()
+    with vecwrap.wrap(vecwrap.from_sb3(venv), ["monitor"]) as env:
+        env.reset()
+        with is_told:
+            for _ in range(3):
+                *_, truncations, infos = env.step([0, 1])
+        assert truncations.all()
+        assert infos["final_obs"][0][-1] == 3
+        assert infos["episode"]["r"].tolist() == [3, 3]
+        env.reset(seed=1, options={"level": 1})
+
+
+def test_a_vector_without_spaces_is_refused():
+    with pytest.raises(PlanError, match=r"VecEnv, got Blind, which has no single_observation_space; set what is"):
+        vecwrap.from_sb3(type("Blind", (Bare,), {"observation_space": None})())

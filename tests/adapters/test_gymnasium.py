@@ -7,7 +7,7 @@ import sys
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import vector as wrappers
 
@@ -260,10 +260,82 @@ def test_a_file_as_stats_can_be_registered(tmp_path):
         env.close()
 
 
-def test_gymnasium_says_itself_that_there_is_no_single_environment():
+# -- make --------------------------------------------------------------------------------------------------------------
+
+
+def episodes(step, reset, steps=60):
+    """What one environment gives, reset when its episode has ended."""
+    kept, rng = [reset(seed=5)], np.random.default_rng(1)
+    for _ in range(steps):
+        kept.append(step(int(rng.integers(2))))
+        kept[-1][-1].get("episode", {}).pop("t", None)
+        if kept[-1][2] or kept[-1][3]:
+            kept.append(reset())
+    return kept
+
+
+def test_make_gives_one_environment_with_all_layers():
     vecwrap.register(ID, LINE)
-    with pytest.raises(gymnasium.error.Error, match="entry_point"):
-        gymnasium.make(ID)
+    one = gymnasium.make(ID)
+    vector = vecwrap.build(LINE, n=1, autoreset="disabled")
+
+    def rows(observations, *others):
+        infos = {key: value for key, value in others[-1].items() if not key.startswith("_")}
+        if "episode" in infos:
+            infos["episode"] = {key: v[0].item() for key, v in infos["episode"].items() if not key.startswith("_")}
+        return observations[0], *(each[0].item() for each in others[:-1]), infos
+
+    expected = episodes(lambda action: rows(*vector.step([action])), lambda **given: rows(*vector.reset(**given)))
+    got = episodes(one.step, one.reset)
+    assert sum("episode" in row[-1] for row in got) > 2
+    assert [len(row) for row in got] == [len(row) for row in expected]
+    assert data_equivalence(got, expected)
+    assert [type(each) for each in got[1][1:]] == [float, bool, bool, dict]
+    assert one.unwrapped.vecwrap_env.find(FrameStack).k == 2
+    one.close()
+    assert one.unwrapped.vecwrap_env.closed
+    vector.close()
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["MountainCar-v0 | framestack:2", "Pendulum-v1 | rescale_action", "Blackjack-v1", "Taxi-v4 | monitor"],
+)
+@pytest.mark.filterwarnings("ignore:.*CUDA.*")
+def test_gymnasiums_own_checker_finds_nothing(line):
+    vecwrap.register(ID, line)
+    env = gymnasium.make(ID)
+    check_env(env.unwrapped, skip_render_check=True)
+    env.close()
+
+
+def test_settings_reach_the_one_environment_and_what_runs_a_vector_does_not():
+    vecwrap.register(ID, "CartPole-v1 seed=3 | framestack:2", backend="shmem", workers=2, autoreset="next_step")
+    env = gymnasium.make(ID, render_mode="rgb_array", max_episode_steps=9, **{"wrappers.framestack.k": 3})
+    inner = env.unwrapped.vecwrap_env
+    assert (inner.num_envs, inner.backend, inner.autoreset_mode) == (1, "dummy", AutoresetMode.DISABLED)
+    first = env.reset()[0]
+    np.testing.assert_array_equal(first, env.reset(seed=3)[0])
+    assert first.shape == (3, 4)
+    assert env.render().ndim == 3
+    for k in range(9):
+        *_, truncated, _ = env.step(k % 2)
+    assert truncated
+    env.close()
+    for key in ("frameskip", "gravity"):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{key}'"):
+            gymnasium.make(ID, **{key: 4})
+    again = gymnasium.make(env.spec)
+    assert again.reset(seed=3)[0].shape == (3, 4)
+    again.close()
+
+
+def test_gymnasiums_vectors_of_it():
+    vecwrap.register(ID, "CartPole-v1 | framestack:2")
+    envs = gymnasium.make_vec(ID, num_envs=2, vectorization_mode="sync")
+    with vecwrap.build("CartPole-v1", n=2, wrappers=["framestack:2"], backend="dummy") as env:
+        np.testing.assert_array_equal(envs.reset(seed=4)[0], env.reset(seed=4)[0])
+    envs.close()
 
 
 # -- Gymnasium's vector wrappers ---------------------------------------------------------------------------------------

@@ -45,3 +45,20 @@ def test_what_ends_an_episode_has_come_through_the_layers():
     plain = rollout(vecwrap.build("CartPole-v1", n=N, backend="dummy"))
     np.testing.assert_array_equal(ours["next", "observation"][..., -1, :], plain["next", "observation"])
     assert ours["next", "done"].sum() > N
+
+
+def test_an_id_of_a_pipeline():
+    vecwrap.register("vecwrap-tests/Torch-v0", "CartPole-v1 | framestack:2 | monitor")
+    env = torchrl_envs.GymEnv("vecwrap-tests/Torch-v0")
+    env.set_seed(5)
+    rows = env.rollout(30, break_when_any_done=False)
+    plain = torchrl_envs.GymEnv("CartPole-v1")
+    plain.set_seed(5)
+    actions = iter(rows["action"])
+    expected = plain.rollout(30, lambda td: td.set("action", next(actions)), break_when_any_done=False)
+    np.testing.assert_array_equal(rows["next", "observation"][:, -1], expected["next", "observation"])
+    np.testing.assert_array_equal(rows["next", "done"], expected["next", "done"])
+    assert rows["next", "done"].any()
+    env.close()
+    plain.close()
+    del gymnasium.registry["vecwrap-tests/Torch-v0"]

@@ -158,3 +158,48 @@ class Cliff(gymnasium.Env):
             return place
         wind = self.np_random.normal(size=3).astype(np.float32)
         return {"place": place, "gear": int(self.np_random.integers(3)), "wind": wind}
+
+
+class Told(gymnasium.Env):
+    """Observations in a Dict, infos of many kinds, both kinds of ends."""
+
+    def __init__(self):
+        self.observation_space = spaces.Dict(at=spaces.Box(-9, 9, (2,), np.float32), room=spaces.Discrete(5))
+        self.action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return self.draw(), {"opens": 1, "level": (options or {}).get("level", 0)}
+
+    def step(self, action):
+        self.time += 1
+        u = self.np_random.random()
+        info = {"time": self.time, "u": u, "name": f"t{self.time}", "deep": {"x": np.arange(2) * u}}
+        return self.draw(), u + action, u < 0.1, 0.1 < u < 0.2, info
+
+    def draw(self):
+        return {"at": self.np_random.random(2, np.float32), "room": int(self.np_random.integers(5))}
+
+
+class Named(gymnasium.Env):
+    """Two steps an episode; its infos are those of a list, one after the other."""
+
+    observation_space = spaces.Box(0, 9, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, infos):
+        self.infos, self.given, self.taken = infos, 0, 0
+
+    def _info(self):
+        self.given += 1
+        return dict(self.infos[(self.given - 1) % len(self.infos)])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.taken = 0
+        return np.zeros(1, np.float32), self._info()
+
+    def step(self, action):
+        self.taken += 1
+        return np.zeros(1, np.float32), 1.0, self.taken == 2, False, self._info()

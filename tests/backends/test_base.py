@@ -730,6 +730,7 @@ def test_rows_that_did_not_go_out_amid_an_interrupt_are_asked_again(method, afte
     assert_same(twin.step([0, 1, 2]), env.step([0, 1, 2]), "one row each")
 
 
+@pytest.mark.filterwarnings("ignore:Calling `close` while waiting for a pending call")
 def test_rows_that_nobody_steps_are_an_error_and_no_wait_for_ever(make):
     env = make([counter()] * 2)
     env.reset(seed=1)

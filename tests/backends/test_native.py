@@ -466,3 +466,159 @@ def test_an_engine_under_gymnasiums_own_wrapper_is_booked_as_it_is_itself(around
         for _ in range(5):
             *_, infos = env.step([0])
         assert infos["game"]["l"].tolist() == [5]
+
+
+class Bare(gymnasium.vector.VectorEnv):
+    """As little as a vector environment can be: two counters that end after three steps, in the same step."""
+
+    num_envs = 2
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    render_mode = spec = None
+    single_observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
+    observation_space = gymnasium.spaces.Box(0, 9, (2, 1), np.float32)
+    single_action_space = gymnasium.spaces.Discrete(2)
+    action_space = gymnasium.spaces.MultiDiscrete([2, 2])
+
+    def reset(self, *, seed=None, options=None):
+        self.time = 0
+        return np.zeros((2, 1), np.float32), {}
+
+    def step(self, actions):
+        self.time += 1
+        observations, ended = np.full((2, 1), self.time, np.float32), np.full(2, self.time == 3)
+        if not ended.any():
+            return observations, np.ones(2), ended, ended & False, {}
+        self.time = 0
+        return np.zeros((2, 1), np.float32), np.ones(2), ended, ended & False, {"final_obs": observations}
+
+
+def lacking(*names):
+    """Such an engine without these attributes, not even those of Gymnasium's class."""
+
+    def missing(self):
+        raise AttributeError
+
+    return type("Lacking", (Bare,), dict.fromkeys(names, property(missing)))()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        (),
+        ("render_mode",),
+        ("spec",),
+        ("observation_space", "action_space"),
+        ("np_random", "np_random_seed"),
+        ("render", "unwrapped"),
+        ("metadata",),
+    ],
+    ids=str,
+)
+def test_what_an_engine_may_lack(names):
+    mode = "same_step" if "metadata" in names else None
+    with FrameStack(Monitor(NativeBackend(lacking(*names), autoreset=mode)), 2) as env:
+        env.reset(seed=1)
+        for _ in range(3):
+            observations, *_, infos = env.step([0, 1])
+    assert infos["episode"]["r"].tolist() == [3, 3]
+    assert infos["final_obs"][0].tolist() == [[2], [3]]
+    assert observations.tolist() == [[[0], [0]]] * 2
+
+
+@pytest.mark.parametrize("name", ["num_envs", "reset", "step", "close"])
+def test_what_an_engine_must_have_is_named(name):
+    with pytest.raises(PlanError, match=f"expected a gymnasium.vector.VectorEnv, got Lacking, which has no {name}; "):
+        NativeBackend(lacking(name))
+
+
+def test_a_batched_space_in_place_of_the_single_one_is_refused_at_the_first_reset():
+    env = NativeBackend(lacking("single_observation_space", "single_action_space"))
+    with pytest.raises(PlanError, match=r"expected .* shape \(2, 2, 1\), .*got \(2, 1\); set single_observation_space"):
+        env.reset(seed=1)
+
+
+def test_four_values_are_refused_with_the_function_that_takes_them():
+    class Old(Bare):
+        def reset(self, *, seed=None, options=None):
+            return super().reset()[0]
+
+    class Four(Bare):
+        def step(self, actions):
+            observations, rewards, ended, _, infos = super().step(actions)
+            return observations, rewards, ended, infos
+
+    with pytest.raises(PlanError, match=r"Old.reset: expected observations and infos, got ndarray; .*from_sb3 takes"):
+        NativeBackend(Old()).reset()
+    env = NativeBackend(Four())
+    env.reset()
+    with pytest.raises(PlanError, match=r"Four.step: expected Gymnasium's five values, got a tuple of 4; .*from_sb3"):
+        env.step([0, 1])
+
+
+def test_tensors_and_the_older_name_of_terminal_observations():
+    """As ManiSkill's vectors have both."""
+    torch = pytest.importorskip("torch")
+
+    class Tensors(Bare):
+        single_observation_space = gymnasium.spaces.Dict(at=Bare.single_observation_space)
+
+        def reset(self, *, seed=None, options=None):
+            return {"at": torch.zeros(2, 1)}, {"elapsed": torch.zeros(2)}
+
+        def step(self, actions):
+            observations, rewards, *flags, infos = super().step(actions)
+            told = {"elapsed": torch.arange(2.0, requires_grad=True), "deep": {"one": torch.ones(2)}}
+            if infos:
+                final = {"at": torch.as_tensor(infos["final_obs"])}
+                told |= {"final_observation": final, "_final_observation": torch.tensor([True, True])}
+                told |= {"final_info": {"elapsed": torch.full((2,), 3)}, "_final_info": torch.tensor([True, True])}
+            row = map(torch.as_tensor, (rewards, *flags))
+            return {"at": torch.as_tensor(observations)}, *row, told
+
+    engine = Tensors()
+    engine.time = 0
+    with Monitor(NativeBackend(engine), info_keys=["elapsed"]) as env:
+        env.reset(seed=1)
+        for _ in range(3):
+            observations, rewards, *_, infos = env.step([0, 1])
+    assert type(observations["at"]) is type(rewards) is type(infos["elapsed"]) is np.ndarray
+    assert infos["elapsed"].tolist() == [0, 1]
+    assert infos["deep"]["one"].tolist() == [1, 1]
+    assert [one["at"].tolist() for one in infos["final_obs"]] == [[3], [3]]
+    assert infos["final_info"]["elapsed"].tolist() == [3, 3]
+    assert "final_observation" not in infos
+
+
+def test_infos_as_a_list_of_dicts():
+    """As SuperSuit's vectors give them, with the terminal observation in them; a reset's are added to a step's."""
+
+    class Listed(Bare):
+        def reset(self, *, seed=None, options=None):
+            return super().reset()[0], [{"opens": 1}, {}]
+
+        def step(self, actions):
+            *row, infos = super().step(actions)
+            told = [{"time": self.time}, {"name": "x"}]
+            if infos:
+                told = [{"terminal_observation": infos["final_obs"][i], "opens": 1, **told[i]} for i in range(2)]
+            return *row, told
+
+    with FrameStack(NativeBackend(Listed()), 2) as env:
+        assert env.reset(seed=1)[1]["_opens"].tolist() == [True, False]
+        for _ in range(3):
+            *_, infos = env.step([0, 1])
+    assert [one.tolist() for one in infos["final_obs"]] == [[[2], [3]]] * 2
+    for told in (infos, infos["final_info"]):
+        assert told["opens"].tolist() == [1, 1]
+        assert told["name"].tolist() == [None, "x"]
+        assert "terminal_observation" not in told
+
+    class Torn(Listed):
+        def step(self, actions):
+            *row, infos = super().step(actions)
+            return *row, infos[:1]
+
+    env = NativeBackend(Torn())
+    env.reset()
+    with pytest.raises(PlanError, match="Torn: expected infos as a dict of columns, or as a list of 2 dicts, got list"):
+        env.step([0, 1])

@@ -1,9 +1,12 @@
 """The Ray backend against the laws that every backend keeps, with real actors; and what is Ray's alone."""
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import gymnasium
@@ -13,6 +16,8 @@ import pytest
 
 import vecwrap
 from tests.backends.ray_cluster import running, small, with_workers
+from tests.backends.test_infos import Holding, Speaking
+from tests.backends.test_waits import Gated
 from tests.waiting import gone
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.ray import RayBackend
@@ -402,3 +407,30 @@ def test_a_cluster_of_its_own_has_an_actor_for_each_core_that_yields_to_nobody()
     environment["PYTHONPATH"] = str(Path(__file__).parents[2])
     done = subprocess.run([sys.executable, "-c", ALONE], env=environment, capture_output=True, text=True, timeout=240)
     assert done.stdout == "[5] [0]\n[3, 2] [0, 0]\n", done.stderr
+
+
+def test_infos_attributes_and_waits_are_those_of_other_backends(ray, tmp_path):
+    env = with_workers(2)([partial(Speaking, ("success", "_success")), partial(Gated, tmp_path / "gate")])
+    with env:
+        infos = env.reset(seed=1)[1]
+        assert infos["_success_"].tolist() == [100, 0]
+        with pytest.warns(UserWarning, match='Did you mean "taken"'):
+            env.set_attr("takenn", 1)
+        with pytest.raises(AttributeError, match="get_attr"):
+            _ = env.envs
+        env.send([0, 1])
+        got = []
+        while not got:
+            with suppress(multiprocessing.TimeoutError):
+                got = env.recv(min=1, timeout=0.05)[4]["env_id"].tolist()
+        assert got == [0]
+        (tmp_path / "gate").touch()
+        assert env.recv()[4]["env_id"].tolist() == [1]
+        env.reset_async()
+        with pytest.warns(UserWarning, match="pending call to `reset`"):
+            env.close()
+    with (
+        with_workers(1)([partial(Holding, "lock", True)]) as env,
+        pytest.raises(SubEnvError, match=r"infos \['inner'\]"),
+    ):
+        env.reset()

@@ -11,10 +11,10 @@ from gymnasium import spaces
 import vecwrap
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.errors import PlanError
-from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.plan import into, plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.testing.toys import Holdings, assert_nothing_left
-from vecwrap.tools.bench import LOCKSTEP, StreamError, _loop, built, compare_pipeline, ideal, into, our_contenders
+from vecwrap.tools.bench import LOCKSTEP, StreamError, _loop, built, compare_pipeline, ideal, our_contenders
 from vecwrap.tools.measure import SEED
 from vecwrap.tools.peers import PEERS
 

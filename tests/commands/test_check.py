@@ -204,3 +204,47 @@ def test_the_page_shows_what_is_printed(here, capsys):
     main(["check", "cartpole.yaml"])
     said = capsys.readouterr().out.partition("\n\n")[0]
     assert f"$ vecwrap check cartpole.yaml\n{said}\n```" in PAGE
+
+
+FLAWED = GOOD.replace("CartPole-v1", "tests.flawed:Clock").replace("  - framestack: {k: 2, padding: first}\n", "")
+
+
+def test_twice_plays_what_has_no_errors_and_names_the_first_difference(here, capsys):
+    Path("flawed.yaml").write_text(FLAWED)
+    assert main(["check", "good.yaml", "flawed.yaml", "wrong.yaml", "--twice", "--steps", "20"]) == 1
+    said = capsys.readouterr().out
+    assert re.search(r"^good  good\.yaml$", said, re.MULTILINE)
+    assert re.search(r"^error  stream_differs  flawed\.yaml:1: env$", said, re.MULTILINE)
+    assert re.search(r"^    with seed 1, reward of sub-environment 0, episode 1, step 1, is \d", said, re.MULTILINE)
+    assert re.search(r"^    see: vecwrap list stream_differs$", said, re.MULTILINE)
+    assert said.count("stream_differs") == 2
+    assert len(list(here.iterdir())) == 4  # no file is written
+
+
+def test_twice_as_json_has_the_place_as_data(here, capsys):
+    Path("flawed.yaml").write_text(FLAWED)
+    assert main(["check", "flawed.yaml", "--twice", "--steps", "20", "--json"]) == 1
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["id"] == "stream_differs"
+    assert found["docs"] == "docs/checks.md#stream_differs"
+    place = {"index": 0, "episode": 1, "step": 1, "what": "reward", "runs": ["again", "anew", "worker"]}
+    assert {key: found[key] for key in place} == place
+    assert (found["pipeline"], found["file"], found["line"], found["place"]) == ("flawed.yaml", "flawed.yaml", 1, "env")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["tests.flawed:Clock n=2 backend=dummy"], 0),
+        (["tests.flawed:Clock n=2 backend=dummy", "--twice"], 1),
+        (["tests.flawed:Clock n=2 backend=dummy", "--twice", "--ignore", "stream_differs"], 0),
+        (["tests.flawed:InfoOnly n=2 backend=dummy", "--twice"], 0),
+        (["tests.flawed:InfoOnly n=2 seed=1 backend=dummy", "--twice", "--strict"], 1),
+        (["tests.flawed:InfoOnly n=2 seed=1 backend=dummy", "--twice", "--strict", "--ignore", "info_differs"], 0),
+        (["CartPole-v1 n=2 backend=dummy", "--steps", "20"], 2),
+        (["CartPole-v1 n=2 backend=dummy", "--twice", "--steps", "0"], 2),
+    ],
+)
+def test_statuses_of_twice(here, arguments, status):
+    arguments = [*arguments, "--steps", "20"] if "--twice" in arguments and "--steps" not in arguments else arguments
+    assert main(["check", *arguments]) == status

@@ -8,7 +8,7 @@ import pytest
 from vecwrap.cli import main
 from vecwrap.cli.inspect import backend_rows, layer_rows, rule_rows
 from vecwrap.pipeline import registry
-from vecwrap.pipeline.check import REFUSALS
+from vecwrap.pipeline.check import OF_STREAMS, REFUSALS
 from vecwrap.pipeline.rules import RULES
 from vecwrap.wrappers.presets import Preset
 
@@ -21,7 +21,7 @@ def wide(monkeypatch):
 def test_every_name_is_shown_with_its_parameters(capsys):
     assert main(["list"]) == 0
     said = capsys.readouterr().out
-    names = [*registry.wrappers.names(), *registry.backends.names(), *REFUSALS, *RULES]
+    names = [*registry.wrappers.names(), *registry.backends.names(), *REFUSALS, *OF_STREAMS, *RULES]
     for name in names:
         assert re.search(rf"^{name} ", said, re.MULTILINE), name
     assert 'padding: "zero" or "first" = "zero"' in said

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from vecwrap import interrupts
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import SpecError, VecwrapError
 from vecwrap.sources.sub_env import SubEnvFactory
-from vecwrap.tools.rollout import Interrupt, Tally, find_policy, interruptible, rollout
+from vecwrap.tools.rollout import Interrupt, Tally, find_policy, interruptible, rollout, sigterm_as_ctrl_c
 
 
 class Clock(gymnasium.Env):
@@ -108,6 +109,31 @@ def test_what_takes_a_moment_is_completed_however_often_ctrl_c_is_pressed():
             pytest.fail("it was not completed")
         with pytest.raises(KeyboardInterrupt), interrupt.may_stop():
             os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_two_that_come_together_are_one_wish_and_a_later_one_an_interrupt(number, monkeypatch):
+    """A terminal and a launcher deliver it, and `timeout` does so to the command and to its group."""
+    now = 100.0
+    monkeypatch.setattr(interrupts, "TOGETHER", 0.3)
+    monkeypatch.setattr(interrupts, "monotonic", lambda: now)
+    monkeypatch.setattr(interrupts, "_counted", {})
+    with interruptible() as interrupt, interrupt.may_stop():
+        for now in (100.0, 100.1, 100.2):  # noqa: B007 -- the clock reads it
+            os.kill(os.getpid(), number)
+        assert (interrupt.asked, interrupt.number) == (True, number)
+        now = 100.4
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)
+    now = 200.0
+    with sigterm_as_ctrl_c():
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)  # while what it interrupted is put away
+        now = 201.0
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -90,6 +90,7 @@ def test_a_layer_may_be_written_in_any_of_its_forms(layer):
         "$schema: pipeline.schema.json\nenv: A\n", "$schema: null\nextends: null\nenv: A\nn: 2\n",
         "env: A\nstart_index: null\nautoreset: null\ncopy: null\ndebug: null\neval: null\n",
         "env: A\ntraining: null\nbackend: null\n",
+        "env: [A, B, 'm:C']\nenv_kwargs: [{a: 1}, {}, {b: [2]}]\neval: {env: [A], env_kwargs: [{a: 2}]}\n",
         "env: A\neval: {copy: null, training: null, backend: null, stats: null}\n",
         "env: A\nbackend: shmem\n", "env: A\nbackend: shmem:workers=2,daemon=false\n", "env: A\nbackend: auto\n",
         "env: A\nbackend: {name: shmem, workers: 2, start_method: fork}\n", "env: A\nbackend: {workers: 2}\n",
@@ -118,6 +119,7 @@ def test_a_file_that_extends_another_changes_its_layers():
 @pytest.mark.parametrize(
     "text",
     [
+        "env: []\n", "env: [A, 3]\n", "env: A\nenv_kwargs: []\n", "env: A\nenv_kwargs: [{}, null]\n",
         "n: 3\n", "- env\n", "env: 3\n", "env: A\nn: four\n", "env: A\nn: 1.5\n", "env: A\nnum_envs: 4\n",
         "env: A\nautoreset: same\n", "env: A\ncopy: 1\n", "env: A\nenv_kwargs: [1]\n", "env: A\nstats: 3\n",
         "env: A\nwrappers: [framestak]\n", "env: A\nwrappers: [framestack]\n", "env: A\nwrappers: [framestack: null]\n",

@@ -28,7 +28,11 @@ from vecwrap.testing.toys import Holdings, assert_nothing_left
 
 ROOT = Path(__file__).parents[2]
 PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]
-pytestmark = [pytest.mark.parametrize("backend", PROCESS_BACKENDS), pytest.mark.usefixtures("either_start")]
+pytestmark = [
+    pytest.mark.parametrize("backend", PROCESS_BACKENDS),
+    pytest.mark.usefixtures("either_start"),
+    pytest.mark.filterwarnings("ignore:Calling `close` while waiting for a pending call"),
+]
 
 
 class Wordy(Faulty):

@@ -17,7 +17,10 @@ from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.interrupts import Interrupts
 from vecwrap.testing import assert_same
 
-pytestmark = pytest.mark.usefixtures("quick_workers", "own_handler")
+pytestmark = [
+    pytest.mark.usefixtures("quick_workers", "own_handler"),
+    pytest.mark.filterwarnings("ignore:Calling `close` while waiting for a pending call"),  # nobody waits again
+]
 PRESS_TWICE, FAIL = 1, 2
 SHARED = {"name": "shmem", "workers": 1, "parent_share": True}
 

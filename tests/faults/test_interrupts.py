@@ -10,12 +10,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 from gymnasium.error import AlreadyPendingCallError
 from gymnasium.vector import SyncVectorEnv
 
 import vecwrap
 from tests.toys import counter
+from vecwrap import interrupts as interrupts_module
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.backends.subprocess import SubprocessBackend
+from vecwrap.backends.workers import link
+from vecwrap.backends.workers.launch import start_worker
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ResetNeededError, SubEnvError
 from vecwrap.interrupts import Interrupts
@@ -467,3 +473,124 @@ def test_what_nobody_will_let_through_is_not_held():
         interrupts.let_through()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+
+
+# -- two that come together -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A second within 0.3 s counts as the same; its ``now`` moves by hand."""
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(interrupts_module, "TOGETHER", 0.3)
+    monkeypatch.setattr(interrupts_module, "monotonic", lambda: clock.now)
+    interrupts_module._counted.clear()
+    yield clock
+    interrupts_module._counted.clear()
+
+
+def test_two_that_come_together_count_as_one(clock):
+    heard = []
+    signal.signal(signal.SIGINT, lambda number, frame: heard.append(clock.now))
+    env = make()
+    env.reset()
+    for clock.now in (100.0, 100.0, 100.2, 100.29, 100.31, 100.5, 100.7):
+        signal.raise_signal(signal.SIGINT)
+    assert heard == [100.0, 100.31, 100.7]
+    env.close()
+
+
+def test_two_that_come_together_are_held_back_as_one_and_a_later_one_ends_the_holding(clock):
+    heard = []
+    signal.signal(signal.SIGINT, lambda number, frame: heard.append(clock.now))
+    interrupts = Interrupts()
+    with interrupts:
+        interrupts.hold()
+        for clock.now in (100.0, 100.1, 100.2):
+            signal.raise_signal(signal.SIGINT)
+        assert heard == []
+        clock.now = 101.0
+        signal.raise_signal(signal.SIGINT)
+        assert heard == [101.0, 101.0]
+    clock.now = 102.0
+    with interrupts:
+        interrupts.hold()
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)
+    assert heard == [101.0, 101.0, 102.0]
+    interrupts.close()
+
+
+@pytest.mark.parametrize("backend", ["dummy", SHMEM, SUBPROCESS])
+def test_two_that_come_together_in_a_step_a_reset_or_recv_cost_no_row(backend, clock):
+    env, twin = make(backend), make()
+    for ask, wait, *arguments in [
+        ("reset_async", "reset_wait"),
+        ("step_async", "step_wait", [0, 1, 2]),
+        ("send", "recv", [0, 1, 2]),
+    ] * 2:
+        for one in (env, twin):
+            getattr(one, ask)(*arguments)
+        assert_same(getattr(twin, wait)(), pressed(env, getattr(env, wait), times=2), wait)
+        clock.now += 1
+    env.close()
+    twin.close()
+
+
+class ClosedByCtrlC(ToyEnv):
+    """Ctrl-C is pressed as it is made, if it is the last one, and as it is closed."""
+
+    made = 0
+    closed = 0
+    presses_in_make = False
+
+    def __init__(self):
+        super().__init__()
+        ClosedByCtrlC.made += 1
+        if self.presses_in_make and ClosedByCtrlC.made == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    def close(self):
+        signal.raise_signal(signal.SIGINT)
+        ClosedByCtrlC.closed += 1
+
+
+def test_the_second_of_two_does_not_interrupt_the_close_that_the_first_brought(clock):
+    ClosedByCtrlC.made = ClosedByCtrlC.closed = 0
+    with pytest.raises(KeyboardInterrupt), vecwrap.build(ClosedByCtrlC, n=3, wrappers=[CtrlC], backend="dummy") as env:
+        env.reset()
+        env.find(CtrlC).times = 1
+        env.step([0, 1, 2])
+    assert ClosedByCtrlC.closed == 3
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_the_second_of_two_does_not_interrupt_the_end_of_a_build_that_the_first_broke_off(clock, monkeypatch):
+    ClosedByCtrlC.made = ClosedByCtrlC.closed = 0
+    monkeypatch.setattr(ClosedByCtrlC, "presses_in_make", True)
+    with pytest.raises(KeyboardInterrupt):
+        DummyBackend([ClosedByCtrlC] * 4)
+    assert (ClosedByCtrlC.made, ClosedByCtrlC.closed) == (3, 2)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_the_second_of_two_leaves_no_process_of_a_build_that_the_first_broke_off(clock, monkeypatch):
+    started = []
+
+    def start(*arguments, **keywords):
+        worker = start_worker(*arguments, **keywords)
+        started.append(worker[0].pid)
+        if len(started) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return worker
+
+    def end(self, *arguments, end=link.Link.end):
+        signal.raise_signal(signal.SIGINT)
+        return end(self, *arguments)
+
+    monkeypatch.setattr(link, "start_worker", start)
+    monkeypatch.setattr(link.Link, "end", end)
+    with pytest.raises(KeyboardInterrupt):
+        SubprocessBackend([ToyEnv] * 3, workers=3)
+    assert len(started) == 2
+    assert not any(map(psutil.pid_exists, started))

@@ -71,7 +71,7 @@ def test_histories_end_with_what_was_delivered_and_begin_anew(backend, kind, opt
         assert (infos["terminal_obs"]["a"][1] == last).all()
         (ending,) = env.endings[1]
         assert (ending.lost, ending.length, ending.truncated) == (True, 4, True)
-        assert env.env.normalizer.returns[1] == 0
+        assert env.env.rewards.returns[1] == 0
         if mode == "same_step":
             assert (infos["final_obs"][1]["a"] == last).all()
         else:

@@ -45,3 +45,24 @@ def test_bounds_near_the_largest_float_are_scaled_without_overflow(dtype, fracti
     assert back[[0, -1]].tolist() == [[-most], [most]]
     np.testing.assert_allclose(scaled, parts, rtol=np.finfo(dtype).eps)
     np.testing.assert_allclose(back / most, values / most, atol=np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int32, np.int64, np.uint64])
+@pytest.mark.parametrize("most", [1.0, float(np.finfo(np.float32).max)])
+def test_the_whole_range_of_an_integer_is_scaled_without_overflow(dtype, most):
+    limits = np.iinfo(dtype)
+    line = Line(spaces.Box(limits.min, limits.max, (1,), dtype), spaces.Box(-most, most, (1,), np.float32))
+    middle = (int(limits.min) + int(limits.max) + 1) // 2
+    with np.errstate(all="raise"):
+        scaled = line(np.array([[limits.min], [middle], [limits.max]], dtype))
+    assert scaled[[0, 2]].tolist() == [[-np.float32(most)], [np.float32(most)]]
+    assert abs(float(scaled[1, 0]) / most) <= 1.001 / (int(limits.max) - int(limits.min)) + 1e-7
+
+
+def test_elements_of_any_size_are_scaled_side_by_side():
+    low, high = np.array([-1, -1e308, 0, -np.finfo(float).max]), np.array([1, 1e308, 5e-324, np.finfo(float).max])
+    box, unit = spaces.Box(low, high, dtype=np.float64), spaces.Box(0, 1, (4,), np.float64)
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        assert Line(box, unit)(np.stack([low, high])).tolist() == [[0] * 4, [1] * 4]
+        assert Line(unit, box)(np.array([[0.0] * 4, [1.0] * 4])).tolist() == [low.tolist(), high.tolist()]
+    assert Line(box, unit)(np.zeros((1, 4)))[0].tolist() == [0.5, 0.5, 0, 0.5]

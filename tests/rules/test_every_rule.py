@@ -8,7 +8,7 @@ import pytest
 import vecwrap
 from vecwrap.cli.inspect import rule_rows
 from vecwrap.pipeline import registry, rules
-from vecwrap.pipeline.check import REFUSALS
+from vecwrap.pipeline.check import OF_STREAMS, REFUSALS
 from vecwrap.pipeline.rules import RULES
 from vecwrap.pipeline.values import import_path
 
@@ -56,7 +56,7 @@ def test_an_error_is_what_cannot_be_built_and_a_warning_what_can(name, tmp_path,
         vecwrap.build(rule.right, n=2, backend="dummy").close()
 
 
-@pytest.mark.parametrize("name", [*RULES, *REFUSALS])
+@pytest.mark.parametrize("name", [*RULES, *REFUSALS, *OF_STREAMS])
 def test_every_finding_has_a_section_in_the_docs(name):
     sections = re.findall(r"^## (.+)$", PAGE, re.MULTILINE)
     assert sections.count(name) == 1

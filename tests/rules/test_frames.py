@@ -1,6 +1,9 @@
 """What frames are counted, and whether there are any."""
 
+from functools import partial
+
 import pytest
+from gymnasium.wrappers import TimeLimit
 
 import vecwrap
 from vecwrap.errors import PlanError
@@ -124,6 +127,8 @@ def test_the_time_ends_where_the_finding_says():
         ("Pendulum-v1 | time_limit:1000", {}, "200"),
         ("Pendulum-v1 | frame_skip:4 | time_limit:51", {}, "200"),
         ("Pendulum-v1 | time_limit:1000", {"env_kwargs": {"max_episode_steps": 300}}, "300"),
+        ("Pendulum-v1 | gymnasium.wrappers:TimeLimit:1000", {}, "200"),
+        ("Pendulum-v1", {"wrappers": [partial(TimeLimit, max_episode_steps=1000)]}, "200"),
     ],
 )
 def test_a_limit_above_the_environments_own_never_acts(line, settings, steps):
@@ -131,6 +136,43 @@ def test_a_limit_above_the_environments_own_never_acts(line, settings, steps):
     assert finding.id == "time_limit_never_acts"
     assert f"ends episodes after {steps}." in finding.reason
     assert "max_episode_steps" in finding.fix
+
+
+def test_the_fix_of_a_limit_that_never_acts_is_the_limit_itself():
+    (finding,) = check("Pendulum-v1 | time_limit:1000")
+    assert "env_kwargs: {max_episode_steps: 1000}" in finding.fix
+    assert check("Pendulum-v1", env_kwargs={"max_episode_steps": 1000}) == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "fix"),
+    [
+        ("PongNoFrameskip-v4 | time_limit:108001", "max_num_frames_per_episode: 108001"),
+        ("PongNoFrameskip-v4 | atari | time_limit:27001", "max_num_frames_per_episode: 108004"),
+        ("ALE/Pong-v5 | atari | time_limit:27001", "max_num_frames_per_episode: 108004"),
+        ("ALE/Pong-v5 | time_limit:27001", "max_num_frames_per_episode: 108004"),
+    ],
+)
+def test_a_limit_above_an_atari_games_own_frames(line, fix):
+    pytest.importorskip("ale_py")
+    (finding,) = check(line)
+    assert finding.id == "time_limit_never_acts"
+    assert finding.reason.endswith("ends episodes after 108,000 frames.")
+    assert fix in finding.fix
+
+
+@pytest.mark.parametrize("line", ["PongNoFrameskip-v4 | atari | time_limit:27000", "ALE/Pong-v5 | time_limit:27000"])
+def test_a_limit_at_an_atari_games_own_frames(line):
+    pytest.importorskip("ale_py")
+    assert check(line) == ()
+
+
+@pytest.mark.parametrize(("outer", "found"), [(13, ['wrappers[2] "time_limit"']), (12, [])])
+def test_the_larger_of_two_limits_never_acts_if_it_is_outside(outer, found):
+    findings = check(f"Pendulum-v1 | time_limit:50 | frame_skip:4 | time_limit:{outer}")
+    never = [finding for finding in findings if finding.id == "time_limit_never_acts"]
+    assert [finding.where for finding in never] == found
+    assert all("time_limit (wrappers[0]) ends episodes before" in finding.reason for finding in never)
 
 
 @pytest.mark.parametrize(

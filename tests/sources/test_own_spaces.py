@@ -7,6 +7,7 @@ from gymnasium import spaces
 
 import vecwrap
 from vecwrap.rows.step_result import Autoreset
+from vecwrap.sources.own_spaces import load_space_states, space_states
 from vecwrap.sources.sub_env import SubEnv
 
 OF_THE_MODULE = spaces.Discrete(1000)
@@ -27,6 +28,12 @@ class Samples(gymnasium.Env):
 
     def draw(self):
         return np.array([self.action_space.sample(), self.observation_space.sample()[0]], np.float32)
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        """Remembers nothing but what its spaces do."""
 
 
 class OfTheModule(Samples):
@@ -51,8 +58,77 @@ class Nested(Samples):
         return np.array([drawn["a"], drawn["b"][0]], np.float32)
 
 
+class MembersOfTheModule(Samples):
+    """A Dict of its own, whose members are one space of the module."""
+
+    def __init__(self):
+        self.action_space = spaces.Dict({"a": OF_THE_MODULE, "b": OF_THE_MODULE})
+
+    def draw(self):
+        drawn = self.action_space.sample()
+        return np.array([drawn["a"], drawn["b"]], np.float32)
+
+
+class OtherNameOfTheClass(Samples):
+    def __init__(self):
+        self.moves = type(self).action_space
+
+    def draw(self):
+        return np.array([self.moves.sample(), 0], np.float32)
+
+
+class SubclassOfBox(spaces.Box):
+    def sample(self, mask=None, probability=None):
+        return super().sample() * self.np_random.integers(2)
+
+
+class CustomKind(Samples):
+    action_space = SubclassOfBox(0, 1000, (1,), np.float32)
+
+    def draw(self):
+        return np.array([self.action_space.sample()[0], 0], np.float32)
+
+
+class OneOfSeveral(Samples):
+    action_space = spaces.OneOf((spaces.Discrete(1000), spaces.Sequence(spaces.Discrete(1000))))
+
+    def draw(self):
+        return np.array([np.sum(self.action_space.sample()[1]), 0], np.float32)
+
+
+class OfAWrappersClass(gymnasium.Wrapper):
+    action_space = spaces.Discrete(1000)
+
+    def __init__(self):
+        super().__init__(OfItsOwn())
+
+    def step(self, action):
+        observation, *rest = self.env.step(0)
+        return observation + np.float32(self.action_space.sample()), *rest
+
+
+class OfAWrappersModule(OfAWrappersClass):
+    def __init__(self):
+        super().__init__()
+        self.action_space = OF_THE_MODULE
+
+
+class HandedOn(OfAWrappersClass):
+    """A wrapper that holds the space of what it wraps, as many do."""
+
+    def __init__(self):
+        gymnasium.Wrapper.__init__(self, Samples())
+        self.action_space = self.env.action_space
+
+
 class Wrapped(gymnasium.Wrapper):
     """Has a space of its own, and draws from it."""
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        """Remembers nothing but what its space does."""
 
     def __init__(self):
         super().__init__(Samples())
@@ -63,7 +139,10 @@ class Wrapped(gymnasium.Wrapper):
         return observation + np.float32(self.action_space.sample()), *rest
 
 
-KINDS = [Samples, OfTheModule, OfItsOwn, Nested, Wrapped]
+KINDS = [
+    *(Samples, OfTheModule, OfItsOwn, Nested, MembersOfTheModule, OtherNameOfTheClass, CustomKind, OneOfSeveral),
+    *(Wrapped, OfAWrappersClass, OfAWrappersModule, HandedOn),
+]
 
 
 def stream(kind, **options):
@@ -120,3 +199,130 @@ def test_bounds_are_shared_with_the_space_of_the_class_and_generators_are_not():
     nested = SubEnv(0, Nested, Autoreset.SAME_STEP).env.action_space
     assert nested == Nested.action_space
     assert nested["a"] is not Nested.action_space["a"]
+
+
+def test_what_was_one_space_stays_one():
+    env = SubEnv(0, HandedOn, Autoreset.SAME_STEP).env
+    assert env.action_space is env.unwrapped.action_space is not Samples.action_space
+    made = [SubEnv(i, MembersOfTheModule, Autoreset.SAME_STEP).env for i in range(2)]
+    assert all(env.action_space["a"] is env.action_space["b"] for env in made)
+    assert made[0].action_space["a"] is not made[1].action_space["a"]
+
+
+class NoEquality(spaces.Space):
+    def __init__(self):
+        super().__init__((), np.float64)
+
+    def sample(self, mask=None, probability=None):
+        return self.np_random.random()
+
+    def contains(self, x):
+        return True
+
+
+def test_a_space_without_an_equality_stays_shared_so_that_all_have_the_same():
+    class Custom(Samples):
+        action_space = NoEquality()
+
+        def draw(self):
+            return np.array([self.action_space.sample(), 0], np.float32)
+
+    first = stream(Custom, backend="dummy")
+    assert np.array_equal(first, stream(Custom, backend="dummy"))
+
+
+@pytest.mark.parametrize("layer", ["clip_action", "rescale_action"])
+def test_layers_that_replace_the_action_space_leave_the_environments_own(layer):
+    class Continuous(Samples):
+        action_space = spaces.Box(-2, 2, (1,), np.float32)
+
+        def draw(self):
+            return np.array([self.action_space.sample()[0], 0], np.float32)
+
+    seen = stream(Continuous, backend="dummy")
+    for backend in ("dummy", "shmem", "subprocess"):
+        assert np.array_equal(seen, stream(Continuous, wrappers=[layer], backend=backend))
+
+
+def test_seeding_the_vectors_spaces_does_not_touch_the_sub_environments():
+    def played(seed):
+        with vecwrap.build(Samples, n=2, backend="dummy") as env:
+            env.action_space.seed(seed)
+            env.single_action_space.seed(seed)
+            seen = [env.reset(seed=0)[0]]
+            env.action_space.seed(seed)
+            actions = env.action_space.sample()
+            return actions, np.stack([*seen, *(env.step(env.action_space.sample())[0] for _ in range(5))])
+
+    one, other = played(1), played(2)
+    assert not np.array_equal(one[0], other[0])
+    assert np.array_equal(one[1], other[1])
+    assert np.array_equal(one[0], played(1)[0])
+
+
+# -- states -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not issubclass(kind, OfAWrappersClass)])  # without states
+@pytest.mark.parametrize(("backend", "through_a_file"), [("dummy", False), ("dummy", True), ("shmem", True)])
+def test_what_was_saved_goes_on_drawing_bit_for_bit(kind, backend, through_a_file, tmp_path):
+    with vecwrap.build(kind, n=3, backend=backend) as env, vecwrap.build(kind, n=3, backend="dummy") as other:
+        env.reset(seed=0)
+        other.reset(seed=99)
+        for _ in range(3):
+            env.step(env.action_space.sample())
+            other.step(other.action_space.sample())
+        if through_a_file:
+            env.save(tmp_path / "state.npz")
+            other.load(tmp_path / "state.npz")
+        else:
+            other.load_state_dict(env.state_dict())
+        for _ in range(5):
+            actions = env.action_space.sample()
+            assert np.array_equal(env.step(actions)[0], other.step(actions)[0])
+        assert np.array_equal(env.reset()[0], other.reset()[0])  # no seed: they go on where they were
+
+
+def test_a_new_environment_goes_on_drawing_where_another_was_saved():
+    with vecwrap.build(Samples, n=2, backend="dummy") as env, vecwrap.build(Samples, n=2, backend="dummy") as other:
+        env.reset(seed=0)
+        env.step([0, 0])
+        other.load_state_dict(env.state_dict())
+        assert np.array_equal(env.step([0, 0])[0], other.step([0, 0])[0])
+
+
+def test_a_state_from_before_there_were_generators_in_it_is_loaded():
+    with vecwrap.build(Samples, n=1, backend="dummy") as env:
+        env.reset(seed=0)
+        state = env.state_dict()
+        del state["sub_envs"][0]["spaces"]
+        env.load_state_dict(state)
+        env.step([0])
+
+
+ANY = [
+    spaces.Dict({"a": spaces.Text(9), "b": spaces.Tuple([spaces.MultiBinary(9), spaces.MultiDiscrete([9, 9])])}),
+    spaces.Sequence(spaces.Box(0, 1, (3,))),
+    spaces.Sequence(spaces.Discrete(1000), stack=True),
+    spaces.Graph(spaces.Box(0, 1, (2,)), spaces.Discrete(1000)),
+    spaces.OneOf([spaces.Discrete(1000), spaces.Box(0, 1)]),
+]
+
+
+@pytest.mark.parametrize("space", ANY, ids=str)
+def test_every_generator_in_a_space_is_in_its_state(space):
+    env = Samples()
+    env.action_space = space
+    space.seed(3)
+    state = space_states(env)
+    drawn = [space.sample() for _ in range(9)]
+    space.seed(4)
+    load_space_states(env, state)
+    assert repr([space.sample() for _ in range(9)]) == repr(drawn)
+
+
+def test_a_state_of_other_spaces_is_refused():
+    env, other = Samples(), Samples()
+    env.action_space, other.action_space = spaces.Discrete(2), spaces.Tuple([spaces.Discrete(2)])
+    with pytest.raises(ValueError, match="expected the generators of 3 spaces, got 2"):
+        load_space_states(other, space_states(env))

@@ -19,6 +19,7 @@ import pytest
 from gymnasium.wrappers import AtariPreprocessing
 from stable_baselines3.common.atari_wrappers import AtariWrapper
 
+import vecwrap
 from vecwrap.errors import PlanError, ResetNeededError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
@@ -392,6 +393,33 @@ def test_atari_machado_equals_gymnasium_but_for_the_terminal_frames_of_games():
     assert (ends, inside) == (25, 24)
 
 
+@pytest.mark.parametrize("direct", [None, False])
+@pytest.mark.parametrize("game", ["Breakout", "SpaceInvaders"])
+def test_atari_machado_with_a_new_game_after_a_lost_life_equals_gymnasium(game, direct):
+    tap = Tap(make(game))
+    env = Atari(tap, "machado", repeat_action_probability=0, terminal_on_life_loss="new_game", direct=direct)
+    rows, peer = play(env, 1200), play(AtariPreprocessing(make(game), terminal_on_life_loss=True), 1200)
+    for row, other in zip(rows, peer, strict=True):
+        assert seen(row)[1:] == seen(other)[1:]
+        assert row.info == other.info
+        assert row.picture == other.picture or other.terminated  # Gymnasium pools a frame of an earlier agent step
+    assert sum(row.terminated for row in rows) >= 5
+    assert not env.game_goes_on
+
+
+def test_atari_with_a_new_game_after_a_lost_life_ends_the_step_in_which_it_is_lost_and_reports_a_game():
+    game = Script(lives=[3, 3, 2], rewards=[1, 1, 1, 5])
+    with vecwrap.build([lambda: game], wrappers=["atari:noop_max=0,terminal_on_life_loss=new_game", "monitor"]) as env:
+        env.reset()
+        *_, rewards, terminations, truncations, infos = env.step([1])
+        assert (rewards[0], terminations[0], truncations[0]) == (1.0, True, False)
+        assert (infos["episode"]["r"][0], infos["episode"]["l"][0]) == (2.0, 1)
+        env.step([2])
+    assert game.actions == [[1, 1], [2, 2], []]
+    words = Atari.in_words(terminal_on_life_loss="new_game")
+    assert "a game ends with its first life" in words
+
+
 # -- a game that ends inside a skip -----------------------------------------------------------------------------------
 
 
@@ -597,7 +625,7 @@ def test_an_id_that_is_no_atari_game_is_a_plan_error():
         (lambda: make("Pong", obs_type="grayscale"), r"expected colour images"),
         (
             lambda: make("Pong", continuous=True, full_action_space=True),
-            r"expected discrete actions, got Box.*continuous=False",
+            r"begin with NOOP, FIRE.*, got Box.*continuous=False, or give atari noop_max=0, fire_reset=False",
         ),
         (lambda: Script(meanings=("FIRE", "LEFT", "RIGHT")), r"begin with NOOP, FIRE.*full_action_space=True"),
     ],
@@ -618,9 +646,51 @@ def test_games_without_a_no_op_among_their_minimal_actions_are_played_with_all_a
     env.close()
 
 
+@pytest.mark.parametrize("id", ["ALE/Backgammon-v5", "ALE/VideoCheckers-v5"])
+def test_with_noop_max_0_a_game_needs_no_no_op_as_in_gymnasium(id):
+    def game():
+        return gymnasium.make(id, frameskip=1, repeat_action_probability=0)
+
+    settings = {"noop_max": 0, "repeat_action_probability": 0}
+    with pytest.raises(PlanError, match=r"begin with NOOP, FIRE and one more, got FIRE,.*, or give atari fire_reset=F"):
+        Atari(game(), **settings)
+    Atari(game(), fire_reset=False, **settings).close()
+    rows, peer = play(Atari(game(), "machado", **settings), 100), play(AtariPreprocessing(game(), noop_max=0), 100)
+    assert [(row, row.info) for row in rows] == [(row, row.info) for row in peer]
+
+
+def test_with_noop_max_0_actions_may_be_continuous_and_a_lost_life_is_followed_by_zeros():
+    def game():
+        return gymnasium.make("ALE/Breakout-v5", frameskip=1, repeat_action_probability=0, continuous=True)
+
+    with pytest.raises(
+        PlanError, match=r"got Box.*make the environment with continuous=False, or give atari noop_max=0"
+    ):
+        Atari(game(), "machado", repeat_action_probability=0)
+    still = dict.fromkeys(range(400), np.zeros(3, np.float32)) | {0: np.array([1, 1, 1], np.float32)}
+    whole = Atari(game(), noop_max=0, fire_reset=False, terminal_on_life_loss=False)
+    lives = Atari(game(), noop_max=0, fire_reset=False)
+    assert whole.path == "through env.step"
+    seen = []
+    for env in (whole, lives):
+        env.reset(seed=1)
+        rows = []
+        for step in still.values():
+            observation, _, terminated, _, info = env.step(step)
+            rows.append((picture(observation), info["lives"]))
+            if terminated:
+                observation, info = env.reset()
+                rows.append((picture(observation), info["lives"]))
+        seen.append(rows[:400])
+        env.close()
+    assert seen[0] == seen[1]
+    assert seen[0][-1][1] < 5
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"terminal_on_life_loss": "newgame"}, 'terminal_on_life_loss: expected true, false or "new_game", got '),
         ({"lineage": "deepmnd"}, r'expected deepmind or machado, got "deepmnd". Did you mean "deepmind"\?'),
         ({"frame_skip": 0}, "frame_skip: expected 1 or more, got 0"),
         ({"noop_max": -1}, "noop_max: expected 0 or more, got -1"),

@@ -77,8 +77,12 @@ def test_equals_sb3_on_a_real_game():
     ("env", "message"),
     [
         (ToyEnv(), "fire_reset: expected a game with action meanings"),
-        (Game(("NOOP", "RIGHT", "FIRE")), "fire_reset: expected at least three actions, the second of them FIRE"),
-        (Game(("NOOP", "FIRE")), "fire_reset: expected at least three actions, the second of them FIRE"),
+        (Game(("NOOP", "RIGHT", "FIRE")), "fire_reset: expected at least three discrete actions, the second"),
+        (Game(("NOOP", "FIRE")), "fire_reset: expected at least three discrete actions, the second of them FIRE"),
+        (
+            gymnasium.make("ALE/Breakout-v5", continuous=True),
+            "fire_reset: expected at least three discrete actions, the second of them FIRE, got Box",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(env, message):

@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-from gymnasium.wrappers import RecordEpisodeStatistics
+from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,12 +24,16 @@ import vecwrap.testing
 from tests.streams import Driver, Joined, Lives, Skip, ToyEnv, replay
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.native import NativeBackend
+from vecwrap.backends.shmem import ShmemBackend
+from vecwrap.backends.subprocess import SubprocessBackend
 from vecwrap.errors import PlanError
 from vecwrap.sources.sub_env import SubEnvFactory
 from vecwrap.wrappers import monitor as monitor_module
 from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
+from vecwrap.wrappers.record_trajectories import RecordTrajectories
+from vecwrap.wrappers.terminal_obs import TerminalObs
 
 ROOT = Path(__file__).parents[2]
 MODES = ["same_step", "next_step", "disabled", "episodic"]
@@ -213,16 +217,68 @@ def test_whose_reward_a_monitor_reports_when_a_layer_begins_the_next_game_within
         assert len(found) >= 6
 
 
-def test_whose_reward_a_monitor_reports_when_a_layer_breaks_a_game_off():
-    make = SubEnvFactory(lambda: ToyEnv((5, 3), 1), (lambda env: Joined(env, most=4),))
-    with Monitor(DummyBackend([make])) as env:
-        play(env, 4)
-        *_, infos = env.step([0])
-        assert "episode" not in infos
+@pytest.mark.usefixtures("quick_workers")
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", [DummyBackend, SubprocessBackend, ShmemBackend])
+def test_whose_reward_a_monitor_reports_when_a_wrapper_ends_games_in_the_reset_after_a_lost_life(
+    backend, mode, tmp_path
+):
+    def limited(env):
+        return TimeLimit(env, 3)
+
+    def lives(env):
+        return Lives(env, 2)
+
+    played = [*STEPS[:2], ("reset", (1, 1))] * 20 if mode == "episodic" else [*STEPS, ("reset", (1, 0)), *STEPS]
+    told = []
+    for name, make in (
+        ("in the environment", [SubEnvFactory(lambda i=i: limited(ToyEnv((9,), i)), (lives,)) for i in range(2)]),
+        ("in a layer", factories((9,), (limited, lives), 2)),
+    ):
+        inner = Monitor(ClipReward(backend(make, autoreset=mode)))
+        with RecordTrajectories(TerminalObs(inner, record=99), str(tmp_path / name)) as env:
+            events = [reports(of_one) for of_one in Driver(env).play(played)]
+            assert [len(of_one) >= 12 for of_one in events] == [True, True]
+            assert {length for of_one in events for _, length in of_one} == {2}  # the third step is the reset's own
+            reached = vecwrap.evaluate(env, lambda observations: [0, 0], 8)
+            endings = env.find(TerminalObs).endings
+        kept = {}
+        for file in sorted((tmp_path / name).glob("*.npz")):
+            with np.load(file) as arrays:
+                kept[file.name] = [arrays[key].tolist() for key in ("raw_rewards", "raw_dones", "rewards")]
+        ends = [[(ending.score, ending.length) for ending in of_one] for of_one in endings]
+        told.append((events, reached.returns.tolist(), reached.lengths.tolist(), ends, kept))
+    assert told[0] == told[1]
+
+
+def test_whose_reward_a_monitor_reports_when_a_reset_of_the_user_breaks_a_game_off():
+    make = factories((9,), (lambda env: TimeLimit(env, 4), lambda env: Lives(env, 2)), 1)
+    with Monitor(DummyBackend(make)) as env:
+        play(env, 1)
+        env.reset()  # amid a life
         env.step([0])
-        *_, infos = env.step([0])
-        (scores,) = env.get_attr("scores")
-        assert (infos["episode"]["r"][0], infos["episode"]["l"][0]) == (scores[0], 3)
+        *_, infos = env.step([0])  # loses a life
+        assert infos["_final_info"][0]
+        env.reset(seed=1)  # a seed begins a new game
+        assert env.num_episodes == 0
+
+
+def test_whose_reward_a_monitor_reports_when_a_layer_breaks_a_game_off():
+    """Within the agent's episode: the game that the layer ended is one, as if a time limit had ended it."""
+    for limit in (None, 4):
+        make = SubEnvFactory(
+            lambda limit=limit: TimeLimit(ToyEnv((5, 3), 1), limit or 99), (lambda env: Joined(env, most=4),)
+        )
+        with Monitor(DummyBackend([make])) as env:
+            play(env, 3)
+            assert env.num_episodes == 0
+            *_, infos = env.step([0])
+            assert (infos["episode"]["r"][0], infos["episode"]["l"][0]) == (6.5, 4)
+            env.step([0])
+            env.step([0])
+            *_, infos = env.step([0])
+            (scores,) = env.get_attr("scores")
+            assert (infos["episode"]["r"][0], infos["episode"]["l"][0]) == (scores[0], 3)
 
 
 def test_whose_reward_a_monitor_reports_when_the_next_game_begins_amid_a_skip():
@@ -275,14 +331,108 @@ def test_infos_are_laid_out_as_gymnasium_lays_them_out():
     peer.close()
 
 
-def test_infos_of_another_monitor_in_the_environment_are_replaced_with_one_warning():
-    make = factories((2,), (RecordEpisodeStatistics,))
-    with Monitor(DummyBackend(make, autoreset="next_step"), stats_key="other") as env:
-        play(env, 2)
-    with Monitor(DummyBackend(make, autoreset="next_step")) as env:
-        with pytest.warns(UserWarning, match=r'infos\["episode"\] of an inner layer or of the environment is replaced'):
+def another_monitor(name):
+    """A wrapper of a sub-environment that reports episodes as well."""
+    if name == "gymnasium":
+        return RecordEpisodeStatistics
+    return pytest.importorskip("stable_baselines3.common.monitor").Monitor
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+@pytest.mark.parametrize("name", ["gymnasium", "sb3"])
+def test_infos_of_another_monitor_in_the_environment_are_replaced_with_one_warning(name, mode):
+    make = factories((2,), (another_monitor(name),))
+    with Monitor(DummyBackend(make, autoreset=mode), stats_key="other") as env:
+        play(env, 4)
+    with Monitor(DummyBackend(make, autoreset=mode)) as env:
+        with pytest.warns(UserWarning, match="Stable-Baselines3's Monitor.* games are counted twice; leave one of the"):
             play(env, 2)
-        play(env, 6)  # a second warning would be an error
+        for _ in range(6):  # a second warning would be an error
+            env.step([0, 0, 0])
+
+
+def test_a_monitor_of_sb3_in_its_own_vectors_is_told_too():
+    sb3 = pytest.importorskip("stable_baselines3.common.vec_env")
+    make = [lambda: another_monitor("sb3")(ToyEnv((2,)))]
+    for venv in (sb3.DummyVecEnv(make), sb3.VecMonitor(sb3.DummyVecEnv(factories((2,))))):
+        with Monitor(vecwrap.from_sb3(venv)) as env, pytest.warns(UserWarning, match="games are counted twice"):
+            play(env, 2)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_infos_have_the_info_keys_of_the_step_that_ended_the_game(mode):
+    keys = ("step", "episode_number", "never")
+    with Monitor(DummyBackend(factories(), autoreset=mode), info_keys=keys) as env:
+        for events in Driver(env).play([*STEPS[:12], ("reset", (1, 1, 1)), *STEPS[:12]]):
+            told = [event.infos["episode"] for event in events if "episode" in event.infos]
+            assert len(told) >= 2
+            for one in told:
+                assert one["step"] == one["l"]
+                assert (3, 5, 2)[one["episode_number"] % 3] == one["l"]
+                assert "never" not in one
+
+
+def test_infos_have_info_keys_as_columns_with_masks():
+    class Other(gymnasium.Wrapper):
+        def step(self, action):
+            *result, info = super().step(action)
+            return *result, {"score": np.float32(info["step"])}
+
+    others = factories((2,), (Other,), count=1)
+    with Monitor(DummyBackend(others + factories((2,), count=2)), info_keys=("score", "step")) as env:
+        play(env, 1)
+        *_, infos = env.step([0, 0, 0])
+    assert list(infos["episode"]) == ["r", "l", "t", "score", "_score", "step", "_step"]
+    assert infos["episode"]["score"].dtype == np.float32
+    assert infos["episode"]["score"].tolist() == [2.0, 0.0, 0.0]
+    assert infos["episode"]["_score"].tolist() == [True, False, False]
+    assert infos["episode"]["step"].tolist() == [0, 2, 2]
+    assert infos["episode"]["_step"].tolist() == [False, True, True]
+
+
+def test_infos_have_info_keys_as_sb3_has_its_info_keywords():
+    vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
+    keys = ("step", "episode_number")
+    peer = vec_env.VecMonitor(vec_env.DummyVecEnv(factories()), info_keywords=keys)
+    env = vecwrap.to_sb3(Monitor(DummyBackend(factories()), info_keys=keys))
+    env.reset()
+    peer.reset()
+    ended = 0
+    for step in range(30):
+        infos, expected = (one.step(np.full(3, step % 3))[3] for one in (env, peer))
+        for info, other in zip(infos, expected, strict=True):
+            assert ("episode" in info) == ("episode" in other)
+            if "episode" in other:
+                assert {**info["episode"], "t": 0} == {**other["episode"], "t": 0}
+                ended += 1
+    assert ended > 10
+    env.close()
+    peer.close()
+
+
+@pytest.mark.skipif(not hasattr(gymnasium.vector, "AutoresetMode"), reason="needs autoreset modes")
+@pytest.mark.parametrize("mode", ["NEXT_STEP", "SAME_STEP"])
+def test_counts_and_queues_equal_those_of_gymnasium(mode):
+    make = [lambda i=i: ToyEnv((2 + i, 5), i) for i in range(3)]
+    vector = gymnasium.vector.SyncVectorEnv(make, autoreset_mode=gymnasium.vector.AutoresetMode[mode])
+    peer = gymnasium.wrappers.vector.RecordEpisodeStatistics(vector)
+    with Monitor(DummyBackend(make, autoreset=mode.lower())) as env, Monitor(DummyBackend(make)) as other:
+        queues = env.return_queue, env.length_queue, env.time_queue  # held from the start
+        env.reset()
+        peer.reset()
+        for step in range(300):
+            env.step(np.full(3, step % 3))
+            peer.step(np.full(3, step % 3))
+            assert env.episode_count == env.num_episodes == peer.episode_count
+            assert env.return_queue == peer.return_queue
+            assert env.length_queue == peer.length_queue
+            assert len(env.time_queue) == len(peer.time_queue)
+        assert env.episode_count > len(env.return_queue) == env.return_queue.maxlen == peer.return_queue.maxlen
+        assert min(env.time_queue) > 0
+        other.load_layer_state(env.layer_state())
+        assert queues == (other.return_queue, other.length_queue, other.time_queue)
+        assert other.episode_count == env.episode_count
+    peer.close()
 
 
 def test_times_are_of_the_episode_in_infos_and_since_the_start_in_the_file(tmp_path, monkeypatch):

@@ -85,8 +85,12 @@ def test_an_environment_that_does_not_say_what_its_actions_mean_gets_its_action_
 @pytest.mark.parametrize(
     ("env", "noop_max", "message"),
     [
-        (Game(), 0, "noop_reset: noop_max: expected 1 or more, got 0; leave the layer out for none"),
-        (Game(FIRES[1:]), 3, "noop_reset: expected NOOP as the first action, got FIRE, RIGHT, LEFT; make"),
+        (Game(), -1, "noop_reset: noop_max: expected 0 or more, got -1"),
+        (
+            Game(FIRES[1:]),
+            3,
+            "noop_reset: expected NOOP as the first action, got FIRE, RIGHT, LEFT; make",
+        ),
         (gymnasium.make("Pendulum-v1"), 3, "noop_reset: expected discrete actions where 0 is a no-op, got Box"),
     ],
 )
@@ -101,3 +105,11 @@ def test_actions_that_begin_elsewhere_are_refused():
     env.action_space = spaces.Discrete(3, start=1)
     with pytest.raises(PlanError, match="where 0 is a no-op"):
         NoopReset(env)
+
+
+def test_with_noop_max_0_no_game_needs_a_no_op_and_nothing_is_changed():
+    for make in (lambda: Game(FIRES[1:]), lambda: gymnasium.make("Pendulum-v1"), ToyEnv):
+        layered, alone = NoopReset(make(), 0), make()
+        for seed in (3, None):
+            assert_same(layered.reset(seed=seed)[0], alone.reset(seed=seed)[0])
+        assert layered.unwrapped.np_random.bit_generator.state == alone.unwrapped.np_random.bit_generator.state

@@ -69,7 +69,7 @@ def test_what_counts_is_what_the_agent_acts_on_and_no_terminal_observation(mode)
         calls_of(env, OPERATIONS)
         terminal = [e for events in calls for _, e in events if e.terminated or e.truncated]
         counted = [e.observation for events in calls for _, e in events if not (e.terminated or e.truncated)]
-        statistics = env.normalizer.statistics[None]
+        statistics = env.observations.statistics[None]
         assert len(terminal) > 8
         assert statistics.count == pytest.approx(len(counted), abs=0.001)
         mean, var = mean_and_var(counted, (2, 3))
@@ -121,10 +121,10 @@ def test_evaluation_freezes_the_statistics_and_training_resumes(mode):
         for events, values in zip(frozen, expected, strict=True):
             for (_, event), value in zip(events, values, strict=True):
                 np.testing.assert_allclose(event.observation, value, rtol=2e-6)
-        assert env.normalizer.statistics[None].count < 1
+        assert env.observations.statistics[None].count < 1
         env.train()
         calls_of(env, STEPS)
-        assert env.normalizer.statistics[None].count > 10
+        assert env.observations.statistics[None].count > 10
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -312,7 +312,7 @@ def test_a_row_lost_in_mid_episode_shows_again_what_it_showed():
         step = env.env._receive(3, None)
         lost = step.lost = np.array([False, True, False])
         step.truncations, step.acted, step.live = lost, ~lost, ~lost
-        count = env.normalizer.statistics[None].count
+        count = env.observations.statistics[None].count
         env.on_step(step)
         assert_same(step.observations[1], shown[1])
-        assert env.normalizer.statistics[None].count == count + 2
+        assert env.observations.statistics[None].count == count + 2

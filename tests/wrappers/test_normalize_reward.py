@@ -58,16 +58,16 @@ def test_running_return_begins_anew_for_exactly_the_rows_whose_episode_ended(mod
     with NormalizeReward(backend(mode, (4,)), gamma=1.0) as env:
         env.reset()
         env.step([0, 0, 0])
-        before = env.normalizer.returns.copy()
+        before = env.rewards.returns.copy()
         assert before.all()
         env.reset(options={"reset_mask": np.array([False, True, False])})
-        assert env.normalizer.returns.tolist() == [before[0], 0.0, before[2]]
+        assert env.rewards.returns.tolist() == [before[0], 0.0, before[2]]
         env.send([0, 0], [0, 2])
         env.recv()
         for _ in range(2):
             env.send([0], [2])
             env.recv()
-        returns = env.normalizer.returns
+        returns = env.rewards.returns
         assert returns[0] != before[0]
         assert returns[1:].tolist() == [0.0, 0.0]
 
@@ -92,7 +92,7 @@ def test_the_last_reward_of_an_episode_is_counted_and_a_reset_step_is_not(mode):
 
 def assert_counted(env, returns):
     mean, var = mean_and_var(returns)
-    statistics = env.normalizer.statistics
+    statistics = env.rewards.statistics
     assert (statistics.mean, statistics.var) == (pytest.approx(mean), pytest.approx(var))
     assert statistics.count == pytest.approx(len(returns), abs=0.001)
 
@@ -108,7 +108,7 @@ def test_the_mean_is_not_subtracted():
         for _ in range(40):
             rewards = env.step([0, 0])[1]
         assert (rewards > 0.1).all()
-        np.testing.assert_allclose(rewards, 5 / env.normalizer.statistics.scale(1e-8))
+        np.testing.assert_allclose(rewards, 5 / env.rewards.statistics.scale(1e-8))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -117,17 +117,17 @@ def test_evaluation_freezes_the_statistics_and_no_return_leaks_out_of_it(mode):
         for one in (raw, env):
             one.reset()
             one.step([0, 1, 2])
-        count, var = env.normalizer.statistics.count, env.normalizer.statistics.var
+        count, var = env.rewards.statistics.count, env.rewards.statistics.var
         env.eval()
         for _ in range(2):
             paid, rewards = (one.step([0, 1, 2])[1] for one in (raw, env))
             np.testing.assert_allclose(rewards, np.clip(paid / np.sqrt(var + 1e-8), -10, 10))
-        assert (env.normalizer.statistics.count, env.normalizer.statistics.var) == (count, var)
-        assert env.normalizer.returns.tolist() == [0, 0, 0]  # the episodes have ended meanwhile
+        assert (env.rewards.statistics.count, env.rewards.statistics.var) == (count, var)
+        assert env.rewards.returns.tolist() == [0, 0, 0]  # the episodes have ended meanwhile
         env.train()
         env.reset()
         env.step([0, 1, 2])
-        assert env.normalizer.statistics.count == pytest.approx(count + 3)
+        assert env.rewards.statistics.count == pytest.approx(count + 3)
 
 
 def test_whose_reward_a_monitor_reports_stays_what_the_environment_paid():
@@ -201,10 +201,10 @@ def test_a_reward_that_is_not_finite_is_refused_before_anything_is_counted(bad, 
     with NormalizeReward(DummyBackend(make)) as env:
         env.reset()
         env.step([0, 0])
-        count, var = env.normalizer.statistics.count, env.normalizer.statistics.var
+        count, var = env.rewards.statistics.count, env.rewards.statistics.var
         with pytest.raises(NotFiniteError, match=f"normalize_reward: rewards .*{shown}"):
             env.step([2, 2])
-        assert (env.normalizer.statistics.count, env.normalizer.statistics.var) == (count, var)
+        assert (env.rewards.statistics.count, env.rewards.statistics.var) == (count, var)
 
 
 @pytest.mark.parametrize("gamma", [0.99, 0.5])
@@ -221,8 +221,8 @@ def test_equals_vecnormalize_of_sb3(gamma):
             _, rewards, *_ = env.step(actions)
             np.testing.assert_allclose(rewards, expected, rtol=1e-6)
             np.testing.assert_array_equal(env.get_original_reward(), peer.get_original_reward())
-        assert env.normalizer.statistics.var == pytest.approx(peer.ret_rms.var, rel=1e-12)
-        assert env.normalizer.returns.tolist() == peer.returns.tolist()
+        assert env.rewards.statistics.var == pytest.approx(peer.ret_rms.var, rel=1e-12)
+        assert env.rewards.returns.tolist() == peer.returns.tolist()
 
 
 def test_equals_gymnasium_until_an_episode_ends_and_not_after():
@@ -251,7 +251,7 @@ def test_the_vector_normalizer_of_gymnasium_carries_the_return_over_episodes():
         env.reset()
         for _ in range(3):
             env.step([0])
-        assert env.normalizer.returns.tolist() == [0]
+        assert env.rewards.returns.tolist() == [0]
 
 
 @pytest.mark.parametrize(

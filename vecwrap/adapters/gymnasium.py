@@ -1,4 +1,4 @@
-"""Pipelines under ids of Gymnasium's registry: ``gymnasium.make_vec`` builds them."""
+"""Pipelines under ids of Gymnasium's registry: ``gymnasium.make_vec`` and ``gymnasium.make`` build them."""
 
 from __future__ import annotations
 
@@ -11,31 +11,37 @@ import gymnasium
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.build import build_plan, read
+from vecwrap.pipeline.changes import KEYS
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import is_file
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.words import BACKEND_OPTIONS
+from vecwrap.rows import batch as batches
+from vecwrap.rows.gymnasium_form import element
+from vecwrap.rows.infos import row_of
 from vecwrap.rows.step_result import Autoreset
 
-__all__ = ["make_vec", "register"]
+__all__ = ["SingleEnv", "make", "make_vec", "register"]
 
-_ENTRY_POINT = f"{__name__}:make_vec"
+_ENTRY_POINT, _OF_ONE = f"{__name__}:make_vec", f"{__name__}:make"
 
 
 def register(id: str, pipeline: str | Path | Mapping[str, Any] | PipelineSpec, **settings: Any) -> None:
-    """Register a pipeline with Gymnasium, so that ``gymnasium.make_vec`` builds it.
+    """Register a pipeline with Gymnasium, so that ``gymnasium.make_vec`` and ``gymnasium.make`` build it.
 
     ``gymnasium.make_vec(id, num_envs=8, **settings)`` then returns the same as ``vecwrap.load``, but in next-step mode,
     as Gymnasium's own vector wrappers expect. Gymnasium sets the number of sub-environments, 1 by default; the
-    pipeline's ``n`` is ignored. A package can register its pipelines without this function:
-    ``gymnasium.register(id, vector_entry_point="vecwrap.adapters.gymnasium:make_vec", kwargs={"pipeline": ...})`` is
-    equivalent.
+    pipeline's ``n`` is ignored. ``gymnasium.make(id, **settings)`` returns a ``gymnasium.Env``: one sub-environment
+    with all layers, in this process. A package can register its pipelines without this function:
+    ``gymnasium.register(id, "vecwrap.adapters.gymnasium:make", vector_entry_point=
+    "vecwrap.adapters.gymnasium:make_vec", kwargs={"pipeline": ...})`` is equivalent.
 
     Args:
         id: a new one, ``"[namespace/]name[-vN]"``; one that this function registered before is replaced.
         pipeline: a YAML or JSON file, a line, a dict, or a ``PipelineSpec``. A file is read at each ``make_vec``.
-        settings: as ``make_vec``; overridden by those given to ``gymnasium.make_vec``. Gymnasium copies them, so
-            ``stats`` must be a file here.
+        settings: keys of a pipeline, ``mode`` and ``stats``, as in ``vecwrap.load``; overridden by those given to
+            ``gymnasium.make_vec`` or ``make``. Gymnasium copies them, so ``stats`` must be a file here.
 
     Raises:
         SpecError: the id belongs to another environment, or the pipeline cannot be read.
@@ -47,6 +53,10 @@ def register(id: str, pipeline: str | Path | Mapping[str, Any] | PipelineSpec, *
     <VecEnv CartPole-v1, n=2, dummy, next_step, layers framestack>
     >>> env.spec.id
     'Stacked-v0'
+    >>> env.close()
+    >>> env = gymnasium.make("Stacked-v0")
+    >>> env.reset(seed=1)[0].shape
+    (4, 4)
     >>> env.close()
     """
     known = gymnasium.registry.get(id)
@@ -64,7 +74,8 @@ def register(id: str, pipeline: str | Path | Mapping[str, Any] | PipelineSpec, *
     if isinstance(pipeline, Path) or (isinstance(pipeline, str) and is_file(Path(pipeline))):
         pipeline = str(Path(pipeline).absolute())
     gymnasium.registry.pop(id, None)  # not earlier: if the new one is refused, the old one stays
-    gymnasium.register(id, vector_entry_point=_ENTRY_POINT, kwargs={"pipeline": pipeline, **settings})
+    kwargs = {"pipeline": pipeline, **settings}
+    gymnasium.register(id, _OF_ONE, vector_entry_point=_ENTRY_POINT, kwargs=kwargs)
 
 
 def make_vec(
@@ -85,6 +96,63 @@ def make_vec(
     if "autoreset" not in settings and not _says_mode(spec):
         spec = spec.override(autoreset=Autoreset.NEXT_STEP.value)
     return build_plan(plan(spec), stats)
+
+
+class SingleEnv(gymnasium.Env[Any, Any]):
+    """One sub-environment of a pipeline with all its layers, as ``gymnasium.make`` returns it.
+
+    Attributes:
+        vecwrap_env: the vector of one inside, for ``save``, ``find`` and the like.
+    """
+
+    def __init__(self, env: VecEnv) -> None:
+        self.vecwrap_env = env
+        self.observation_space, self.action_space = env.single_observation_space, env.single_action_space
+        self.metadata = {key: value for key, value in env.metadata.items() if key != "autoreset_mode"}
+        self.render_mode = env.render_mode
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode."""
+        super().reset(seed=seed)
+        observations, infos = self.vecwrap_env.reset(seed=seed, options=options)
+        return self._first(observations), row_of(infos, 0)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take one action."""
+        observations, rewards, terminations, truncations, infos = self.vecwrap_env.step([action])
+        return (
+            self._first(observations),
+            *(each.item(0) for each in (rewards, terminations, truncations)),
+            row_of(infos, 0),
+        )
+
+    def render(self) -> Any:
+        """Return what the environment renders."""
+        return self.vecwrap_env.render()[0]
+
+    def close(self) -> None:
+        """Close the environment and what its layers have opened."""
+        self.vecwrap_env.close()
+
+    def _first(self, observations: Any) -> Any:
+        return element(self.observation_space, batches.row(observations, 0))
+
+
+def make(
+    *,
+    pipeline: str | Path | Mapping[str, Any] | PipelineSpec,
+    mode: Literal["train", "eval"] = "train",
+    stats: VecEnv | str | Path | None = None,
+    **settings: Any,
+) -> SingleEnv:
+    """Build a pipeline as ``gymnasium.make`` asks for it; the entry point of what ``register`` registers."""
+    _refuse_a_number("make", settings)
+    for key in settings:
+        if key.partition(".")[0] not in (*KEYS, *BACKEND_OPTIONS):  # as callers expect who try arguments (TorchRL)
+            raise TypeError(f"make() got an unexpected keyword argument {key!r}; see vecwrap.register")
+    own = {key: value for key, value in settings.items() if key.partition(".")[0] not in ("backend", *BACKEND_OPTIONS)}
+    here = {"n": 1, "backend": "dummy", "autoreset": Autoreset.DISABLED.value, "batch_size": None}
+    return SingleEnv(build_plan(plan(in_mode(read(pipeline), mode, {**own, **here})), stats))
 
 
 def _refuse_a_number(where: str, settings: Mapping[str, Any]) -> None:

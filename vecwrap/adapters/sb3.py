@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import VectorEnv
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
@@ -110,9 +111,11 @@ def from_sb3(venv: Sb3VecEnv) -> VecEnv:
     from vecwrap.adapters.sb3_vec_env import Sb3Backend
 
     if not isinstance(venv, Sb3VecEnv):
+        other: Any = venv
+        remedy = "pass it to vecwrap.wrap" if isinstance(other, VectorEnv) else "derive its class from that one"
         raise ArgumentError(
-            f"from_sb3: expected a stable_baselines3.common.vec_env.VecEnv, got {type(venv).__name__}; vecwrap.wrap "
-            "takes a gymnasium.vector.VectorEnv"
+            f"from_sb3: expected a stable_baselines3.common.vec_env.VecEnv, got {type(other).__name__}"
+            f"{', a gymnasium.vector.VectorEnv' * isinstance(other, VectorEnv)}; {remedy}"
         )
     return Sb3Backend(venv)
 
@@ -128,7 +131,7 @@ def _normalizers(env: VecEnv) -> tuple[ObservationNormalizer | None, RewardNorma
     """Find the normalisers; SB3 supports one of each kind."""
     found: list[tuple[VecEnv, Any]] = []
     for layer in env.layers:
-        parts = [part for part in vars(layer).values() if isinstance(part, (ObservationNormalizer, RewardNormalizer))]
+        parts = layer._normalizers()
         found.extend((layer, part) for part in parts)
         if not parts and isinstance(layer, VecEnvWrapper) and layer.layer_statistics():
             warnings.warn(

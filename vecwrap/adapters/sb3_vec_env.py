@@ -14,7 +14,8 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
 from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
 
-from vecwrap.backends.native import NativeBackend
+from vecwrap.backends.native import ENDS, NativeBackend, refuse_lacking, rows_of_infos
+from vecwrap.env.action_masks import METHOD, ActionMasks
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ArgumentError, CheckpointError, PlanError, SubEnvError
 from vecwrap.rows import batch as batches
@@ -38,6 +39,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def __init__(self, env: VecEnv) -> None:
         self.vecwrap_env = env
         self._monitored = any(isinstance(layer, Monitor) and layer.stats_key == "episode" for layer in env.layers)
+        self._masks = ActionMasks(env)
+        self._latest: tuple[Any, Infos] = (None, {})  # observations and infos, which masks are found in
         # SB3's VecNormalize writes into the spaces of what it wraps.
         super().__init__(env.num_envs, deepcopy(env.single_observation_space), deepcopy(_action_space(env)))
         self.metadata = {key: value for key, value in env.metadata.items() if key != "autoreset_mode"}
@@ -56,8 +59,10 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             raise ArgumentError("set_options: expected one dict for all sub-environments, got several")
         self._bring_home()
         seeds = None if all(seed is None for seed in self._seeds) else self._seeds
-        observations, infos = self.vecwrap_env.reset(seed=seeds, options=options or None)
-        self.reset_infos = [row_of(infos, i) for i in range(self.num_envs)]
+        self.vecwrap_env.reset_async(seed=seeds, options=options or None)
+        step, (observations, *_, infos) = self.vecwrap_env._wait("reset", "reset_wait", None)
+        self._latest = observations, infos
+        self.reset_infos = self._infos(step, np.zeros(self.num_envs, dtype=np.bool_))
         self._reset_seeds()
         self._reset_options()
         return self._own(observations)
@@ -73,7 +78,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         """Wait for the result of ``step_async``: observations, rewards (n,) float32, dones (n,) bool, n infos."""
         env = self.vecwrap_env
-        step, (observations, rewards, terminations, truncations, _) = env._wait("step", "step_wait", None)
+        step, (observations, rewards, terminations, truncations, seen) = env._wait("step", "step_wait", None)
+        self._latest = observations, seen
         dones = terminations | truncations
         infos = self._infos(step, dones)
         for info, terminated, truncated in zip(infos, terminations.tolist(), truncations.tolist(), strict=True):
@@ -95,17 +101,19 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         """One dict per row; for a row that ended, the step's own info, with the reset's info kept separately."""
         added = {name: step.infos[name] for key in step.added for name in (key, f"_{key}")}
         others = {key: value for key, value in step.infos.items() if key not in added}
-        restarts = self.vecwrap_env._root._recovery is not None  # otherwise the key is the environment's own
+        before, finals_before = self.vecwrap_env._root._latest_infos
+        slots = getattr(self.vecwrap_env._root, "slots", None)  # an engine has none, only columns
         infos = []
         for i, done in enumerate(dones.tolist()):
-            info = row_of(others, i)
+            own, own_final = slots.own_infos(i) if slots else (row_of(before, i), row_of(finals_before or {}, i))
+            info, of_step = _changed(own, before, others, i), row_of(added, i)
             if done:
-                self.reset_infos[i], info = info, row_of(step.final_infos or {}, i)
-                if restarts and "restarted" in self.reset_infos[i]:  # in both: why one episode ended and the next began
-                    info.setdefault("restarted", self.reset_infos[i]["restarted"])
+                self.reset_infos[i], info = info, _changed(own_final, finals_before or {}, step.final_infos or {}, i)
+                if "restarted" in of_step:  # in both: why one episode ended and the next began
+                    self.reset_infos[i]["restarted"] = of_step["restarted"]
                 assert step.final_obs is not None
                 info["terminal_observation"] = batches.row(step.final_obs, i)
-            info.update(row_of(added, i))
+            info.update(of_step)
             infos.append(info)
         return infos
 
@@ -113,11 +121,25 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         """Copy if needed: SB3 stores observations after the next step, which must not overwrite them."""
         return observations if self.vecwrap_env._root.copy else deepcopy(observations)
 
+    @property
+    def envs(self) -> list[Any]:
+        """The sub-environments, if all of them live in this process; SB3's callbacks look at ``envs[0]``."""
+        return self.vecwrap_env.envs
+
     # -- calls to the sub-environments ---------------------------------------------------------------------------------
+
+    def _masks_of(self, ids: Sequence[int]) -> list[Any] | None:
+        """The masks of environments that report them in their infos or observations, and have no method for them."""
+        if self._masks.has_method:
+            return None
+        masks = self._masks.find(*self._latest, np.array(ids))
+        return None if masks is None else [masks[i] for i in ids]
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
         """Return an attribute of each sub-environment."""
         env, ids = self.vecwrap_env, self._ids(indices)
+        if attr_name == METHOD and (masks := self._masks_of(ids)) is not None:
+            return [lambda mask=mask: mask for mask in masks]
         try:
             return list(env.get_attr(attr_name, ids)) if ids else []
         except SubEnvError as error:
@@ -131,6 +153,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         """Return whether every sub-environment has an attribute, without fetching it."""
         root = self.vecwrap_env._root
         root._refuse_pending("has_attr")
+        if attr_name == METHOD and self._masks_of(range(self.num_envs)) is not None:
+            return True
         try:
             return all(root._call_now("has_attr", [(attr_name,)] * self.num_envs, range(self.num_envs)))
         except ArgumentError:  # an engine whose sub-environments cannot be reached
@@ -148,6 +172,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         ids = self._ids(indices)
         if not ids:
             return []
+        if method_name == METHOD and (masks := self._masks_of(ids)) is not None:
+            return masks
         self.vecwrap_env._root._call_async(method_name, method_args, method_kwargs, ids)
         try:
             return list(self.vecwrap_env.call_wait())
@@ -182,6 +208,20 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def __repr__(self) -> str:
         return f"<to_sb3 of {self.vecwrap_env!r}>"
+
+
+def _changed(own: dict[str, Any], before: Infos, now: Infos, i: int) -> dict[str, Any]:
+    """An environment's own info with what layers made of the columns; those that they only renamed stay its own."""
+    had, has = ({id(column) for column in infos.values()} for infos in (before, now))
+    if had == has:
+        return own
+    masks = {f"_{key}": key for key in now}
+    new = {masks.get(key, key) for key, column in now.items() if id(column) not in had}
+    for key, column in before.items():
+        if not {id(column), id(before.get(f"_{key}", column))} <= has:
+            own.pop(key, None)
+    own.update(row_of({name: now[name] for key in new for name in (key, f"_{key}") if name in now}, i))
+    return own
 
 
 def _raise_as_sb3_does(error: SubEnvError) -> NoReturn:
@@ -269,11 +309,13 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
 
     def normalize_obs(self, obs: Any) -> Any:
         """Normalise observations, one or a batch, as the layer does; nothing is counted."""
-        return batches.copy(obs) if self._observations is None else self._observations._normalised(obs)
+        return batches.copy(obs) if self._observations is None else self._observations.normalize(obs)
 
     def normalize_reward(self, reward: Array) -> Array:
-        """Normalise rewards as the layer does; nothing is counted."""
-        return self._rewards._normalised(reward) if self._rewards is not None and self._norm_reward else reward
+        """Normalise rewards as the layer does, in float32; nothing is counted."""
+        if self._rewards is not None and self._norm_reward:
+            reward = self._rewards.normalize(reward)
+        return np.asarray(reward).astype(np.float32)
 
     def unnormalize_obs(self, obs: Any) -> Any:
         """Undo ``normalize_obs``; for a terminal observation of the last step, return the original."""
@@ -284,16 +326,13 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
                 # Two that were clipped to the same values look equal; SB3 requests each once, in row order.
                 self._ends.append(self._ends.pop(k))
                 return batches.tree_map(np.copy, came)
-        new = {}
-        for key, statistics in self._observations.statistics.items():
-            new[key] = members.of(obs, key) * statistics.scale(self._observations._epsilon) + statistics.mean
-        return members.with_new(obs, new)
+        return self._observations.unnormalize(obs)
 
     def unnormalize_reward(self, reward: Array) -> Array:
         """Undo ``normalize_reward``, except for clipping."""
         if self._rewards is None or not self._norm_reward:
             return reward
-        return np.asarray(reward * self._rewards.statistics.scale(self._rewards._epsilon))
+        return self._rewards.unnormalize(reward)
 
     # -- statistics ----------------------------------------------------------------------------------------------------
 
@@ -401,6 +440,7 @@ class Sb3Backend(NativeBackend):
     )
 
     def __init__(self, venv: Any) -> None:
+        refuse_lacking(venv, "from_sb3: expected a stable_baselines3.common.vec_env.VecEnv")
         self.venv = venv
         super().__init__(_FiveTuples(venv), autoreset=Autoreset.SAME_STEP, masked_resets=False)
 
@@ -408,14 +448,14 @@ class Sb3Backend(NativeBackend):
         name = arguments[0][0]
         values: Sequence[Any]
         if method == "set_attr":
+            values = self._near(name, ids)
             for i, (_, value) in zip(ids, arguments, strict=True):
                 self.venv.set_attr(name, value, i)
-            values = [None] * len(ids)
         elif method == "get_attr":
             values = self.venv.get_attr(name, ids)
         elif method == "has_attr":
             values = [self.venv.has_attr(name)] * len(ids)
-        elif name == "render" and self.venv.render_mode == "rgb_array":
+        elif name == "render" and self.render_mode == "rgb_array":
             images = self.venv.get_images()
             values = [images[i] for i in ids]
         else:
@@ -430,11 +470,15 @@ class _FiveTuples:
     def __init__(self, venv: Any) -> None:
         self.venv = venv
         self.unwrapped = venv.unwrapped  # errors use its name
+        self._is_sb3 = isinstance(self.unwrapped, Sb3VecEnv)  # SuperSuit puts SB3's wrapper around one of Gymnasium's
+        self.envs = getattr(venv.unwrapped, "envs", None)
         self.num_envs: int = venv.num_envs
         self.single_observation_space = venv.observation_space
         self.single_action_space = venv.action_space
-        self.metadata = {**(venv.metadata or {}), "autoreset_mode": Autoreset.SAME_STEP.gymnasium}
-        self.render_mode = venv.render_mode
+        # What SB3's base class sets may be missing in a class derived from it, as in SuperSuit's.
+        metadata = getattr(venv, "metadata", None) or getattr(self.unwrapped, "metadata", None) or {}
+        self.metadata = {**metadata, "autoreset_mode": Autoreset.SAME_STEP.gymnasium}
+        self.render_mode = getattr(venv, "render_mode", None)
         self.spec = _spec(venv)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
@@ -443,11 +487,26 @@ class _FiveTuples:
                 raise ArgumentError(
                     f"reset: expected one seed, because sub-environment i of an SB3 VecEnv gets seed + i, got {seed}"
                 )
-            self.venv.seed(seed)
+            # Around SuperSuit's, what SB3's interface calls `seed` is not there: the vector's own reset takes it.
+            self.venv.seed(seed) if self._is_sb3 else self.unwrapped.reset(seed=seed)
         if options is not None:
+            if not self._is_sb3:
+                raise ArgumentError(
+                    f"reset: {type(self.unwrapped).__name__} receives no options through SB3's interface, got "
+                    f'{options}; vecwrap.wrap passes them on: concat_vec_envs_v1(..., base_class="gymnasium")'
+                )
             self.venv.set_options(options)
         observations = self.venv.reset()
-        return observations, columns([snapshot(info) for info in self.venv.unwrapped.reset_infos])
+        return observations, columns([snapshot(info) for info in self._reset_infos()])
+
+    def _reset_infos(self) -> list[dict[str, Any]]:
+        """The infos of the latest resets, of the innermost that has some: SB3's wrappers do not update their own."""
+        layer = self.venv
+        found: Any = None
+        while layer is not None:
+            found = vars(layer).get("reset_infos", found)
+            layer = vars(layer).get("venv")
+        return rows_of_infos(self.unwrapped, found)
 
     def step(self, actions: Any) -> tuple[Any, Any, BoolArray, BoolArray, Infos]:
         observations, rewards, dones, infos = self.venv.step(actions)
@@ -465,7 +524,9 @@ class _FiveTuples:
                     "last observation is lost; SB3's own VecEnvs always include it"
                 )
             final_obs[i] = infos[i]["terminal_observation"]
-            final_infos[i], rows[i] = rows[i], snapshot(self.venv.unwrapped.reset_infos[i])
+            final_infos[i] = rows[i]
+            if self._is_sb3:  # SuperSuit's adds those of the reset to those of the step
+                rows[i] = snapshot(self._reset_infos()[i])
         ends = {"final_obs": final_obs, "_final_obs": dones, "final_info": columns(final_infos), "_final_info": dones}
         return observations, rewards, dones & ~truncations, truncations, {**columns(rows), **ends}
 
@@ -475,9 +536,7 @@ class _FiveTuples:
 
 def _own_info(info: dict[str, Any]) -> dict[str, Any]:
     """An info without the keys for the flags and the terminal observation."""
-    return snapshot(
-        {key: value for key, value in info.items() if key not in ("terminal_observation", "TimeLimit.truncated")}
-    )
+    return snapshot({key: value for key, value in info.items() if key not in ENDS})
 
 
 def _spec(venv: Any) -> Any:

@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 from vecwrap.backends.local import LocalRows
 from vecwrap.env.backend import Backend, Factory
+from vecwrap.errors import WaitTimeoutError
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description, refuse_unequal
+from vecwrap.sources.description import Description, of_all
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.sub_env import Takeover
 
@@ -34,11 +35,10 @@ class DummyBackend(Backend):
     def _start(self, factories: Sequence[Factory]) -> Description:
         self.local = LocalRows(range(len(factories)), factories, self._interrupts)
         descriptions = self.local.make(self.autoreset, debug=self.debug)
-        refuse_unequal(list(descriptions.items()))
-        first = descriptions[0]
-        self.slots = Slots(self.num_envs, first.observation_space, first.action_space)
+        description = of_all(list(descriptions.items()))
+        self.slots = Slots(self.num_envs, description.observation_space, description.action_space)
         self.local.attach(self.slots)
-        return first
+        return description
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         """A backend that derives from this one, and may step differently, has the general path alone."""
@@ -77,7 +77,7 @@ class DummyBackend(Backend):
         lost = bool(self._due)
         due = self._make_due_anew()
         if self._progress and deadline is not None and time.monotonic() > deadline:
-            raise TimeoutError(f"{self._num_out} sub-environments have not been stepped yet; wait again")
+            raise WaitTimeoutError(f"{self._num_out} sub-environments have not been stepped yet; wait again")
         if self.local:
             self.local.run(self._arrived, one=deadline is not None or self.batch_size is not None)
         elif due is not None:
@@ -91,6 +91,9 @@ class DummyBackend(Backend):
 
     def _answers(self, deadline: float | None) -> tuple[dict[int, Any], list[Failure]]:
         return self.local.answers()
+
+    def _envs_here(self) -> list[Any]:
+        return self.local.envs
 
     def _stop(self, timeout: float, terminate: bool) -> None:
         if hasattr(self, "local"):

@@ -77,6 +77,11 @@ class LocalRows:
         """The sub-environments, by ascending index."""
         return list(self._sub_envs.values())
 
+    @property
+    def envs(self) -> list[Any]:
+        """The environments of these, each in its layers."""
+        return [sub_env.env for sub_env in self._sub_envs.values()]
+
     def attach(self, slots: Slots) -> None:
         """Set where the results go."""
         self._slots = slots

@@ -1,7 +1,7 @@
 """Environments with their own vector implementation, under vecwrap's layers.
 
-CartPole's vector class, ale-py's ``AtariVectorEnv``, EnvPool's Gymnasium interface, Gymnasium's Sync and Async:
-anything that steps n sub-environments at once and declares its autoreset mode.
+CartPole's vector class, ale-py's ``AtariVectorEnv``, EnvPool's Gymnasium interface, Gymnasium's Sync and Async,
+SuperSuit's: anything that steps n sub-environments at once and declares its autoreset mode.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
@@ -26,8 +27,10 @@ from vecwrap.rows.infos import columns, own_copy
 from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, Infos, IntArray, StepResult
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure, make_failure
+from vecwrap.sources.sub_env import near_attribute
 
 _FINAL = ("final_obs", "_final_obs", "final_info", "_final_info")
+ENDS = ("terminal_observation", "TimeLimit.truncated")  # in the infos of SB3 and SuperSuit
 
 
 class NativeBackend(Backend):
@@ -59,6 +62,7 @@ class NativeBackend(Backend):
         masked_resets: bool | None = None,
         seed: int | None = None,
     ) -> None:
+        refuse_lacking(vector_env, "wrap: expected a gymnasium.vector.VectorEnv")
         self.vector_env = vector_env
         known = isinstance(vector_env, (SyncVectorEnv, AsyncVectorEnv))
         self._masked_resets = known if masked_resets is None else masked_resets
@@ -134,13 +138,14 @@ class NativeBackend(Backend):
         (kind, content, env_ids), self._request = self._request, None
         self._mark_home(env_ids)
         step = self._reset(content, env_ids) if kind == "reset" else self._step(content)
+        self._latest_infos = step.infos, step.final_infos
         self._note_ends(step)
         return step
 
     def _of_engine(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Let the engine step or reset; its exceptions pass through, with a note about the remedy."""
         try:
-            return getattr(self.vector_env, name)(*args, **kwargs)
+            result = getattr(self.vector_env, name)(*args, **kwargs)
         except Exception as error:
             error.add_note(
                 f"{self.env_name} raised this in {name}, and may have stepped only some of its sub-environments. "
@@ -149,11 +154,21 @@ class NativeBackend(Backend):
                 'on_failure="restart" recreates what is lost.'
             )
             raise
+        number, values = (2, "observations and infos") if name == "reset" else (5, "Gymnasium's five values")
+        if not isinstance(result, tuple) or len(result) != number:
+            got = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
+            raise PlanError(
+                f"{self.env_name}.{name}: expected {values}, got {got}; vecwrap.from_sb3 takes environments in "
+                "Stable-Baselines3's form, if their class is derived from its VecEnv"
+            )
+        return _in_numpy(result)
 
     def _reset(self, arguments: dict[str, Any], env_ids: IntArray) -> StepResult:
         observations, infos = self._of_engine("reset", **arguments)
         whole = len(env_ids) == self.num_envs
         rows: Any = slice(None) if whole else env_ids
+        self._refuse_misfit(observations)
+        infos = _by_column(self.vector_env, infos)
         batch = from_gymnasium(self.single_observation_space, observations)
         if not self._resets_again:
             self._over[env_ids] = False
@@ -181,11 +196,15 @@ class NativeBackend(Backend):
         rewards = np.array(rewards, dtype=np.float64)
         terminations, truncations = np.array(terminations, dtype=np.bool_), np.array(truncations, dtype=np.bool_)
         dones = terminations | truncations
+        infos = _by_column(self.vector_env, infos, dones)
         first = np.zeros(self.num_envs, dtype=np.bool_)
         acted = np.ones(self.num_envs, dtype=np.bool_)
         batch = from_gymnasium(self.single_observation_space, observations)
         final_obs = final_infos = None
         if self.autoreset is Autoreset.SAME_STEP:
+            if "final_obs" not in infos:  # Gymnasium's name before 1.0, and ManiSkill's
+                names = {"final_observation": "final_obs", "_final_observation": "_final_obs"}
+                infos = {names.get(key, key): value for key, value in infos.items()}
             first = dones
             if dones.any():
                 final_obs = self._final_observations(batch, infos, dones)
@@ -229,6 +248,17 @@ class NativeBackend(Backend):
             if single is not None:
                 batches.tree_map(_set_row(i), out, from_gymnasium(self.single_observation_space, single, single=True))
         return out
+
+    def _refuse_misfit(self, observations: Any) -> None:
+        """Refuse observations that are not n rows of the space, as if the batched space were all that is declared."""
+        if isinstance(observations, np.ndarray) and isinstance(self.single_observation_space, spaces.Box):
+            expected = (self.num_envs, *self.single_observation_space.shape)
+            if observations.shape != expected:
+                raise PlanError(
+                    f"{self.env_name}: expected observations of shape {expected}, {self.num_envs} rows of "
+                    f"{self.single_observation_space}, got {observations.shape}; set single_observation_space and "
+                    "single_action_space to the spaces of one sub-environment"
+                )
 
     def _follow(self, schedules: Sequence[bytes]) -> None:
         raise PlanError(
@@ -290,8 +320,9 @@ class NativeBackend(Backend):
             )
         if method == "set_attr":
             values = {i: value for i, (_, value) in zip(ids, arguments, strict=True)}
+            near = self._near(name, ids)
             function(name, [values[i] for i in everyone])
-            return [None] * len(ids)
+            return near
         if method == "has_attr":
             name, args, kwargs = "has_wrapper_attr", (name,), {}
         else:
@@ -300,6 +331,17 @@ class NativeBackend(Backend):
             _, args, kwargs = arguments[0] if method == "call" else (name, (), {})
         answers = function(name, *args, **kwargs)
         return [answers[i] for i in ids]
+
+    def _envs_here(self) -> list[Any] | None:
+        envs = getattr(_unwrapped(self.vector_env), "envs", None)
+        if not isinstance(envs, (list, tuple)) or not all(isinstance(env, gymnasium.Env) for env in envs):
+            return None
+        return list(envs)
+
+    def _near(self, name: str, ids: Sequence[int]) -> list[str | None]:
+        """What ``SubEnv.set_attr`` returns, if the sub-environments can be looked at."""
+        envs = self._envs_here()
+        return [None if envs is None else near_attribute(envs[i], name) for i in ids]
 
     def _stop(self, timeout: float, terminate: bool) -> None:
         try:
@@ -345,8 +387,26 @@ def _refuse_missing(engine: AsyncVectorEnv, name: str) -> None:
         raise AttributeError(f"sub-environments {lacking} have no attribute {name!r}")
 
 
+def refuse_lacking(engine: Any, expected: str) -> None:
+    """Refuse what cannot be a vector environment, and name what is missing."""
+    needed = {
+        "num_envs": ("num_envs",),
+        "single_observation_space": ("single_observation_space", "observation_space"),
+        "single_action_space": ("single_action_space", "action_space"),
+        **{name: (name,) for name in ("reset", "step", "close")},
+    }
+    lacking = [name for name, either in needed.items() if all(getattr(engine, one, None) is None for one in either)]
+    if lacking:
+        raise PlanError(
+            f"{expected}, got {type(engine).__name__}, which has no {', '.join(lacking)}; set what is missing, or "
+            "write one gymnasium.Env and let vecwrap.build vectorise it"
+        )
+
+
 def _mode_of(vector_env: Any, given: Autoreset | AutoresetMode | str | None) -> Autoreset:
     declared = (getattr(vector_env, "metadata", None) or {}).get("autoreset_mode")
+    if declared is None and type(_unwrapped(vector_env)).__module__.startswith("supersuit."):
+        declared = AutoresetMode.SAME_STEP  # always, without saying so
     name = type(vector_env).__name__
     if declared is None:
         if given is None:
@@ -372,6 +432,48 @@ def _one_seed(seeds: Sequence[int | None]) -> Any:
     if first is not None and list(seeds) == list(range(first, first + len(seeds))):
         return first
     return list(seeds)
+
+
+def _in_numpy(value: Any) -> Any:
+    """The same with arrays in place of tensors (of PyTorch, on any device), deep inside too."""
+    if isinstance(value, dict):
+        return {key: _in_numpy(part) for key, part in value.items()}
+    if type(value) is tuple:
+        return tuple(map(_in_numpy, value))
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else value
+
+
+def rows_of_infos(engine: Any, infos: Any) -> list[dict[str, Any]]:
+    """One dict for each row, of an engine that gives infos as a list of them (SuperSuit), or None."""
+    rows, starts = list(infos or ()), getattr(engine, "idx_starts", ())
+    if len(starts) == len(rows) + 1 and all(isinstance(ones, list) for ones in rows):
+        # A reset of SuperSuit's workers gives a list for each of them: of (index among its rows, info) if not empty.
+        some = {start + i: info for start, ones in zip(starts, rows, strict=False) for i, info in ones}
+        rows = [some.get(i, {}) for i in range(engine.num_envs)]
+    if infos is None:
+        return [{}] * engine.num_envs
+    if len(rows) != engine.num_envs or not all(isinstance(row, dict) for row in rows):
+        raise PlanError(
+            f"{type(engine).__name__}: expected infos as a dict of columns, or as a list of {engine.num_envs} dicts, "
+            f"got {type(infos).__name__} of {len(rows)}"
+        )
+    return rows
+
+
+def _by_column(engine: Any, infos: Any, dones: BoolArray | None = None) -> Infos:
+    """An engine's infos as columns; those of a row that ended are also its ``final_info``.
+
+    SuperSuit adds the infos of a reset to those of the step before it.
+    """
+    if isinstance(infos, dict):
+        return infos
+    rows = rows_of_infos(engine, infos)
+    own = [{key: value for key, value in row.items() if key not in ENDS} for row in rows]
+    if dones is None or any(rows[i].get("terminal_observation") is None for i in np.flatnonzero(dones).tolist()):
+        return columns(own)
+    ended = [info if done else {} for info, done in zip(own, dones.tolist(), strict=True)]
+    finals = object_array([row.get("terminal_observation") for row in rows])
+    return {**columns(own), "final_obs": finals, "final_info": columns(ended)}
 
 
 def _final_infos(infos: Any) -> Infos:

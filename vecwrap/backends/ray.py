@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -327,10 +328,9 @@ class RayBackend(WorkerBackend[ActorLink]):
     def _handle(self, actor: ActorLink, call: Expected, reply: Any) -> None:
         if call.kind == "made":
             reply = self._note_place(actor, *reply)
-        try:
-            answer = unpack(reply)
-        except Exception as error:
-            self._lose_worker(actor, told=f"sent what cannot be read here ({type(error).__name__}: {error})")
+        answer = self._read(actor, partial(unpack, reply), [call])
+        if isinstance(answer, str):
+            self._lose_worker(actor, told=answer)
             return
         self._take_in_answer(actor, answer, call.ask)
 
@@ -441,7 +441,7 @@ class RayBackend(WorkerBackend[ActorLink]):
             self._latest = None
 
     def _close_at_exit(self) -> None:
-        self.close(timeout=1.0)
+        self._close(1.0, terminate=False)
 
 
 def _signal(actor: ActorLink, number: int) -> bool:

@@ -21,11 +21,11 @@ from vecwrap.backends.local import LocalRows
 from vecwrap.backends.workers.asking import share_out
 from vecwrap.env.backend import Backend, Factory
 from vecwrap.env.row_tracking import LOOK
-from vecwrap.errors import BackendError
+from vecwrap.errors import BackendError, WaitTimeoutError
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import Autoreset, Frames, IntArray
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description, refuse_unequal
+from vecwrap.sources.description import Description, of_all
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.sub_env import Takeover
 
@@ -95,8 +95,7 @@ class ThreadsBackend(Backend):
             thread = _Share(local, share, self._home, each=self.batch_size is not None)
             self._threads.append(thread)
             descriptions |= thread.call(partial(local.make, self.autoreset, debug=self.debug)).result()
-        refuse_unequal(sorted(descriptions.items()))
-        first = descriptions[0]
+        first = of_all(sorted(descriptions.items()))
         self.slots = Slots(self.num_envs, first.observation_space, first.action_space)
         for thread in self._threads:
             thread.local.attach(self.slots)
@@ -144,7 +143,7 @@ class ThreadsBackend(Backend):
         if not came:
             self._refuse_closed_meanwhile()
             if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"{self._num_out} sub-environments have not answered yet; wait again")
+                raise WaitTimeoutError(f"{self._num_out} sub-environments have not answered yet; wait again")
             return
         self._interrupts.hold()  # until what has come is recorded
         while (rows := self._home.take()) is not None:
@@ -174,6 +173,9 @@ class ThreadsBackend(Backend):
             values |= answered
             failures += failed
         return values, failures
+
+    def _envs_here(self) -> list[Any]:
+        return [sub_env.env for thread in self._threads for sub_env in thread.local.sub_envs]
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

@@ -4,15 +4,18 @@ import contextlib
 import errno
 import functools
 import json
+import logging
 import os
+import re
+import shlex
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
+from typer.core import TyperCommand
 
 import vecwrap
 from vecwrap.cli.output import (
@@ -20,10 +23,19 @@ from vecwrap.cli.output import (
     discard_output,
     escape_what_cannot_be_shown,
     flush_output,
-    printable_lines,
     result_alone,
 )
-from vecwrap.errors import CheckpointError, ClipError, PlanError, PlotError, SpecError, VecwrapError, traceback_of
+from vecwrap.errors import (
+    CheckpointError,
+    ClipError,
+    PlanError,
+    PlotError,
+    SpecError,
+    VecwrapError,
+    cut,
+    printable_lines,
+    traceback_of,
+)
 
 app = typer.Typer(
     name="vecwrap",
@@ -36,6 +48,41 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
+
+
+class _Command(TyperCommand):
+    """A command that takes a pipeline: says what to write if the shell split it, or for an option of another name."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:  # typer's classes of errors have no public names
+            from vecwrap.pipeline.changes import other_word
+
+            message, option = getattr(error, "message", ""), getattr(error, "option_name", "") or ""
+            remedy = other_word(option.strip("-").replace("-", "_"))
+            if rest := re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
+                line = shlex.quote(f"{ctx.params.get('pipeline')} {rest[1]}")
+                remedy = f" Quote the whole pipeline: vecwrap {self.name} {line}"
+            if remedy:
+                setattr(error, "message", f"{message.rstrip('.')}.{remedy}")  # noqa: B010
+            raise
+
+
+_command = functools.partial(app.command, cls=_Command)
+
+
+def _count(text: str) -> int:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if number < 1 or not number.is_integer():
+        raise typer.BadParameter(f"expected a whole number from 1, such as 10000 or 1e4, got {text}")
+    return int(number)
+
+
+_count_option = functools.partial(typer.Option, parser=_count, metavar="INTEGER")
 
 
 Pipeline = Annotated[
@@ -57,20 +104,18 @@ Evaluation = Annotated[bool, typer.Option("--eval", help="Use the pipeline's eva
 PolicyName = Annotated[
     str, typer.Option(help="random, zeros, or module:callable from batched observations to batched actions.")
 ]
-Number = Annotated[int | None, typer.Option("--n", "-n", min=1, help="How many sub-environments.")]
+Number = Annotated[int | None, _count_option("--n", "-n", help="How many sub-environments.")]
 BackendName = Annotated[
     str | None,
     typer.Option(help="What runs the sub-environments: auto, dummy, subprocess, shmem, ..."),
 ]
 Steps = Annotated[
     int | None,
-    typer.Option(min=1, help="Agent steps over all sub-environments. Default: 20000, or no limit with --episodes."),
+    _count_option(help="Agent steps over all sub-environments. Default: 20000, or no limit with --episodes."),
 ]
 Episodes = Annotated[
     int | None,
-    typer.Option(
-        min=1, help="Stop after this many; with --eval, when each sub-environment has played its share of them."
-    ),
+    _count_option(help="Stop after this many; with --eval, when each sub-environment has played its share of them."),
 ]
 Out = Annotated[
     Path | None,
@@ -99,6 +144,13 @@ def _result_alone(context: typer.Context, as_json: bool) -> bool:
     return as_json
 
 
+NoImports = Annotated[
+    bool,
+    typer.Option(
+        "--no-imports",
+        help="Refuse what names a module to import, or a backend that connects or installs; for untrusted files.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", callback=_result_alone, help="Print JSON, for machines.")]
 
 
@@ -120,7 +172,7 @@ def _root(
     pass
 
 
-@app.command(epilog="Example: vecwrap run examples/pong.yaml --episodes 20 --record --out runs/tonight")
+@_command(epilog="Example: vecwrap run examples/pong.yaml --episodes 20 --record --out runs/tonight")
 def run(
     pipeline: Pipeline,
     steps: Steps = None,
@@ -135,13 +187,14 @@ def run(
     interval: Interval = 10.0,
     settings: Settings = None,
     evaluation: Evaluation = False,
+    no_imports: NoImports = False,
 ) -> None:
     """Step a pipeline under a policy: a live table, a summary, monitor.csv, a picture; with --out a run folder."""
     from vecwrap.cli.pipelines import read_pipeline
     from vecwrap.cli.run import RunSettings, run_pipeline
 
     options = {"n": n, "seed": seed, "backend": backend}
-    spec = read_pipeline(pipeline, settings or (), options, evaluation=evaluation)
+    spec = read_pipeline(pipeline, settings or (), options, evaluation=evaluation, imports=not no_imports)
     chosen = RunSettings(policy, steps, episodes, out, record, interval, snapshot, evaluation)
     raise typer.Exit(run_pipeline(spec, chosen, _console()))
 
@@ -151,7 +204,7 @@ def load(
     folder: Annotated[Path, typer.Argument(help="A folder written by `vecwrap run --out`.", metavar="FOLDER")],
     steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Agent steps over all sub-environments. Without this and --episodes, nothing is run."),
+        _count_option(help="Agent steps over all sub-environments. Without this and --episodes, nothing is run."),
     ] = None,
     episodes: Episodes = None,
     policy: PolicyName = "random",
@@ -167,13 +220,14 @@ def load(
     interval: Interval = 10.0,
     settings: Settings = None,
     evaluation: Evaluation = False,
+    no_imports: NoImports = False,
     as_json: Json = False,
 ) -> None:
     """Show a run's folder, check that it can be rebuilt, and with --steps or --episodes run it again."""
     from vecwrap.cli.run import RunSettings, load_folder
 
     chosen = RunSettings(policy, steps, episodes, out, record, interval, snapshot, evaluation)
-    raise typer.Exit(load_folder(folder, settings or (), chosen, _console(), as_json=as_json))
+    raise typer.Exit(load_folder(folder, settings or (), chosen, _console(), as_json=as_json, imports=not no_imports))
 
 
 @app.command(epilog="Example: vecwrap clip runs/tonight/videos/video-episode-000000.mp4 pong.webp --width 480 --fps 20")
@@ -199,18 +253,20 @@ def clip(
     _console().print(f"{written}: {written.stat().st_size / 1024:,.0f} KiB")
 
 
-@app.command(epilog="Example: vecwrap explain examples/pong.yaml --set wrappers.framestack.k=2")
+@_command(epilog="Example: vecwrap explain examples/pong.yaml --set wrappers.framestack.k=2")
 def explain(
     pipeline: Pipeline,
     settings: Settings = None,
     evaluation: Evaluation = False,
+    no_imports: NoImports = False,
     as_json: Json = False,
 ) -> None:
     """Print the plan: each layer, where it runs, its spaces and bytes, and what it does at an episode's end."""
     from vecwrap.cli.inspect import explain_pipeline
     from vecwrap.cli.pipelines import read_pipeline
 
-    explain_pipeline(read_pipeline(pipeline, settings or (), evaluation=evaluation), _console(), as_json=as_json)
+    spec = read_pipeline(pipeline, settings or (), evaluation=evaluation, imports=not no_imports)
+    explain_pipeline(spec, _console(), as_json=as_json)
 
 
 @app.command(epilog="Example: vecwrap check examples/pong.yaml --strict --ignore no_seed")
@@ -225,19 +281,36 @@ def check(
         list[str] | None,
         typer.Option(help="A finding to ignore. May be repeated.", metavar="ID"),
     ] = None,
+    twice: Annotated[
+        bool,
+        typer.Option(
+            "--twice",
+            help="Also play it with one seed: twice here, after a second reset, and in worker processes; name the "
+            "first value that differs.",
+        ),
+    ] = False,
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Agent steps over all sub-environments in each run of --twice. Default: 2000."),
+    ] = None,
     settings: Settings = None,
     evaluation: Evaluation = False,
-    no_imports: Annotated[
-        bool, typer.Option("--no-imports", help="Refuse files that name a module to import, for untrusted files.")
-    ] = False,
+    no_imports: NoImports = False,
     as_json: Json = False,
 ) -> None:
-    """Look for mistakes in order and use, without stepping; exit with status 1 if there are errors."""
+    """Look for mistakes in order and use, without stepping unless asked to; exit with status 1 if there are errors."""
     from vecwrap.cli.inspect import check_pipelines
     from vecwrap.cli.pipelines import read_pipeline
+    from vecwrap.testing.twice import STEPS
 
+    if steps is not None and not twice:
+        raise SpecError("--steps: expected --twice beside it; without that, nothing is stepped")
     read = functools.partial(read_pipeline, settings=settings or (), evaluation=evaluation, imports=not no_imports)
-    raise typer.Exit(check_pipelines(pipelines, read, _console(), strict=strict, ignore=ignore or (), as_json=as_json))
+    played = (steps or STEPS) if twice else None
+    status = check_pipelines(
+        pipelines, read, _console(), strict=strict, ignore=ignore or (), as_json=as_json, steps=played
+    )
+    raise typer.Exit(status)
 
 
 @app.command(epilog="Example: vecwrap schema > pipeline.schema.json")
@@ -265,11 +338,12 @@ def list_all(
     list_names(names or [], _console(), as_json=as_json)
 
 
-@app.command(epilog="Example: vecwrap time examples/pong.yaml --seconds 10 --policy my_agent:act")
+@_command(epilog="Example: vecwrap time examples/pong.yaml --seconds 10 --policy my_agent:act")
 def time(
     pipeline: Pipeline,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Agent steps over all sub-environments, including untimed ones.")
+        int | None,
+        _count_option(help="Agent steps over all sub-environments, including untimed ones."),
     ] = None,
     seconds: Annotated[
         float | None, typer.Option(min=0.001, help="How long. Default: 5, or no limit with --steps.")
@@ -292,7 +366,7 @@ def time(
     )
 
 
-@app.command(epilog="Example: vecwrap tune examples/pong.yaml --budget 2min")
+@_command(epilog="Example: vecwrap tune examples/pong.yaml --budget 2min")
 def tune(
     pipeline: Pipeline,
     budget: Annotated[str, typer.Option(help="Time limit: 60s, 2min. Candidates that do not fit are marked.")] = "60s",
@@ -309,7 +383,7 @@ def tune(
     raise typer.Exit(tune_pipeline(spec, budget=budget, as_json=as_json, console=_console(), evaluation=evaluation))
 
 
-@app.command(epilog='Example: vecwrap bench "CartPole-v1 n=8 | framestack:4" --vs gymnasium,sb3')
+@_command(epilog='Example: vecwrap bench "CartPole-v1 n=8 | framestack:4" --vs gymnasium,sb3')
 def bench(
     pipeline: Pipeline,
     vs: Annotated[
@@ -379,10 +453,10 @@ def plot(
 
 def _console() -> Terminal:
     """The terminal: plain and never wrapped if the output is piped."""
-    console = Terminal(highlight=False, markup=False)  # brackets are literal: pip install "vecwrap[atari]"
+    console = Terminal()
     if console.is_terminal:
         return console
-    return Terminal(highlight=False, markup=False, no_color=True, width=max(console.width, 120), soft_wrap=True)
+    return Terminal(no_color=True, width=max(console.width, 120), soft_wrap=True)
 
 
 def run_app(arguments: list[str]) -> int:
@@ -396,9 +470,16 @@ def run_app(arguments: list[str]) -> int:
         if here not in sys.path:  # as with `python -m vecwrap`, but last, so that nothing installed is hidden by a file
             sys.path.append(here)
             afterwards.callback(sys.path.remove, here)
-        if not debug:
+        if debug:
+            os.environ["VECWRAP_TRACEBACK"] = "full"
+            afterwards.callback(os.environ.pop, "VECWRAP_TRACEBACK")
+        else:
             afterwards.callback(setattr, warnings, "formatwarning", warnings.formatwarning)
             warnings.formatwarning = _without_source
+        log = logging.StreamHandler()  # to stderr, as without it
+        log.setFormatter(_Printable())
+        logging.getLogger("vecwrap").addHandler(log)
+        afterwards.callback(logging.getLogger("vecwrap").removeHandler, log)
         try:
             status = _run(arguments, debug)
             flush_output()
@@ -412,6 +493,11 @@ def run_app(arguments: list[str]) -> int:
             _say(f"writing failed: {error.strerror}; free some space, or write elsewhere")
             return 1
     return status
+
+
+class _Printable(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable_lines(cut(super().format(record)))
 
 
 def _run(arguments: list[str], debug: bool) -> int:
@@ -433,9 +519,9 @@ def _without_source(
 ) -> str:
     """A warning without its line of source code; vecwrap's own also without file and line number."""
     ours = Path(filename).is_relative_to(Path(vecwrap.__file__).parent)
-    return f"{'' if ours else f'{filename}:{lineno}: '}{category.__name__}: {message}\n"
+    return f"{'' if ours else f'{filename}:{lineno}: '}{category.__name__}: {printable_lines(cut(str(message)))}\n"
 
 
 def _say(error: str) -> None:
-    text = Text("error: ", style="bold red") + Text(printable_lines(error))
-    Console(stderr=True, highlight=False, soft_wrap=True).print(text)
+    text = Text("error: ", style="bold red") + Text(error)
+    Terminal(stderr=True, soft_wrap=True).print(text)

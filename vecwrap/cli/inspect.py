@@ -13,10 +13,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from vecwrap.cli.output import print_json, printable_lines
+from vecwrap.cli.output import print_json
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import PlanError, SpecError, did_you_mean
-from vecwrap.pipeline.check import REFUSALS, Finding, check, not_read, refuse_unknown
+from vecwrap.errors import PlanError, SpecError, did_you_mean, printable_lines
+from vecwrap.pipeline.check import OF_STREAMS, REFUSALS, Finding, check, not_read, refuse_unknown
 from vecwrap.pipeline.files import is_file, names_file
 from vecwrap.pipeline.layers import at_end
 from vecwrap.pipeline.places import Source
@@ -27,6 +27,7 @@ from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, details,
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.words import read_layers
+from vecwrap.testing.twice import play_twice
 from vecwrap.wrappers.presets import Preset
 
 # -- explain ----------------------------------------------------------------------------------------------------------
@@ -56,13 +57,17 @@ def check_pipelines(
     strict: bool = False,
     ignore: Collection[str] = (),
     as_json: bool = False,
+    steps: int | None = None,
 ) -> int:
-    """Print what is found in each pipeline; return the exit status. With ``strict``, warnings count too."""
+    """Print what is found in each pipeline; return the exit status. With ``strict``, warnings count too.
+
+    With ``steps``, pipelines without errors are also played, several times with one seed.
+    """
     refuse_unknown(ignore)
     for pipeline in pipelines:
         if names_file(pipeline) and not is_file(Path(pipeline)):
             read(pipeline)  # raises: a mistake in the call, and not in a pipeline
-    found = [(pipeline, _findings(pipeline, read, strict, ignore)) for pipeline in pipelines]
+    found = [(pipeline, _findings(pipeline, read, strict, ignore, steps)) for pipeline in pipelines]
     every = [finding for _, findings in found for finding in findings]
     if as_json:
         data = [{"pipeline": pipeline, **finding.to_dict()} for pipeline, findings in found for finding in findings]
@@ -78,13 +83,16 @@ def check_pipelines(
 
 
 def _findings(
-    pipeline: str, read: Callable[[str], PipelineSpec], strict: bool, ignore: Collection[str]
+    pipeline: str, read: Callable[[str], PipelineSpec], strict: bool, ignore: Collection[str], steps: int | None
 ) -> Sequence[Finding]:
     try:
         spec = read(pipeline)
     except (SpecError, PlanError) as error:
-        return (not_read(error, pipeline),)
-    return check(spec, strict=strict, ignore=ignore)
+        return not_read(error, pipeline)
+    findings = check(spec, strict=strict, ignore=ignore)
+    if steps is None or any(finding.severity == "error" for finding in findings):
+        return findings
+    return [*findings, *(found for found in play_twice(spec, steps=steps) if found.id not in ignore)]
 
 
 def show_findings(findings: Sequence[Finding], pipeline: str, console: Console) -> None:
@@ -246,10 +254,11 @@ def backend_rows() -> list[Row]:
 
 
 def rule_rows() -> list[RuleRow]:
-    """Every kind of finding: those that ``build`` refuses, then the rules, sorted by name."""
-    refusals = [_rule_row(name, "error", text) for name, text in REFUSALS.items()]
+    """Every kind of finding: those that ``build`` refuses, those of ``--twice``, then the rules, sorted by name."""
+    rows = [_rule_row(name, "error", text) for name, text in REFUSALS.items()]
+    rows += [_rule_row(name, f"{severity}, with --twice", text) for name, (severity, text) in OF_STREAMS.items()]
     kinds = {name: f"{rule.severity}{', with --strict' * rule.strict}" for name, rule in sorted(RULES.items())}
-    return refusals + [_rule_row(name, kind, RULES[name].faults.__doc__ or "") for name, kind in kinds.items()]
+    return rows + [_rule_row(name, kind, RULES[name].faults.__doc__ or "") for name, kind in kinds.items()]
 
 
 def _rule_row(name: str, kind: str, text: str) -> RuleRow:

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
+from vecwrap.cli.output import Terminal
 from vecwrap.env import saving as checkpoint
 from vecwrap.env.saving import write_whole
 from vecwrap.env.vec_env import VecEnv
@@ -63,7 +63,7 @@ class Journal:
     def say(self, *what: Any) -> None:
         """Write the terminal's output to the log, without colours."""
         text = io.StringIO()
-        Console(file=text, color_system=None, highlight=False, width=120, soft_wrap=True).print(*what)
+        Terminal(file=text, color_system=None, width=120, soft_wrap=True).print(*what)
         self._try(LOG, lambda: self._log.append(text.getvalue()))
 
     @contextlib.contextmanager

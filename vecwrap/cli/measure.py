@@ -20,10 +20,12 @@ from vecwrap.cli.output import name_table, print_json, refuse_unwritable, write_
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlotError, SpecError, VecwrapError
 from vecwrap.pipeline.build import build
+from vecwrap.pipeline.plan import into
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.tools.bench import compare_pipeline, into
+from vecwrap.tools.bench import compare_pipeline
 from vecwrap.tools.measure import WorkResult
 from vecwrap.tools.peers import PEERS, read_names
+from vecwrap.tools.player import Player
 from vecwrap.tools.plot import Curve, Run, Seed, check, check_suffix, curve, draw, read_runs, save, step_unit
 from vecwrap.tools.report import describe_machine, figure, machine_line, markdown, result_table, to_data
 from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout, sigterm_as_ctrl_c
@@ -92,8 +94,10 @@ def _measure(
     env: VecEnv, act: Policy, name: str, steps: int | None, seconds: float | None, interrupt: Interrupt
 ) -> _Timed:
     """Step in blocks, alternating the stopwatch on and off, so that fluctuations affect both alike."""
+    player = Player(env, act, where=f"--policy {name}")
+    env = player if player.given else env
     watch = Stopwatch(env)
-    timed = watch.timed(name, "policy", "the policy", act)
+    timed = watch.timed(name, "policy", "the policy", player.act if player.given else act)
     taken = rollout(env, timed, Tally(), steps=steps, episodes=None, interrupt=interrupt)
     block = BLOCK if steps is None else max(1, min(BLOCK, steps // env.num_envs // 4))
     end = None if seconds is None else time.monotonic() + seconds

@@ -5,25 +5,36 @@ import ctypes
 import io
 import json
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from vecwrap.env.saving import write_whole
-from vecwrap.errors import SpecError
-from vecwrap.pipeline.scalars import printable
+from vecwrap.errors import SpecError, cut, printable_lines
 from vecwrap.wrappers.recording.run_files import try_folder
 
 
 class Terminal(Console):
-    """Rich's console, but the caller decides what a broken pipe (`| head`) means; Rich would exit."""
+    """Rich's console, for text that is printed as it is: no markup, no emoji, no escape sequences but its own.
+
+    A broken pipe (`| head`) is an error for the caller to decide on; Rich would exit.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Escape control characters in everything that is printed, whoever said it: a file, an environment."""
+        for segment in super().render(renderable, options):
+            plain = segment.control or segment.text.isprintable() or segment.text == "\n"
+            yield segment if plain else Segment(printable_lines(segment.text), segment.style)
 
     def on_broken_pipe(self) -> None:
         """Print nothing more, not even at interpreter exit, and raise."""
@@ -84,16 +95,6 @@ def discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def printable_lines(text: str) -> str:
-    r"""Escape control characters in untrusted text for the terminal: an environment's id, an exception.
-
-    >>> print(printable_lines("one\n\x1b[31mtwo"))
-    one
-    \u001b[31mtwo
-    """
-    return "".join(part if part in "\n\t" else printable(part) for part in re.split(r"([\n\t])", text))
-
-
 def refuse_unwritable(out: Path) -> None:
     """Refuse a file of ``--out`` that cannot be written, before work whose result would be lost; create its folder."""
     with _writing(out):
@@ -105,7 +106,7 @@ def refuse_unwritable(out: Path) -> None:
 def write_out(out: Path, text: str) -> None:
     """Write the file of ``--out`` atomically, so that a full disk leaves the old one."""
     with _writing(out):
-        write_whole(Path(os.path.realpath(out)), lambda file: file.write(text.encode()))
+        write_whole(out, lambda file: file.write(text.encode()))
 
 
 @contextlib.contextmanager
@@ -122,5 +123,5 @@ def name_table(lines: Iterable[tuple[str, RenderableType]]) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in lines:
-        table.add_row(name, Text(printable_lines(value)) if isinstance(value, str) else value)
+        table.add_row(cut(name, 200), Text(printable_lines(cut(value, 2000))) if isinstance(value, str) else value)
     return table

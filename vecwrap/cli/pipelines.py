@@ -14,7 +14,7 @@ from vecwrap.pipeline.places import Place, Source, fail_where
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.registry import wrappers
 from vecwrap.pipeline.run_folder import PIPELINE, VIDEOS, moved
-from vecwrap.pipeline.spec import PipelineSpec, load_without_imports, refuse_imports
+from vecwrap.pipeline.spec import PipelineSpec, load_without_imports, overridden, refuse_imports
 from vecwrap.pipeline.values import scalar, shown
 from vecwrap.pipeline.words import LayerSpec
 
@@ -50,7 +50,16 @@ def read_pipeline(
         if key in overrides:
             fail_where(f"--set {key}", f"--{key} sets it already; leave one of the two out")
     places = {**dict.fromkeys(overrides, Place("--set")), **{key: Place(f"--{key}") for key in given}}
+    if not imports:
+        refuse_imported(spec, {**given, **overrides}, places)
     return in_mode(spec, "eval" if evaluation else "train", {**given, **overrides}, places)
+
+
+def refuse_imported(spec: PipelineSpec, overrides: Mapping[str, Any], places: Mapping[str, Place]) -> None:
+    """Refuse overrides that name something to import; each is looked at before the next, which may need signatures."""
+    for key, value in overrides.items():
+        spec = overridden(spec, {key: value}, places)
+        refuse_imports(spec)
 
 
 def read_settings(settings: Sequence[str]) -> dict[str, Any]:
@@ -86,8 +95,9 @@ def with_videos(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
     The outermost ``video`` stays as it is, except for its folder if ``out`` is given; a pipeline without one gets one
     around everything. The folder is ``videos`` in ``out`` or in the monitor's.
     """
-    if spec.render_mode not in ("rgb_array", "human") and spec.env_kwargs.get("render_mode") != "rgb_array":
-        asked = spec.render_mode or spec.env_kwargs.get("render_mode")
+    modes = [given.get("render_mode") for given in spec.each_env_kwargs]
+    if spec.render_mode not in ("rgb_array", "human") and set(modes) != {"rgb_array"}:
+        asked = spec.render_mode or next((mode for mode in modes if mode != "rgb_array"), None)
         why = f"render_mode={shown(asked)}" if asked else "one that renders none"
         fail_where("--record", f"expected an environment that renders images (rgb_array), got {why}")
     spec = _laid_open(spec, "video")
@@ -158,11 +168,11 @@ def _folder(spec: PipelineSpec, out: Path | None) -> Path:
 
 def with_images(spec: PipelineSpec) -> PipelineSpec:
     """Return the pipeline with image rendering, if it renders nothing yet and its environment supports that."""
-    if spec.render_mode is not None or "render_mode" in spec.env_kwargs:
+    if spec.render_mode is not None or any("render_mode" in given for given in spec.each_env_kwargs):
         return spec
     found = find_environment(spec.env, spec.env_kwargs, None, spec.source.at("env"))
-    makers = [found.env_spec.entry_point] if found.env_spec is not None else found.factories
-    for maker in makers:
+    for part in found.each:
+        maker = part.env_spec.entry_point if part.env_spec is not None else part.factories[0]
         try:
             creator = creator_of(maker)
         except (Exception, SystemExit):  # building reports it, with its location

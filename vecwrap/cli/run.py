@@ -21,10 +21,10 @@ from rich.text import Text
 from vecwrap.cli.inspect import show_findings
 from vecwrap.cli.journal import Journal
 from vecwrap.cli.output import name_table, print_json
-from vecwrap.cli.pipelines import read_settings, with_images, with_monitor, with_videos
+from vecwrap.cli.pipelines import read_settings, refuse_imported, with_images, with_monitor, with_videos
 from vecwrap.env.saving import read_state, write_whole
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import PlanError, SpecError, VecwrapError, text_of
+from vecwrap.errors import PlanError, SpecError, VecwrapError, cut, text_of
 from vecwrap.pipeline.build import build_plan, rebuild
 from vecwrap.pipeline.check import check
 from vecwrap.pipeline.places import Place
@@ -32,6 +32,7 @@ from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.run_folder import PIPELINE, VIDEOS, Run, read_run, refuse_taken
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.tools.evaluate import Quota
+from vecwrap.tools.player import Player
 from vecwrap.tools.rollout import Interrupt, Policy, StepCounter, Tally, find_policy, interruptible, rollout
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.recording.run_files import seen_from_here
@@ -135,8 +136,11 @@ class _Running:
 
     def _step(self, act: Policy) -> None:
         tally, settings = self._tally, self._settings
-        counter = StepCounter(self._counted)
-        taken = rollout(counter, act, tally, steps=self._limit, episodes=settings.episodes, interrupt=self._interrupt)
+        player = Player(self._counted, act, where=f"--policy {settings.policy}")
+        counter = StepCounter(player)
+        taken = rollout(
+            counter, player.act, tally, steps=self._limit, episodes=settings.episodes, interrupt=self._interrupt
+        )
         live = Live(console=self._console, transient=True, auto_refresh=False) if self._console.is_terminal else None
         refreshed, due = -math.inf, settings.interval
         with live or contextlib.nullcontext():
@@ -286,6 +290,7 @@ def load_folder(
     console: Console,
     *,
     as_json: bool = False,
+    imports: bool = True,
 ) -> int:
     """Show the contents of a run folder, or run it again; return the exit status, 1 if a finding is an error."""
     again = chosen.steps is not None or chosen.episodes is not None
@@ -296,9 +301,12 @@ def load_folder(
     if idle:
         options = ", ".join(f"--{name}" for name in idle)
         raise SpecError(f"load: {options}: expected --steps or --episodes too; without them nothing is run.")
-    run = read_run(folder)
+    run = read_run(folder, imports=imports)
     overrides = read_settings(settings)
-    spec = run.pipeline("eval" if chosen.evaluation else "train", overrides, dict.fromkeys(overrides, Place("--set")))
+    places = dict.fromkeys(overrides, Place("--set"))
+    if not imports:
+        refuse_imported(run.resolved, overrides, places)
+    spec = run.pipeline("eval" if chosen.evaluation else "train", overrides, places)
     resolved = plan(spec).pipeline
     findings = check(spec)
     facts = _facts(run, resolved)
@@ -310,7 +318,9 @@ def load_folder(
     console.print(name_table((name, _words(fact)) for name, fact in facts.items() if name not in elsewhere))
     for name, (then, now) in run.differences.items():
         installed = "and is not installed" if now is None else f"and {now} is installed: the stream may differ"
-        console.print(Text.assemble(("warning", "bold yellow"), f"  {name} was {then}, {installed}"))
+        console.print(
+            Text.assemble(("warning", "bold yellow"), f"  {cut(name, 200)} was {cut(then, 200)}, {installed}")
+        )
     show_findings(findings, str(run.folder / PIPELINE), console)
     return run_pipeline(spec, chosen, console, loaded=run) if again else status
 

@@ -76,7 +76,7 @@ def _keys() -> dict[str, Json]:
         "autoreset": {
             "enum": list(dict.fromkeys([m.value for m in Autoreset] + [m.gymnasium.value for m in Autoreset]))
         },
-        "env_kwargs": {"type": "object"},
+        "env_kwargs": {"anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}, "minItems": 1}]},
         "stats": {"type": "string", "minLength": 1},
         "backend": {"$ref": "#/$defs/backend"},
         "wrappers": {"anyOf": [{"$ref": "#/$defs/layers"}, {"$ref": "#/$defs/changes"}]},
@@ -84,7 +84,8 @@ def _keys() -> dict[str, Json]:
     }
     parameters = [p for p in Signature.of(PipelineSpec, skip=0).parameters if p.name != "source"]
     schemas = {p.name: _or_null(special.get(p.name, json_type(p.annotation))) for p in parameters}
-    schemas["env"] = {"type": "string", "pattern": r"\S"}
+    one: Json = {"type": "string", "pattern": r"\S"}
+    schemas["env"] = {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
     return {p.name: {**schemas[p.name], **_help(p, helps)} for p in parameters}
 
 

@@ -8,7 +8,9 @@ only in ``vecwrap.sources.sub_env``.
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -20,8 +22,17 @@ from gymnasium.vector import AutoresetMode
 
 from vecwrap.env.restarts import Health, Recovery, Restarts, WorkerHealth, check_policy
 from vecwrap.env.row_tracking import RowBooks, errors_of
-from vecwrap.errors import ArgumentError, BackendError, PlanError, ResetNeededError, SubEnvError
-from vecwrap.interrupts import at_exit, is_interrupt
+from vecwrap.errors import (
+    ArgumentError,
+    BackendError,
+    CheckpointError,
+    PlanError,
+    ResetNeededError,
+    SubEnvError,
+    VecwrapError,
+    did_you_mean,
+)
+from vecwrap.interrupts import at_exit, counted_once, is_interrupt
 from vecwrap.rows.step_result import Autoreset, IntArray
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure
@@ -76,6 +87,7 @@ class Backend(RowBooks):
     is_engine: ClassVar[bool] = False  # whether layers must not query the sub-environments
     workers: int = 0
     _open: bool = False  # whether something must still be stopped, including after an interrupted `close`
+    _broken: VecwrapError | None = None  # raised by every further call
 
     def __init__(
         self,
@@ -113,15 +125,17 @@ class Backend(RowBooks):
         self._on_schedule = False
         self._asked: list[int] = []
         self._values: dict[int, Any] = {}  # the answers to the last call so far
+        self._misspelt: set[str] = set()  # new attributes that were warned of
         self.closed, self._open = False, True
-        try:
-            self._adopt(self._start(factories))
-            if hasattr(self, "slots"):
-                self.slots.recycle()
-        except BaseException:
-            with contextlib.suppress(Exception, SystemExit):  # an error while closing must not hide the cause
-                self.close(terminate=True)
-            raise
+        with counted_once():
+            try:
+                self._adopt(self._start(factories))
+                if hasattr(self, "slots"):
+                    self.slots.recycle()
+            except BaseException:
+                with contextlib.suppress(Exception, SystemExit):  # an error while closing must not hide the cause
+                    self._close(None, terminate=True)
+                raise
         at_exit(self)
 
     @staticmethod
@@ -146,6 +160,10 @@ class Backend(RowBooks):
     def _answers_are_kept(self) -> bool:
         """Whether an interrupted wait for answers can be resumed."""
         return True
+
+    def _envs_here(self) -> list[Any] | None:
+        """The sub-environments; None if they are not all in this process."""
+        return None
 
     @abstractmethod
     def _stop(self, timeout: float, terminate: bool) -> None:
@@ -263,7 +281,7 @@ class Backend(RowBooks):
             raise ArgumentError(f"set_attr({name!r}): expected one value or {len(ids)} values, got {len(each)}")
         interrupted = False
         try:
-            self._call_now("set_attr", [(name, value) for value in each], ids)
+            near = self._call_now("set_attr", [(name, value) for value in each], ids)
         except BaseException as error:
             interrupted = is_interrupt(error) or not isinstance(error, Exception)
             raise
@@ -272,6 +290,13 @@ class Backend(RowBooks):
                 for i, value in zip(ids, each, strict=True):
                     if i in self._values or interrupted:
                         recovery.set_attribute(i, name, value)
+        if any(near) and name not in self._misspelt:
+            self._misspelt.add(name)
+            warnings.warn(
+                f'set_attr: "{name}" is new: no layer and no environment had it.'
+                f"{did_you_mean(name, filter(None, near))} It was set on the environment itself.",
+                stacklevel=3,
+            )
 
     def _follow(self, schedules: Sequence[bytes]) -> None:
         self._refuse_pending("follow")
@@ -321,13 +346,21 @@ class Backend(RowBooks):
         return states, None
 
     def _load_sub_env_states(self, states: Sequence[dict[str, Any]] | None) -> None:
-        """Restore each sub-environment's state; without states, each needs a reset."""
+        """Restore all sub-environments, or if one refuses, none of them; without states, each needs a reset."""
         self.in_line = False
         if states is None:
             self._ended[:] = self._any_ended = True
             return
         attributes = [self._attributes_of(i, state) for i, state in enumerate(states)]
-        self._ask_all("load_state", list(zip(states, attributes, strict=True)))
+        try:
+            before = self._ask_all("state")
+            self._ask_all("load_state", list(zip(states, attributes, strict=True)))
+        except SubEnvError as error:
+            try:
+                self._ask_all("load_state", [(state, self._attributes_of(i, state)) for i, state in enumerate(before)])
+            except SubEnvError:  # its own code fails again
+                self._load_sub_env_states(None)
+            raise CheckpointError(f"{error}; its saved state does not fit; save it anew") from error
         self._never_reset[:] = False
         for i, state in enumerate(states):
             self.slots.observations.put(i, state["observation"])
@@ -384,8 +417,15 @@ class Backend(RowBooks):
             timeout: seconds to wait for the workers before they are killed; None means 5.
             terminate: kill the workers at once instead.
         """
+        self._close(timeout, terminate, tell=True)
+
+    def _close(self, timeout: float | None, terminate: bool, *, tell: bool = False) -> None:
         if not self._open:
             return
+        # With `batch_size`, rows are pending whenever a loop ends; an exception says why a call is, also to its wait.
+        known = self._broken is not None or self._interrupts.inside or sys.exc_info()[0] is not None
+        waited_for = self._pending == "call" or (self._pending in ("step", "reset") and self._out)
+        dropped = self._pending if tell and waited_for and not known else None
         self.closed, self._open, self.in_line = True, False, False
         self._pending = self._through = None
         try:
@@ -395,6 +435,11 @@ class Backend(RowBooks):
             raise
         finally:
             self._interrupts.close()
+        if dropped is not None:  # last, because filters may make it an exception
+            warnings.warn(
+                f"Calling `close` while waiting for a pending call to `{dropped}` to complete; its result is dropped.",
+                stacklevel=3,
+            )
 
     @property
     def _root(self) -> Backend:  # type: ignore[override]
@@ -402,13 +447,13 @@ class Backend(RowBooks):
         return self
 
     def _close_at_exit(self) -> None:
-        self.close(terminate=True)
+        self._close(None, terminate=True)
 
     def __del__(self) -> None:
         if self._open:
             with self._interrupts:
                 self._interrupts.hold()  # nothing could close it later
-                self.close(terminate=True)
+                self._close(None, terminate=True)
 
     @property  # type: ignore[misc]
     def np_random(self) -> Any:

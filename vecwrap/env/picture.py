@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecwrap.errors import ArgumentError, PlanError, VecwrapError
+from vecwrap.rows.saved import put
 from vecwrap.rows.step_result import StepResult
 
 SIZE = (1920, 1080)  # the default maximum width and height of a picture, in pixels
@@ -179,9 +180,9 @@ class Labels:
 
     def load(self, state: dict[str, Any]) -> None:
         """Restore it."""
-        self._scores[:] = state["scores"]
-        self._lengths[:] = state["lengths"]
-        self._ended[:] = state["ended"]
+        put(self._scores, state["scores"], "scores")
+        put(self._lengths, state["lengths"], "lengths")
+        put(self._ended, state["ended"], "ended")
 
 
 def display_image(image: NDArray[np.uint8]) -> None:

@@ -25,7 +25,7 @@ import numpy as np
 
 from vecwrap.errors import PlanError, did_you_mean
 from vecwrap.rows.batch import Batch, empty_like, row, scatter, take
-from vecwrap.rows.infos import own_copy
+from vecwrap.rows.infos import make_room, own_copy
 from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, IntArray, StepResult
 from vecwrap.rows.table import Slots
 from vecwrap.sources.saving import is_plain
@@ -204,6 +204,7 @@ class Recovery:
         self.restarts = restarts
         self.lost: BoolArray = np.zeros(num_envs, dtype=np.bool_)  # and not yet reported
         self.lost_episodes: IntArray = np.zeros(num_envs, dtype=np.int64)
+        self.told: IntArray = np.zeros(num_envs, dtype=np.int64)  # the restart counts that rows report; 0 for none
         self._mode = mode
         self._resets: dict[int, Reset] = {}  # pending resets; other pending rows are steps
         self._seeds: list[int | None] = [None] * num_envs
@@ -235,7 +236,12 @@ class Recovery:
         self._seeds = list(seeds)
 
     def delivered(self, step: StepResult, slots: Slots) -> None:
-        """Remember delivered rows: they remain valid whatever happens to their sub-environments."""
+        """Remember delivered rows: they remain valid whatever happens to their sub-environments; report restarts."""
+        told = self.told[step.env_ids]
+        if told.any():
+            step.add_info("restarted", told, told > 0)
+        elif step.infos:
+            step.infos = make_room(step.infos, "restarted")
         scatter(self._memory(slots), step.rows, step.observations)
         self._flags[0, step.rows], self._flags[1, step.rows] = step.terminations, step.truncations
         self._over[step.rows] = ~step.first & (step.dones | self._over[step.rows])
@@ -394,7 +400,7 @@ class Recovery:
 
     def _tell(self, i: int, slots: Slots, *, lost: bool = True, episode: bool = True) -> None:
         slots.lost[i] = lost
-        slots.add_info(i, "restarted", int(self.restarts.counts[i]))
+        self.told[i] = self.restarts.counts[i]
         self.lost_episodes[i] += episode
         self.lost[i] = False
 

@@ -22,7 +22,7 @@ from vecwrap.errors import BackendError, ResetNeededError, SubEnvError
 from vecwrap.interrupts import Interrupts
 from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import Batch
-from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, IntArray, StepResult
+from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, Infos, IntArray, StepResult
 from vecwrap.rows.table import Slots
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.sub_env import Takeover
@@ -60,6 +60,7 @@ class RowBooks(VecEnv):
         self._never_reset = np.ones(num_envs, dtype=np.bool_)
         self._progress = False  # whether a row has arrived during the current wait
         self._latest: Batch = None
+        self._latest_infos: tuple[Infos, Infos | None] = {}, None  # before layers changed them
         self._frame_requests: weakref.WeakKeyDictionary[VecEnv, tuple[frozenset[int], frozenset[int]]]
         self._frame_requests = weakref.WeakKeyDictionary()
         self._frames_changed = False
@@ -157,6 +158,7 @@ class RowBooks(VecEnv):
             env_ids, left = np.array(sorted(taken), dtype=np.int64), self._ready[len(taken) :]
             out = self._out.difference(taken, (failure.index for failure in self._failed))
         step = self.slots.collect(env_ids, copy=self.copy)
+        self._latest_infos = step.infos, step.final_infos
         if self._recovery is not None:
             self._recovery.delivered(step, self.slots)
         self._note_ends(step)
@@ -195,6 +197,10 @@ class RowBooks(VecEnv):
     @property
     def _num_out(self) -> int:
         return len(self._out)
+
+    @property
+    def _num_arrived(self) -> int:
+        return len(self._ready) + len(self._failed)
 
     def _mark_out(self, env_ids: IntArray) -> None:
         self.in_line = False
@@ -308,7 +314,8 @@ class RowBooks(VecEnv):
 
     def _lost_among(self, env_ids: IntArray, lost: BoolArray) -> BoolArray:
         """Return which of these rows, about to be sent, have no sub-environment: lost, or due to be recreated."""
-        self.slots.lost[env_ids] = False
+        assert self._recovery is not None
+        self.slots.lost[env_ids], self._recovery.told[env_ids] = False, 0
         return lost | np.isin(env_ids, list(self._due)) if self._due else lost
 
     def _settle(self, env_ids: Sequence[int]) -> None:

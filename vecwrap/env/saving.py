@@ -5,23 +5,25 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import secrets
-import struct
+import stat
 import warnings
 import zipfile
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import GraphInstance
 
-from vecwrap.errors import CheckpointError, VecwrapError, paths_looked_at
-from vecwrap.rows.batch import copy
+from vecwrap.env.state_form import refuse_state
+from vecwrap.errors import CheckpointError, PlanError, SubEnvError, VecwrapError, paths_looked_at, text_of
+from vecwrap.rows.batch import copy, object_array
+from vecwrap.rows.saved import fitting, same_data
 from vecwrap.rows.statistics import RunningStatistics
 
 if TYPE_CHECKING:
@@ -29,9 +31,27 @@ if TYPE_CHECKING:
     from vecwrap.env.wrapper import VecEnvWrapper
 
 
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a file for reading; OSError if it is a pipe, a device or the like, which could block or never end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        kind = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        if not stat.S_ISREG(kind):
+            raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
 def write_whole(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) -> None:
-    """Write a file completely or not at all, whatever happens meanwhile."""
+    """Write a file completely or not at all, whatever happens meanwhile; a link's target, and with its old mode."""
+    path = Path(os.path.realpath(path))
     with written(path, write, to_disk=to_disk) as growing:
+        with contextlib.suppress(OSError):  # there is none yet, or it is another user's
+            growing.chmod(stat.S_IMODE(path.stat().st_mode))
         growing.replace(path)
 
 
@@ -61,12 +81,11 @@ def written(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) 
 
 
 FORMAT = 1
+LIMIT = "VECWRAP_MAX_STATE_BYTES"
+"""The environment variable with the most bytes that a saved state may take in memory if its file is smaller."""
+_MOST_BYTES = 2**28
+_MOST_DEPTH = 100
 _STRUCTURE = "structure"
-# Exceptions of NumPy and zipfile for a file of another kind, or a damaged one.
-_UNREADABLE = (
-    *(ValueError, TypeError, KeyError, OSError, EOFError, NotImplementedError, RuntimeError, MemoryError),
-    *(zipfile.BadZipFile, zlib.error, struct.error),
-)
 
 
 def state_dict(env: VecEnv) -> dict[str, Any]:
@@ -104,7 +123,7 @@ def load_state_dict(env: VecEnv, state: dict[str, Any]) -> None:
     root._refuse_pending("load_state_dict")
     if not isinstance(state, dict):
         raise CheckpointError(f"expected what state_dict gave, got {type(state).__name__}; load reads a file")
-    if state.get("format") != FORMAT:
+    if not same_data(state.get("format"), FORMAT):
         raise CheckpointError(f"expected a state of format {FORMAT}, got {state.get('format')!r}; save it anew")
     if "layers" not in state:
         raise CheckpointError(
@@ -112,38 +131,53 @@ def load_state_dict(env: VecEnv, state: dict[str, Any]) -> None:
             "them with stats=, or load the folder: vecwrap.load"
         )
     expected = _chain_of(env)
-    for key in expected:
-        if state["chain"].get(key) != expected[key]:
-            raise CheckpointError(_difference(key, state["chain"].get(key), expected[key]))
+    with _taken_in_by("load_state_dict"):
+        chain = fitting(state["chain"], {}, "chain")
+        for key in expected:
+            if not same_data(chain.get(key), expected[key]):
+                raise CheckpointError(_difference(key, chain.get(key), expected[key]))
+        space, conform = env.single_observation_space, root.slots.observations.conform
+        refuse_state(state, len(_wrappers(env)), env.num_envs, space, conform)
     for layer, layer_state in zip(_wrappers(env), state["layers"], strict=True):
-        with _taken_in_by(layer):
-            layer._refuse_state(layer_state)
+        with _taken_in_by(type(layer).__name__):
+            layer._refuse_state(fitting(layer_state, {}, "its state"))
     interrupts = root._interrupts
     try:
-        with interrupts:
-            interrupts.hold()  # load all layers, or none
-            _load_layers(_wrappers(env), state["layers"], state["training"])
-        root._load_sub_env_states(state["sub_envs"])
+        with _layers_as_before(_wrappers(env)) as load:
+            with interrupts:
+                interrupts.hold()  # load all layers, or none
+                load(state["layers"], state["training"])
+            root._load_sub_env_states(state["sub_envs"])
         if state["sub_envs"] is not None:  # an environment to be reset after the load needs its own seed
             root._build_seed = state.get("build_seed")
             env._shown = copy(state["shown"])
         elif state.get("build_seed") is None:  # it was used, and schedules have started
             root._leave_seed_to_schedules()
+    except (CheckpointError, PlanError):  # everything is as it was
+        raise
     except BaseException:
         root._load_sub_env_states(None)  # a partially loaded environment must not be stepped
         raise
 
 
-def _load_layers(layers: Sequence[VecEnvWrapper], states: Sequence[dict[str, Any]], training: Sequence[bool]) -> None:
-    """Load them all; if one refuses, restore those before it."""
+@contextlib.contextmanager
+def _layers_as_before(
+    layers: Sequence[VecEnvWrapper],
+) -> Iterator[Callable[[Sequence[dict[str, Any]], Sequence[bool]], None]]:
+    """Give what loads all layers; if one refuses, or what follows fails, restore those that were loaded."""
     before = [(layer, layer.layer_state(), layer.layer_statistics(), layer.training) for layer in layers]
     loaded = 0
-    try:
+
+    def load(states: Sequence[dict[str, Any]], training: Sequence[bool]) -> None:
+        nonlocal loaded
         for layer, state, trains in zip(layers, states, training, strict=True):
             loaded += 1
-            with _taken_in_by(layer):
+            with _taken_in_by(type(layer).__name__):
                 layer.load_layer_state(state)
-            layer.training = bool(trains)
+            layer.training = trains
+
+    try:
+        yield load
     except Exception:
         for layer, state, statistics, trains in before[:loaded]:
             with contextlib.suppress(Exception):  # the layer that refused may refuse again
@@ -155,16 +189,18 @@ def _load_layers(layers: Sequence[VecEnvWrapper], states: Sequence[dict[str, Any
 
 
 @contextlib.contextmanager
-def _taken_in_by(layer: VecEnvWrapper) -> Iterator[None]:
+def _taken_in_by(name: str) -> Iterator[None]:
     """Turn errors about a state of the wrong form into one that names the layer."""
     try:
         yield
-    except VecwrapError:
+    except (VecwrapError, OSError) as error:
+        if isinstance(error, SubEnvError):
+            raise CheckpointError(f"{name}: {error}; save it anew") from error
         raise
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except Exception as error:
         raise CheckpointError(
-            f"{type(layer).__name__}: expected the state of such a layer as state_dict gave it, got one that it cannot "
-            f"take in ({type(error).__name__}: {error}); save it anew"
+            f"{name}: expected a state as state_dict gave it, got one that cannot be loaded "
+            f"({type(error).__name__}: {text_of(error)[:500]}); save it anew"
         ) from error
 
 
@@ -214,13 +250,14 @@ def share_statistics(env: VecEnv, source: VecEnv | str | os.PathLike[str]) -> No
 def _saved_statistics(path: str | os.PathLike[str]) -> list[tuple[str, dict[str, RunningStatistics]]]:
     state = read_state(path)
     saved = []
-    for name, layer in zip(reversed(state["chain"]["layers"]), state["statistics"], strict=True):
-        statistics = {}
-        for key, values in layer.items():
-            statistics[key] = RunningStatistics(np.shape(values["mean"]))
-            statistics[key].load(values, f"stats: {os.fspath(path)}: {name}")
-        if statistics:
-            saved.append((name, statistics))
+    with _taken_in_by(os.fspath(path)):
+        for name, layer in zip(reversed(state["chain"]["layers"]), state["statistics"], strict=True):
+            statistics = {}
+            for key, values in layer.items():
+                statistics[fitting(key, "")] = RunningStatistics(np.shape(values["mean"]))
+                statistics[key].load(values, f"stats: {os.fspath(path)}: {name}")
+            if statistics:
+                saved.append((fitting(name, ""), statistics))
     return saved
 
 
@@ -250,6 +287,7 @@ def _in_short(space: Any) -> str:
 
 def _difference(key: str, saved: Any, here: Any) -> str:
     if isinstance(saved, list) and isinstance(here, list):
+        saved = list(map(str, saved))
         for i, (one, other) in enumerate(zip(saved, here, strict=False)):
             if one != other and len(saved) == len(here):
                 return f'{key}[{i}]: the state is of "{one}", this environment has "{other}"'
@@ -269,42 +307,80 @@ def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a file written by ``write_state``; nothing in it is executed."""
     remedy = "expected the file that save wrote; of a run, its stats.npz"
     try:
-        # Opened here, because NumPy does not close a file that it cannot read.
-        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            structure = json.loads(file[_STRUCTURE].tobytes().decode())
-            arrays = {name: file[name] for name in file.files if name != _STRUCTURE}
-            state = _join(structure, arrays)
+        with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
+            members = _Members(archive, os.fstat(stream.fileno()).st_size, os.fspath(path))
+            state = _join(json.loads(members.array(_STRUCTURE).tobytes().decode()), members)
+    except CheckpointError:
+        raise
     except FileNotFoundError:
         asked = f"Is the path right, relative to {Path.cwd()}?"
         raise CheckpointError(f"{os.fspath(path)}: no such file. {asked}") from None
     except IsADirectoryError:
         raise CheckpointError(f"{os.fspath(path)}: this is a folder; {remedy}") from None
-    except _UNREADABLE as error:
+    except Exception as error:  # many kinds, for a file of another kind, or a damaged one
         if isinstance(error, OSError) and error.filename is not None:  # the system's own words, not NumPy's
             with paths_looked_at(CheckpointError):
                 raise
-        # NumPy takes any unknown format for pickled data, and suggests allowing that.
-        reason = "no archive of plain arrays" if "pickle" in str(error) else error
-        raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved ({reason}); {remedy}") from error
+        reason = "no archive of plain arrays" if "not a zip" in str(error) else text_of(error)[:500]
+        raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved ({reason}); {remedy}") from None
     if not isinstance(state, dict):
         raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved; {remedy}")
+    if not isinstance(state.get("hash"), (str, type(None))):
+        raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved (its hash is no text); {remedy}")
     return state
+
+
+class _Members:
+    """The arrays of a file. Together they may take as many bytes as the file has, or as the limit allows."""
+
+    def __init__(self, archive: zipfile.ZipFile, size: int, path: str) -> None:
+        self._archive = archive
+        self._infos = {info.filename: info for info in archive.infolist()}
+        self._path = path
+        limit = os.environ.get(LIMIT, "")
+        self._left = self._most = max(size, int(limit) if limit.isdecimal() else _MOST_BYTES)
+
+    def array(self, name: str) -> np.ndarray[Any, Any]:
+        """Read an array, whose size is looked at first."""
+        info = self._infos[f"{name}.npy"]
+        with self._archive.open(info) as member:
+            version = np.lib.format.read_magic(member)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, fortran, dtype = read(member)
+            if dtype.hasobject or min(shape, default=0) < 0:
+                raise ValueError("no archive of plain arrays")
+            size = math.prod(shape) * dtype.itemsize
+            packed_text = name == _STRUCTURE and info.compress_type != zipfile.ZIP_STORED
+            self._take(16 * size if packed_text else size)  # whose values take more memory than itself
+            data = bytearray(member.read(size))
+        return np.ndarray(shape, dtype, data, order="F" if fortran else "C")
+
+    def _take(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise CheckpointError(
+                f"{self._path}: expected a state of at most {self._most:,} bytes, got a larger one, which its file "
+                f"packs into fewer. If you trust the file, raise the limit: {LIMIT}={10 * self._most}"
+            )
 
 
 def refuse_unread(stats: Any, where: str) -> None:
     """Refuse statistics that cannot be read, before anything is started for them."""
     if isinstance(stats, (str, os.PathLike)):
         try:
-            read_state(stats)
+            _saved_statistics(stats)
         except CheckpointError as error:
-            raise CheckpointError(f"{where}: {error}") from error
+            raise CheckpointError(f"{where}: {error}") from None
 
 
-def _split(value: Any, arrays: dict[str, np.ndarray[Any, Any]], path: str) -> Any:
+def _split(value: Any, arrays: dict[str, np.ndarray[Any, Any]], path: str, depth: int = 0) -> Any:
     """Give JSON that names the arrays, and put those into ``arrays``."""
+    depth += 1
+    if depth > _MOST_DEPTH:
+        raise CheckpointError(f"{path[:200]}: expected values nested at most {_MOST_DEPTH} deep, got deeper ones")
     if type(value) is np.ndarray:
         if value.dtype == object:
-            items = [_split(item, arrays, f"{path}[{i}]") for i, item in enumerate(value.flat)]
+            items = [_split(item, arrays, f"{path}[{i}]", depth) for i, item in enumerate(value.flat)]
             return {"objects": items, "shape": list(value.shape)}
         if value.dtype.hasobject:
             raise CheckpointError(
@@ -315,19 +391,20 @@ def _split(value: Any, arrays: dict[str, np.ndarray[Any, Any]], path: str) -> An
         arrays[name] = value
         return {"array": name}
     if isinstance(value, np.generic):
-        return _split(np.asarray(value), arrays, path) | {"scalar": True}
+        return _split(np.asarray(value), arrays, path, depth) | {"scalar": True}
     if type(value) is bytes:
-        return _split(np.frombuffer(value, dtype=np.uint8), arrays, path) | {"bytes": True}
+        return _split(np.frombuffer(value, dtype=np.uint8), arrays, path, depth) | {"bytes": True}
     if type(value) is dict:
         bad = [key for key in value if type(key) is not str]
         if bad:
             pairs = [
-                [_split(key, arrays, path), _split(item, arrays, f"{path}[{key!r}]")] for key, item in value.items()
+                [_split(key, arrays, path, depth), _split(item, arrays, f"{path}[{key!r}]", depth)]
+                for key, item in value.items()
             ]
             return {"pairs": pairs}
-        return {"dict": {key: _split(item, arrays, f"{path}[{key!r}]") for key, item in value.items()}}
+        return {"dict": {key: _split(item, arrays, f"{path}[{key!r}]", depth) for key, item in value.items()}}
     if type(value) in (list, deque, tuple, GraphInstance):
-        items = [_split(item, arrays, f"{path}[{i}]") for i, item in enumerate(value)]
+        items = [_split(item, arrays, f"{path}[{i}]", depth) for i, item in enumerate(value)]
         if isinstance(value, deque):
             return {"deque": items, "maxlen": value.maxlen}
         if isinstance(value, GraphInstance):
@@ -341,27 +418,34 @@ def _split(value: Any, arrays: dict[str, np.ndarray[Any, Any]], path: str) -> An
     )
 
 
-def _join(value: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
+def _join(value: Any, members: _Members, depth: int = 0) -> Any:
+    """Undo ``_split``; KeyError, TypeError or ValueError for what it never gives."""
+    if depth > _MOST_DEPTH:
+        raise ValueError(f"nested more than {_MOST_DEPTH} deep")
+
+    def join(inner: Any) -> Any:
+        return _join(inner, members, depth + 1)
+
     if isinstance(value, list):
-        return [_join(item, arrays) for item in value]
+        return [join(item) for item in value]
     if not isinstance(value, dict):
         return value
     if "array" in value:
-        array = arrays[value["array"]]
+        array = members.array(value["array"])
         if value.get("scalar"):
-            return array[()]
+            return array.reshape(())[()]
         return array.tobytes() if value.get("bytes") else array
     if "objects" in value:
-        out = np.empty(len(value["objects"]), dtype=object)
-        for i, item in enumerate(value["objects"]):
-            out[i] = _join(item, arrays)
-        return out.reshape(value.get("shape", -1))
+        return object_array(join(value["objects"])).reshape(value.get("shape", -1))
     if "deque" in value:
-        return deque(_join(value["deque"], arrays), value["maxlen"])
+        items, longest = join(value["deque"]), value["maxlen"]
+        if longest is not None and len(items) > longest:
+            raise ValueError(f"a deque of at most {longest} with {len(items)} entries")
+        return deque(items, longest)
     if "graph" in value:
-        return GraphInstance(*_join(value["graph"], arrays))
+        return GraphInstance(*join(value["graph"]))
     if "tuple" in value:
-        return tuple(_join(item, arrays) for item in value["tuple"])
+        return tuple(join(value["tuple"]))
     if "pairs" in value:
-        return {_join(key, arrays): _join(item, arrays) for key, item in value["pairs"]}
-    return {key: _join(item, arrays) for key, item in value["dict"].items()}
+        return {join(key): join(item) for key, item in value["pairs"]}
+    return {key: join(item) for key, item in value["dict"].items()}

@@ -22,14 +22,16 @@ from numpy.typing import NDArray
 
 from vecwrap.env import picture as tiles
 from vecwrap.env import saving as checkpoint
+from vecwrap.env.elsewhere import missing, refuse_mode
 from vecwrap.env.line import Line
 from vecwrap.env.picture import display_image
-from vecwrap.errors import ArgumentError, ResetNeededError
+from vecwrap.errors import ArgumentError, ResetNeededError, brief, shorten
 from vecwrap.rows import batch as batches
 from vecwrap.rows import gymnasium_form
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.gymnasium_form import conform_actions, refuse_outside
-from vecwrap.rows.infos import scatter_columns
+from vecwrap.rows.infos import make_room, scatter_columns
+from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ __all__ = ["FiveTuple", "VecEnv", "what_came"]
 
 FiveTuple = tuple[Any, FloatArray, BoolArray, BoolArray, dict[str, Any]]
 Layer = TypeVar("Layer")
+_OF_ENDS = frozenset({"final_obs", "_final_obs", "final_info", "_final_info"})
 
 
 class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
@@ -68,8 +71,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     >>> observations, rewards, terminations, truncations, infos = env.step([0, 1, 2])
 
     In two halves; and for some of the rows, where ``infos["env_id"]`` identifies those received. What sends raises
-    AlreadyPendingCallError while rows are pending, a wait NoAsyncCallError if none is; one that raises TimeoutError can
-    be repeated, for its call stays pending and nothing is lost:
+    AlreadyPendingCallError while rows are pending, a wait NoAsyncCallError if none is; one that raises
+    WaitTimeoutError can be repeated, for its call stays pending and nothing is lost:
 
     >>> env.step_async([0, 1, 2])
     >>> observations, rewards, terminations, truncations, infos = env.step_wait(timeout=60)
@@ -89,6 +92,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     >>> env.set_attr("bonus", [1.0, 2.0, 3.0])
     >>> env.get_attr("bonus", indices=[0, 2])
     (1.0, 3.0)
+    >>> env.envs[1].unwrapped.bonus  # with backend="dummy"
+    2.0
     >>> len(env.render()), env.get_images(indices=0)[0].shape, env.picture().shape, env.viewer_open
     (3, (4, 6, 3), (8, 12, 3), False)
     >>> env.request_frames(env_ids=[0])  # for layers that record
@@ -103,6 +108,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     >>> statistics = env.find(vecwrap.VecEnvWrapper).layer_statistics()  # of the outermost one
     >>> env.get_original_obs().shape, env.get_original_reward().shape, str(env.health())
     ((3, 3), (3,), '0 restarts, 0 lost episodes')
+    >>> env.normalize_obs(env.get_original_obs()).shape, env.unnormalize_obs(observations[0]).shape
+    ((3, 3), (3,))
+    >>> env.unnormalize_reward(env.normalize_reward([1.0, 2.0])).tolist()
+    [1.0, 2.0]
 
     Saving, and evaluating with the learnt statistics:
 
@@ -168,8 +177,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ArgumentError: a mask or seeds of the wrong form.
             SubEnvError: a sub-environment raised.
         """
-        self.reset_async(seed=seed, options=options)
-        return self.reset_wait()
+        try:
+            self.reset_async(seed=seed, options=options)
+            return self.reset_wait()
+        except Exception as error:
+            shorten(error)
+            raise
 
     def reset_async(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -214,7 +227,11 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ResetNeededError: a row has no running episode, and the autoreset mode starts none.
             SubEnvError: a sub-environment raised.
         """
-        return self._step_whole(actions)[1]
+        try:
+            return self._step_whole(actions)[1]
+        except Exception as error:
+            shorten(error)
+            raise
 
     def _step_whole(self, actions: Any) -> tuple[StepResult, FiveTuple]:
         """Take a step; along the straight line of ``vecwrap.env.line`` if nothing is special."""
@@ -268,21 +285,36 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ArgumentError: an index is repeated, out of range, or already pending.
         """
         root = self._root
-        root._refuse_pending("send", allow=None if root._through else "send")
-        ids = root._idle_ids(env_ids)
-        order = np.argsort(ids, kind="stable")
-        self._dispatch("send", actions, ids[order], order)
+        try:
+            root._refuse_pending("send", allow=None if root._through else "send")
+            ids = root._idle_ids(env_ids)
+            order = np.argsort(ids, kind="stable")
+            self._dispatch("send", actions, ids[order], order)
+        except Exception as error:
+            shorten(error)
+            raise
 
-    def recv(self, timeout: float | None = None) -> FiveTuple:
+    def recv(self, timeout: float | None = None, *, min: int | None = None) -> FiveTuple:
         """Receive the first ``batch_size`` rows that are ready, or all pending rows if there is no ``batch_size``.
 
         Args:
             timeout: seconds; None waits forever.
+            min: how many rows are enough when the timeout has passed: those that are ready are returned. None: no
+                fewer than without a timeout.
 
         Returns:
             The five-tuple of ``step`` with m rows; ``infos["env_id"]``, (m,) int64, ascending, identifies them.
+
+        Raises:
+            WaitTimeoutError: the timeout has passed with fewer rows ready; they are kept for the next ``recv``.
+            ArgumentError: ``min`` is not a number of rows that one ``recv`` can return.
+            SubEnvError: a sub-environment raised.
         """
-        step, result = self._wait("send", "recv", timeout)
+        root = self._root
+        most = root.batch_size or root.num_envs
+        if min is not None and min not in range(1, most + 1):
+            raise ArgumentError(f"recv: min: expected 1 to {most}, the rows that one recv returns, got {min!r}")
+        step, result = self._wait("send", "recv", timeout, min)
         return self._with_env_ids(result, step)
 
     def _dispatch_resets(self, seed: Any, requests: Sequence[tuple[IntArray, dict[str, Any] | None]]) -> None:
@@ -320,8 +352,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 root._pending = kind if root._num_out else None
                 raise
 
-    def _wait(self, kind: str, name: str, timeout: float | None) -> tuple[StepResult, FiveTuple]:
-        """Wait for rows, and pass them through the layers.
+    def _wait(
+        self, kind: str, name: str, timeout: float | None, least: int | None = None
+    ) -> tuple[StepResult, FiveTuple]:
+        """Wait for rows, and pass them through the layers; past the timeout, ``least`` will do.
 
         An interrupt ends the wait for rows, but is held back while rows are received and pass through the layers. The
         result is then kept, and the next wait returns it.
@@ -337,7 +371,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 count = min(count, root.batch_size)
             with root._interrupts:
                 try:
-                    step = self._receive(count, timeout)
+                    try:
+                        step = self._receive(count, timeout)
+                    except TimeoutError:
+                        if least is None or root._num_arrived < least:
+                            raise
+                        step = self._receive(root._num_arrived, timeout)  # they are here
                     root._through = step, self._five_tuple(step)
                 except BaseException as error:
                     if root.closed and isinstance(error, Exception):  # by another thread or a signal handler
@@ -368,6 +407,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Gymnasium's five-tuple of m rows; built only here."""
         self._remember(step)
         infos = step.infos
+        if infos and not _OF_ENDS.isdisjoint(infos):
+            infos = make_room(infos, "final_obs", "final_info")
         if step.final_obs is not None:
             ended = step.first & step.dones
             final_obs = np.empty(len(step.env_ids), dtype=object)  # of None
@@ -385,7 +426,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     @staticmethod
     def _with_env_ids(result: FiveTuple, step: StepResult) -> FiveTuple:
-        return (*result[:4], {**result[4], "env_id": step.env_ids.copy()})
+        return (*result[:4], {**make_room(result[4], "env_id"), "env_id": step.env_ids.copy()})
 
     def _remember(self, step: StepResult) -> None:
         """Keep what is shown, so that a masked reset can repeat the other rows; free if no layer changed it."""
@@ -428,8 +469,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ValueError: for ``reset``, ``step`` and ``close``, which must go through the vector environment.
             SubEnvError: a sub-environment raised.
         """
-        self.call_async(name, *args, indices=indices, **kwargs)
-        return self.call_wait()
+        with brief:
+            self.call_async(name, *args, indices=indices, **kwargs)
+            return self.call_wait()
 
     env_method = call
 
@@ -459,7 +501,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             name: the attribute; SubEnvError if a sub-environment lacks it.
             indices: which sub-environments, in that order; None means all.
         """
-        return self._root._get_attr(name, indices)
+        with brief:
+            return self._root._get_attr(name, indices)
 
     def set_attr(self, name: str, values: Any, indices: Sequence[int] | int | None = None) -> None:
         """Set an attribute of each sub-environment, on the layer that has it; a new one on the environment itself.
@@ -468,15 +511,33 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             name: the attribute.
             values: a list or tuple gives one value per sub-environment; anything else is set on all.
             indices: which sub-environments; None means all.
-        """
-        self._root._set_attr(name, values, indices)
 
-    def render(self) -> tuple[Any, ...]:
+        Warns:
+            UserWarning: the attribute is new, and its name is close to that of one that exists; once for each name.
+        """
+        with brief:
+            self._root._set_attr(name, values, indices)
+
+    @property
+    def envs(self) -> list[gymnasium.Env[Any, Any]]:
+        """The sub-environments, if all of them live in this process: to look at, not to step or reset."""
+        if (envs := self._root._envs_here()) is None:
+            raise AttributeError(
+                f"{self!r} has no envs: its sub-environments live in other processes, or in an engine; use "
+                'call("method", ...), get_attr("name") and set_attr("name", value), or backend="dummy"'
+            )
+        return envs
+
+    def render(self, mode: None = None) -> tuple[Any, ...]:
         """Return what each sub-environment renders, according to its ``render_mode``.
+
+        Args:
+            mode: rejected; the mode is an argument of ``build``.
 
         Raises:
             ArgumentError: it was built without a render mode.
         """
+        refuse_mode(mode)
         if self.render_mode is None:
             raise ArgumentError(
                 'render: built without a render mode; expected for example build(..., render_mode="rgb_array")'
@@ -589,11 +650,13 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             state: what it returned; not shared with the environment afterwards.
 
         Raises:
-            CheckpointError: the state is of a different chain or format; the message gives the first difference.
-            SubEnvError: a sub-environment cannot load its state. After that, as after an interrupt, the environment
-                must be reset or loaded again before it can be stepped.
+            CheckpointError: the state is of a different chain or format, or has a part that cannot be loaded; the
+                message gives the first one, and nothing has changed. If a sub-environment cannot load the state that
+                it had before either, and after an interrupt, the environment must be reset or loaded again before it
+                can be stepped.
         """
-        checkpoint.load_state_dict(self, state)
+        with brief:
+            checkpoint.load_state_dict(self, state)
 
     def share_statistics(self, source: VecEnv | str | PathLike[str]) -> Self:
         """Use the running statistics of another chain, for evaluation; ``build(..., stats=source)`` calls this.
@@ -656,7 +719,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             path: the file; CheckpointError if ``save`` did not write it, or for a different chain.
         """
-        self.load_state_dict(checkpoint.read_state(path))
+        with brief:
+            self.load_state_dict(checkpoint.read_state(path))
 
     def get_original_obs(self) -> Any:
         """Return the observations last shown, n rows, as they reached the innermost layer that normalises them.
@@ -665,10 +729,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             LookupError: no layer does.
             ResetNeededError: nothing has been shown yet.
         """
-        for layer in reversed(self.layers):
-            if (original := layer._original_observations()) is not None:
-                return layer._gymnasium_form(original)
-        raise LookupError(f"{self!r} has no layer that normalises observations: normalize or normalize_obs")
+        return gymnasium_form.to_gymnasium(self._normalizers_of(ObservationNormalizer)[0].original())
 
     def get_original_reward(self) -> FloatArray:
         """Return the rewards last shown, (n,) float64, as they were before any layer normalised them; 0 after a reset.
@@ -677,18 +738,76 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             LookupError: no layer normalises rewards.
             ResetNeededError: nothing has been shown yet.
         """
-        for layer in reversed(self.layers):
-            if (original := layer._original_rewards()) is not None:
-                return original
-        raise LookupError(f"{self!r} has no layer that normalises rewards: normalize or normalize_reward")
+        original: FloatArray = self._normalizers_of(RewardNormalizer)[0].original()
+        return original
 
-    def _original_observations(self) -> Batch | None:
-        """The last observations that reached this layer, n rows, if it normalises them."""
-        return None
+    def normalize_obs(self, observations: Any) -> Any:
+        """Normalise given observations as the layers do, by their current statistics; nothing is counted.
 
-    def _original_rewards(self) -> FloatArray | None:
-        """The last rewards that reached this layer, if it normalises them."""
-        return None
+        Args:
+            observations: as ``get_original_obs`` returns them, one or with any number of leading axes.
+
+        Returns:
+            float32, clipped; other members of a Dict as they are.
+
+        Raises:
+            LookupError: no layer normalises observations.
+            ArgumentError: they are not of the shape of the layer's observations.
+        """
+        for normalizer in self._normalizers_of(ObservationNormalizer):
+            observations = normalizer.normalize(observations)
+        return observations
+
+    def unnormalize_obs(self, observations: Any) -> Any:
+        """Undo ``normalize_obs``, except for clipping and rounding.
+
+        Args:
+            observations: normalised ones, one or with any number of leading axes.
+
+        Returns:
+            float64.
+        """
+        for normalizer in reversed(self._normalizers_of(ObservationNormalizer)):
+            observations = normalizer.unnormalize(observations)
+        return observations
+
+    def normalize_reward(self, rewards: Any) -> FloatArray:
+        """Normalise given rewards as the layers do, by their current statistics; nothing is counted.
+
+        Args:
+            rewards: (n,) float64, or any numbers of any shape.
+
+        Returns:
+            float64, clipped.
+
+        Raises:
+            LookupError: no layer normalises rewards.
+        """
+        for normalizer in self._normalizers_of(RewardNormalizer):
+            rewards = normalizer.normalize(rewards)
+        return np.asarray(rewards)
+
+    def unnormalize_reward(self, rewards: Any) -> FloatArray:
+        """Undo ``normalize_reward``, except for clipping.
+
+        Args:
+            rewards: (n,) float64, or any numbers of any shape.
+        """
+        for normalizer in reversed(self._normalizers_of(RewardNormalizer)):
+            rewards = normalizer.unnormalize(rewards)
+        return np.asarray(rewards)
+
+    def _normalizers(self) -> tuple[Any, ...]:
+        """The halves of this layer, if it is one that normalises."""
+        return ()
+
+    def _normalizers_of(self, kind: type[Any]) -> list[Any]:
+        """All that normalise observations, or rewards, inner first."""
+        found = [half for layer in reversed(self.layers) for half in layer._normalizers() if isinstance(half, kind)]
+        if not found:
+            what, layer = ("rewards", "reward") if kind is RewardNormalizer else ("observations", "obs")
+            raise LookupError(f"{self!r} has no layer that normalises {what}: normalize or normalize_{layer}")
+        return found
 
     def health(self) -> Health:
         """Report the restarts and lost episodes of each sub-environment, and the workers."""
@@ -716,8 +835,18 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             timeout: seconds to wait for the workers before they are killed; None means 5.
             terminate: kill the workers at once instead.
+
+        Warns:
+            UserWarning: a step, a reset or a call was pending; its result is dropped.
         """
         raise NotImplementedError
+
+    if not TYPE_CHECKING:  # so that type checkers refuse names that are not there
+
+        def __getattr__(self, name: str) -> Any:
+            if hasattr(type(self), name):  # a property, which raises its own error again
+                return object.__getattribute__(self, name)
+            raise missing(self, name)
 
     def __del__(self) -> None:
         """Do nothing: deleting a layer does not close what it wraps (Gymnasium 1.1 would close it here)."""

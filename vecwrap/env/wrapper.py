@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from vecwrap.env.elsewhere import refuse_mode
 from vecwrap.env.line import Line
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.interrupts import at_exit
@@ -219,8 +220,9 @@ class VecEnvWrapper(VecEnv):
 
     _close_at_exit = _close_layer
 
-    def render(self) -> Any:
+    def render(self, mode: None = None) -> Any:
         """The rendering of the layer below."""
+        refuse_mode(mode)
         return self.env.render()
 
     def picture(self) -> NDArray[np.uint8]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from gymnasium.envs.registration import EnvSpec
 
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.pipeline.words import PROCESS_OPTIONS
@@ -25,6 +27,13 @@ def step_cost(entry_point: Any, num_layers: int) -> float | None:
     costs = (cost for module, cost in STEP_COSTS.items() if path.startswith(f"{module}."))
     known = next(costs, None)
     return None if known is None else known + num_layers * LAYER_COST
+
+
+def most_cost(specs: Sequence[EnvSpec | None], num_layers: int) -> float | None:
+    """Return what a step of the dearest of these environments costs; None if one is not known."""
+    costs = [None if spec is None else step_cost(spec.entry_point, num_layers) for spec in specs]
+    known = [cost for cost in costs if cost is not None]
+    return max(known) if len(known) == len(costs) else None
 
 
 def choose(options: Mapping[str, Any], n: int, *, cost: float | None, in_part: bool) -> tuple[str, str]:

@@ -11,13 +11,14 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, Literal, NoReturn
 
-from gymnasium.vector import AutoresetMode
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from vecwrap.backends.native import NativeBackend, refuse_other_mode
 from vecwrap.env.saving import refuse_unread
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import PlanError, SpecError
+from vecwrap.errors import Mistakes, PlanError, SpecError, brief
 from vecwrap.pipeline.changes import KEYS, refuse_unknown
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import is_folder, names_file
@@ -29,11 +30,18 @@ from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.words import read_layers
 from vecwrap.rows.step_result import Autoreset
+from vecwrap.sources.description import of_several_agents
 from vecwrap.wrappers.window.viewer import Viewer
 
 
 def build(
-    env: str | Path | Callable[..., Any] | Sequence[Callable[..., Any]] | Mapping[str, Any] | PipelineSpec,
+    env: str
+    | Path
+    | EnvSpec
+    | Callable[..., Any]
+    | Sequence[str | EnvSpec | Callable[..., Any]]
+    | Mapping[str, Any]
+    | PipelineSpec,
     n: int | None = None,
     wrappers: Sequence[Any] | str = (),
     *,
@@ -56,7 +64,7 @@ def build(
     start_index: int = 0,
     autoreset: Autoreset | AutoresetMode | str = Autoreset.SAME_STEP,
     render_mode: str | None = None,
-    env_kwargs: Mapping[str, Any] | None = None,
+    env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     debug: bool = False,
     stats: VecEnv | str | Path | None = None,
     **unknown: NoReturn,
@@ -67,10 +75,11 @@ def build(
     other arguments override it unless they have their default values (``load`` overrides with any value).
 
     Args:
-        env: an environment id (``"CartPole-v1"``, ``"module:Id-v0"``), a callable that makes one ``gymnasium.Env``, a
-            sequence of such callables, or a whole pipeline: a YAML or JSON file, a line
+        env: an environment id (``"CartPole-v1"``, ``"module:Id-v0"``) or Gymnasium's ``EnvSpec``, a callable that makes
+            one ``gymnasium.Env``, a sequence of these, one for each sub-environment, or a whole pipeline: a YAML or
+            JSON file, a line
             (``"CartPole-v1 n=4 | framestack:4"``), a dict, or a ``PipelineSpec``.
-        n: how many sub-environments; None: one per callable in a sequence, otherwise one per usable core.
+        n: how many sub-environments; None: one for each entry of a sequence, otherwise one per usable core.
         wrappers: the layers, inner first: names with arguments (``"framestack:4"``), mappings
             (``{"framestack": {"k": 4}}``), import paths (``"module:attr"``), classes, partials, callables.
         backend: ``"dummy"``, ``"threads"``, ``"subprocess"``, ``"shmem"``, ``"auto"`` (dummy for n=1, and where steps
@@ -99,7 +108,8 @@ def build(
         start_index: the index of the first sub-environment, if this is part of a larger vector.
         autoreset: ``"same_step"``, ``"next_step"``, ``"disabled"`` or ``"episodic"``.
         render_mode: as ``gymnasium.make``; ``"human"`` shows all sub-environments in one window.
-        env_kwargs: further arguments for ``gymnasium.make``, or for the callables.
+        env_kwargs: further arguments for ``gymnasium.make``, or for the callables; a sequence has a mapping for each
+            sub-environment.
         debug: check every action and observation against its space.
         stats: an environment, or a file written by its ``save``, whose running statistics this one uses, for example to
             evaluate with those of training. They are frozen, unless the pipeline sets ``training: true``.
@@ -122,14 +132,18 @@ def build(
     >>> env.close()
     """
     given = {key: value for key, value in locals().items() if key not in ("env", "stats", "unknown")}
-    for key in unknown:
-        _refuse_unknown_argument(key, ["env", *given, "stats"])
     defaults: dict[str, Any] = {"n": None, "wrappers": (), **(build.__kwdefaults__ or {})}
     changes = {key: value for key, value in given.items() if not _is_default(value, defaults[key])}
-    spec = read(env)
-    if isinstance(spec.env, tuple):
-        _warn_of_one_variable(spec.env)
-    return build_plan(plan(spec.override(**changes)), stats)
+    with brief:
+        mistakes = Mistakes()
+        for key in unknown:
+            with mistakes:
+                _refuse_unknown_argument(key, ["env", *given, "stats"])
+        mistakes.raise_all()
+        spec = read(env)
+        if isinstance(spec.env, tuple):
+            _warn_of_one_variable(spec.env)
+        return build_plan(plan(spec.override(**changes)), stats)
 
 
 def load(
@@ -170,10 +184,11 @@ def load(
     ((2, 3, 4), dtype('float32'))
     """
     given: Any = path  # of any type
-    if isinstance(given, (str, os.PathLike)) and is_folder(Path(given)):
-        run = read_run(path)
-        return rebuild(run, run.pipeline(mode, overrides), stats)
-    return build_plan(plan(in_mode(PipelineSpec.load(path), mode, overrides)), stats)
+    with brief:
+        if isinstance(given, (str, os.PathLike)) and is_folder(Path(given)):
+            run = read_run(path)
+            return rebuild(run, run.pipeline(mode, overrides), stats)
+        return build_plan(plan(in_mode(PipelineSpec.load(path), mode, overrides)), stats)
 
 
 def _warn_of_one_variable(makers: Sequence[Any]) -> None:
@@ -244,26 +259,28 @@ def wrap(
     (2, 4, 4)
     >>> env.close()
     """
-    _, layers = plan_layers(read_layers(wrappers, Source(steps=("wrappers",))))
-    refuse_layers_of_sub_envs(layers)
+    with brief:
+        _, layers = plan_layers(read_layers(wrappers, Source(steps=("wrappers",))))
+        refuse_layers_of_sub_envs(layers)
     env = vector_env
-    if hasattr(env, "env_is_wrapped"):  # a name that only SB3 uses
+    if any(kind.__module__.startswith("stable_baselines3.") for kind in type(env).__mro__):
         raise PlanError(
             f"wrap: expected a gymnasium.vector.VectorEnv, got a Stable-Baselines3 {type(env).__name__}; use "
             "vecwrap.wrap(vecwrap.from_sb3(venv), [...])"
         )
     if isinstance(env, VecEnv):
         _take_settings(env, autoreset, masked_resets, seed)
-    elif hasattr(env, "num_envs"):
+    elif isinstance(env, VectorEnv) or hasattr(env, "num_envs"):
         env = NativeBackend(vector_env, autoreset=autoreset, masked_resets=masked_resets, seed=seed)
     else:
         got = f'"{env}"' if isinstance(env, str) else type(env).__name__
-        raise PlanError(
-            f"wrap: expected a gymnasium.vector.VectorEnv, got {got}; vecwrap.build makes a vector environment from an "
-            "id, or from a callable that makes single environments"
+        remedy = of_several_agents(env) or (
+            "vecwrap.build makes a vector environment from an id, or from a callable that makes single environments"
         )
-    for layer in layers:
-        env = layer.around_vector(env)
+        raise PlanError(f"wrap: expected a gymnasium.vector.VectorEnv, got {got}; {remedy}")
+    with brief:
+        for layer in layers:
+            env = layer.around_vector(env)
     wrapped: VecEnv = env
     return wrapped
 

@@ -12,19 +12,32 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import gymnasium
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import registry as registered
 from gymnasium.vector import AutoresetMode
 
-from vecwrap.errors import PlanError, SpecError, did_you_mean
+from vecwrap.errors import Mistakes, PlanError, SpecError, did_you_mean, printable
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.places import Place, Source, Steps, fail, fail_where
-from vecwrap.pipeline.scalars import printable
-from vecwrap.pipeline.signatures import Signature
-from vecwrap.pipeline.values import Settings, Whole, as_data, copied, import_path, is_scalar, merged, plain, shown
+from vecwrap.pipeline.signatures import Signature, written_as
+from vecwrap.pipeline.values import (
+    Settings,
+    Whole,
+    as_data,
+    canonical,
+    copied,
+    import_path,
+    is_scalar,
+    merged,
+    plain,
+    shown,
+)
 from vecwrap.pipeline.words import BACKEND_OPTIONS, POSITIONAL, BackendSpec, LayerSpec, read_arguments, read_layers
 from vecwrap.rows.step_result import Autoreset
+from vecwrap.sources.description import of_several_agents
 from vecwrap.wrappers.presets import Preset
 
-EnvTarget: TypeAlias = str | Callable[..., Any] | tuple[Callable[..., Any], ...]
+EnvTarget: TypeAlias = str | EnvSpec | Callable[..., Any] | tuple[str | EnvSpec | Callable[..., Any], ...]
 
 
 @dataclass(frozen=True)
@@ -52,10 +65,15 @@ def refuse_unknown(key: Any, known: Sequence[str], source: Source) -> None:
     if key in known:
         return
     name = key if isinstance(key, str) else shown(key)
-    hint = f" {_OTHER_WORDS[name]}" if name in _OTHER_WORDS else did_you_mean(name.lower(), known)
+    hint = other_word(name).removesuffix(".") or did_you_mean(name.lower(), known)
     if not hint and name.isidentifier() and name not in KEYS:
         hint = " What the environment takes goes into env_kwargs"
     fail_where(source.at(key).prefix() + source.at(name).label(), f"unknown key.{hint}")
+
+
+def other_word(name: str) -> str:
+    """What a key of another library is called here: ``" The number of sub-environments is called n."``, or ``""``."""
+    return f" {_OTHER_WORDS[name]}." if name in _OTHER_WORDS else ""
 
 
 # -- scalars ----------------------------------------------------------------------------------------------------------
@@ -67,18 +85,21 @@ def _made_by(given: Any) -> str:
         return ". vecwrap.wrap puts layers around a vector environment"
     if isinstance(given, gymnasium.Env):
         return ". Each sub-environment is created anew, so pass a callable that makes one: lambda: gymnasium.make(...)"
-    return ". Several of one id are the id and n" if isinstance(given, str) else ""
+    return f". {remedy}" if (remedy := of_several_agents(given)) else ""
 
 
 def _read_env(env: Any, source: Source) -> EnvTarget:
+    if isinstance(env, str) or not isinstance(env, Sequence):
+        return _read_one_env(env, source)
+    each = tuple(_read_one_env(one, source.at(index)) for index, one in enumerate(env))
+    return each or fail(source, "expected at least one environment, got an empty list")
+
+
+def _read_one_env(env: Any, source: Source) -> str | EnvSpec | Callable[..., Any]:
     if isinstance(env, str):
         return env.strip() or fail(source, "expected an environment id, got an empty text")
-    if isinstance(env, Sequence):
-        for index, factory in enumerate(env):
-            if not callable(factory):
-                got = f"expected a callable that makes one environment, got {shown(factory)}"
-                fail(source.at(index), got + _made_by(factory))
-        return tuple(env) or fail(source, "expected at least one callable, got an empty list")
+    if isinstance(env, EnvSpec):
+        return env.id if canonical(registered.get(env.id)) == canonical(env) else env
     if not callable(env):
         got = f"expected an environment id or a callable that makes one environment, got {shown(env)}"
         fail(source, got + _made_by(env))
@@ -86,10 +107,22 @@ def _read_env(env: Any, source: Source) -> EnvTarget:
     return env if path is None else path
 
 
-def _write_env(env: EnvTarget) -> str:
+def _write_env(env: EnvTarget) -> str | list[str]:
+    if isinstance(env, tuple):
+        return [_write_one_env(one, f"env[{index}]") for index, one in enumerate(env)]
+    return _write_one_env(env, "env")
+
+
+def _write_one_env(env: str | EnvSpec | Callable[..., Any], where: str) -> str:
     if isinstance(env, str):
         return env
-    return fail_where("env", f"{shown(env)} lives in this process only; register an id or give an import path")
+    if isinstance(env, EnvSpec):
+        fail_where(
+            where,
+            f"an EnvSpec that differs from what is registered as {env.id} lives in this process only; write the id "
+            "with env_kwargs (max_episode_steps among them) and wrappers, or register the spec under an id of its own",
+        )
+    return fail_where(where, f"{shown(env)} lives in this process only; register an id or give an import path")
 
 
 def _of(kind: type, words: str) -> Callable[[Any, Source], Any]:
@@ -99,7 +132,7 @@ def _of(kind: type, words: str) -> Callable[[Any, Source], Any]:
         data = as_data(copied(value))
         if data is None or (type(data) is kind and is_scalar(data) and data != ""):
             return data
-        return fail(source, f"expected {words}, got {shown(value)}")
+        return fail(source, f"expected {words}, got {shown(value)}.{written_as(data, [kind])}")
 
     return read
 
@@ -120,19 +153,34 @@ def _or_none(read: Callable[[Any, Source], Any]) -> Callable[[Any, Source], Any]
 # -- what has parts ---------------------------------------------------------------------------------------------------
 
 
-def _read_env_kwargs(value: Any, source: Source) -> Settings:
-    if value is None:
-        return Settings()
-    if not isinstance(value, Mapping):
+def _read_env_kwargs(value: Any, source: Source) -> Settings | tuple[Settings, ...]:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        each = tuple(_read_mapping(one, source.at(index)) for index, one in enumerate(value))
+        return each or fail(source, "expected a mapping for each sub-environment, got an empty list")
+    return Settings() if value is None else _read_mapping(value, source)
+
+
+def _read_mapping(value: Any, source: Source) -> Settings:
+    if not hasattr(type(value), "keys"):  # what ``**`` takes: a ConfigDict is no Mapping
         fail(source, f"expected a mapping of names to values, got {shown(value)}")
     for key in value:
         if not isinstance(key, str):
             fail(source, f"expected the name of an argument, got {shown(key)}")
-    return Settings(merged(None, value))
+    return Settings(merged(None, dict(value)))
 
 
-def _change_env_kwargs(old: Any, changes: Mapping[Any, Any], source: Source) -> Settings:
-    return _read_env_kwargs(merged(old, changes), source)
+def _change_env_kwargs(old: Any, changes: Mapping[Any, Any], source: Source) -> Settings | tuple[Settings, ...]:
+    """Change what is given for all sub-environments; of a list, each mapping, or those that are named by number."""
+    if not isinstance(old, tuple):
+        return _read_mapping(merged(old, dict(changes)), source)
+    if not (changes and all(map(_is_number, changes))):
+        return tuple(_read_mapping(merged(one, dict(changes)), source) for one in old)
+    each = list(old)
+    for number, change in changes.items():
+        if int(number) >= len(each):
+            fail(source.at(number), f"there are {len(each)} mappings, numbered from 0")
+        each[int(number)] = _read_mapping(merged(each[int(number)], change), source.at(number))
+    return tuple(each)
 
 
 def _write_env_kwargs(value: Any) -> Any:
@@ -141,7 +189,7 @@ def _write_env_kwargs(value: Any) -> Any:
 
 def _change_backend(old: Any, changes: Mapping[Any, Any], source: Source) -> BackendSpec:
     """Options change those of the backend; a name comes with its own, and discards the old ones."""
-    changes = merged(None, changes)
+    changes = merged(None, dict(changes))
     if "name" in changes or not isinstance(old, BackendSpec):
         return BackendSpec.parse(changes, source)
     parsed = BackendSpec.parse(changes, source)
@@ -168,10 +216,12 @@ def _read_eval(value: Any, source: Source) -> Settings:
 
 
 def _change_eval(old: Any, changes: Mapping[Any, Any], source: Source) -> Settings:
-    section = dict(old or {})
+    section, mistakes = dict(old or {}), Mistakes()
     for key, value in changes.items():
-        refuse_unknown(key, list(EVAL_KEYS), source)
-        section[key] = over(EVAL_KEYS[key], section.get(key), value, source.at(key))
+        with mistakes:
+            refuse_unknown(key, list(EVAL_KEYS), source)
+            section[key] = over(EVAL_KEYS[key], section.get(key), value, source.at(key))
+    mistakes.raise_all()
     return Settings(section)
 
 
@@ -188,7 +238,7 @@ def _waiting(key: Key, whole: str = "") -> Key:
     def change(old: Any, changes: Mapping[Any, Any], source: Source) -> Any:
         if whole in changes or not (old is None or isinstance(old, Mapping)):
             return over(key, old, changes, source)
-        return Settings(merged(old, changes))
+        return Settings(merged(old, dict(changes)))
 
     def read(value: Any, source: Source) -> Any:
         return change(None, value, source) if isinstance(value, Mapping) else key.read(value, source)
@@ -228,7 +278,12 @@ EVAL_KEYS: dict[str, Key] = {
     "wrappers": _waiting(Key(_read_layers_of_eval, _change_layers, _write_layers)),
 }
 _OTHER_WORDS = {
-    **dict.fromkeys(("num_envs", "n_envs", "env_num", "nenvs"), "The number of sub-environments is called n"),
+    **dict.fromkeys(
+        ("num", "num_env", "num_envs", "n_env", "n_envs", "nenv", "nenvs", "env_num", "number", "count"),
+        "The number of sub-environments is called n",
+    ),
+    **dict.fromkeys(("vec_env_cls", "vectorization_mode"), "How the sub-environments run is called backend"),
+    "monitor_dir": "Scores are written by a layer: wrappers: [{monitor: {dir: ...}}]",
     **dict.fromkeys(("id", "env_id", "environment", "env_name"), "The environment is called env"),
     **dict.fromkeys(("layers", "pipeline", "chain"), "The layers are called wrappers"),
     **{
@@ -240,7 +295,9 @@ _OTHER_WORDS = {
     **dict.fromkeys(("add", "drop"), "An evaluation with other layers lists them all in eval.wrappers"),
     **dict.fromkeys(("evaluation", "test"), "What differs in an evaluation is called eval"),
     "<<": "YAML 1.2 has no merge keys; a file builds upon another one with extends",
+    "apply_api_compatibility": "Gymnasium no longer has it; docs/migrating.md wraps the old Gym API",
     "mode": "Did you mean autoreset or render_mode?",
+    "observation_mode": "Bounds that differ between sub-environments are joined without being asked",
     "kwargs": "Did you mean env_kwargs?",
 }
 
@@ -349,9 +406,12 @@ class Draft:
         Mappings are merged key by key; a list replaces the previous one. Layers given as a mapping change the existing
         ones; a backend given as a mapping without a name changes the options of the existing one.
         """
+        mistakes = Mistakes()
         for key, value in data.items():
-            refuse_unknown(key, list(KEYS), source)
-            self._take(key, value, source.at(key))
+            with mistakes:
+                refuse_unknown(key, list(KEYS), source)
+                self._take(key, value, source.at(key))
+        mistakes.raise_all()
         if () in source.places:
             self.places[()] = source.places[()]
 

@@ -16,7 +16,7 @@ from vecwrap.errors import CheckpointError, PlanError, SpecError, VecwrapError, 
 from vecwrap.pipeline.build import read
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.layers import PlannedLayer, plan_layers
-from vecwrap.pipeline.plan import Plan, plan, plan_around
+from vecwrap.pipeline.plan import Plan, plan, plan_around, plan_backend
 from vecwrap.pipeline.rules import RULES, Fault, Severity
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.words import LayerSpec
@@ -25,7 +25,8 @@ from vecwrap.pipeline.words import LayerSpec
 REFUSALS = {
     "unreadable": """A pipeline that cannot be read: invalid YAML, an unknown key, a value of the wrong kind.
 
-    Nothing else is checked, because there is no pipeline yet.
+    All such mistakes are reported, and what is wrong with single layers; the rest is not checked, because there is no
+    pipeline yet.
     """,
     "refused": """An unknown name, an argument that does not fit, a layer that refuses what it wraps, a wrong order.
 
@@ -41,6 +42,30 @@ REFUSALS = {
     """,
 }
 
+# What ``vecwrap check --twice`` and ``vecwrap.testing.play_twice`` find, with their severities.
+OF_STREAMS: dict[str, tuple[Severity, str]] = {
+    "stream_differs": (
+        "error",
+        """Two runs with one seed and the same actions that differ in an observation, a reward or a flag.
+
+    Found by ``--twice``, which plays the pipeline four times: in this process; after a second reset of the same
+    environment; with a second environment in this process; and in worker processes, which are fresh interpreters. The
+    first difference is reported, with the runs that have it, and the layer without which all runs agree. Which runs
+    differ says where to look: a difference after the second reset alone is state that the reset leaves as it was; one
+    in worker processes alone is often the order of a set, or state that sub-environments in one process share.
+    """,
+    ),
+    "info_differs": (
+        "warning",
+        """Two runs with one seed and the same actions that differ in an info.
+
+    Found by ``--twice``. Only a policy that reads the info can learn something else from it. A time that the
+    environment measures is such an info, and the finding can be ignored; the time in a ``monitor``'s own info is not
+    compared.
+    """,
+    ),
+}
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -48,7 +73,8 @@ class Finding:
 
     Attributes:
         id: the rule's name; ``docs/checks.md`` has a section of that name.
-        severity: ``"error"``: it cannot be built; ``"warning"``: it can, but is probably not intended.
+        severity: ``"error"``: it cannot be built, or not be repeated; ``"warning"``: it can, but is probably not
+            intended.
         file: the file, as its name was given; ``""`` if it is not in a file.
         line: the line in the file, counted from 1; None if there is none.
         place: ``'wrappers[1] "framestack"'``, a key of the pipeline, or ``""``.
@@ -135,7 +161,7 @@ def check(
             engine, pipeline = pipeline, PipelineSpec(type(pipeline), n=pipeline.num_envs)
         spec = in_mode(read(pipeline), mode, settings)
     except (SpecError, PlanError) as error:
-        return (not_read(error, str(pipeline)),)
+        return not_read(error, str(pipeline))
     findings = _findings(spec, engine, strict)
     return tuple(finding for finding in sorted(findings, key=_order) if finding.id not in ignore)
 
@@ -144,7 +170,7 @@ def refuse_unknown(ignore: Collection[str]) -> None:
     """Raise SpecError for an id that no finding can have, and for one instead of a list."""
     if isinstance(ignore, str):
         raise SpecError(f'ignore: expected a list of findings, got "{ignore}"; write ["{ignore}"]')
-    ids = [*REFUSALS, *RULES]
+    ids = [*REFUSALS, *OF_STREAMS, *RULES]
     for name in ignore:
         if name not in ids:
             raise SpecError(f'ignore: there is no finding "{name}".{did_you_mean(name, ids)}')
@@ -152,10 +178,27 @@ def refuse_unknown(ignore: Collection[str]) -> None:
             raise SpecError(f'ignore: "{name}" is of a pipeline that cannot be built, which nobody can mean to have')
 
 
-def not_read(error: VecwrapError, pipeline: str) -> Finding:
+def not_read(error: VecwrapError, pipeline: str) -> tuple[Finding, ...]:
     """Report an error raised before there was a pipeline; a PlanError is about a layer of the evaluation."""
-    file = pipeline if str(error).startswith(f"{pipeline}:") else ""
-    return _refusal("refused" if isinstance(error, PlanError) else "unreadable", error, file)
+    kind = "refused" if isinstance(error, PlanError) else "unreadable"
+    found = [
+        _refusal(kind, each, pipeline if str(each).startswith(f"{pipeline}:") else "")
+        for each in error.mistakes or (error,)
+    ]
+    return (*found, *_refused_layers(error.layers, "")[1])
+
+
+def _refused_layers(words: Iterable[LayerSpec], file: str) -> tuple[list[LayerSpec], list[Finding]]:
+    """Plan each layer alone; return the good ones, and what is wrong with the others."""
+    good: list[LayerSpec] = []
+    findings: list[Finding] = []
+    for word in words:
+        try:
+            plan_layers((word,))
+            good.append(word)
+        except (SpecError, PlanError) as error:
+            findings += [_refusal("refused", each, file, [word]) for each in error.mistakes or (error,)]
+    return good, findings
 
 
 def _pipeline_of(env: VecEnv) -> PipelineSpec:
@@ -167,21 +210,19 @@ def _pipeline_of(env: VecEnv) -> PipelineSpec:
 
 def _findings(spec: PipelineSpec, engine: Any, strict: bool) -> Sequence[Finding]:
     """Plan each layer alone, all together, then with spaces, as far as possible; then apply the rules."""
-    findings: list[Finding] = []
-    good: list[LayerSpec] = []
-    for word in spec.wrappers:
-        try:
-            plan_layers((word,))
-            good.append(word)
-        except (SpecError, PlanError) as error:
-            findings.append(_refusal("refused", error, spec.source.file, [word]))
+    good, findings = _refused_layers(spec.wrappers, spec.source.file)
     try:
         good_spec = dataclasses.replace(spec, wrappers=tuple(good))
         if findings:
             good_spec = dataclasses.replace(good_spec, eval={})  # it may refer to the layers that are left out
         planned = plan(good_spec) if engine is None else plan_around(engine, good_spec)
     except (SpecError, PlanError) as error:
-        return [*findings, _refusal("refused", error, spec.source.file, good)]
+        errors = {str(error): error}
+        try:
+            plan_backend(good_spec, good_spec.n or 1)
+        except (SpecError, PlanError) as other:
+            errors[str(other)] = other
+        return [*findings, *(_refusal("refused", each, spec.source.file, good) for each in errors.values())]
     if not findings:  # otherwise a layer is missing, and spaces would not be the intended ones
         try:
             planned = planned.with_refusals()
@@ -209,7 +250,7 @@ def _findings_in(planned: Plan, strict: bool) -> Iterator[Finding]:
     """
     asked = {name: rule for name, rule in RULES.items() if strict or not rule.strict}
     found = [
-        (fault, _finding(name, rule.severity, fault, planned))
+        (fault, finding_at(name, rule.severity, fault, planned))
         for name, rule in asked.items()
         for fault in rule.faults(planned)
     ]
@@ -224,7 +265,8 @@ def _findings_in(planned: Plan, strict: bool) -> Iterator[Finding]:
     yield from (finding for fault, finding in found if id(fault.place) not in silent)
 
 
-def _finding(name: str, severity: Severity, fault: Fault, planned: Plan) -> Finding:
+def finding_at(name: str, severity: Severity, fault: Fault, planned: Plan) -> Finding:
+    """Return a fault as a finding, with the place where the pipeline writes it."""
     if isinstance(fault.place, PlannedLayer):
         source, layer = fault.place.spec.source.place, fault.place.spec.name
         return Finding(name, severity, source.file, source.line, _written(fault.place), layer, fault.reason, fault.fix)

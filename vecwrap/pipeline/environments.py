@@ -12,8 +12,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -21,11 +20,12 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, find_highest_version, load_env_creator, parse_env_id, registry
 
 from vecwrap.env.picture import no_frames
-from vecwrap.errors import PlanError, SpecError, VecwrapError, did_you_mean, is_installed
+from vecwrap.errors import PlanError, SpecError, VecwrapError, cause_of, did_you_mean, is_installed, text_of
+from vecwrap.pipeline.packages import how_to_install, where_it_is
 from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.signatures import REQUIRED, Signature
-from vecwrap.pipeline.values import Settings, callable_name, copied, shown
-from vecwrap.rows.infos import own_copy
+from vecwrap.pipeline.values import Settings, callable_name, copied, names_of, own_arguments, shown
+from vecwrap.sources.description import of_several_agents
 from vecwrap.sources.import_paths import imported
 
 Env = gymnasium.Env[Any, Any]
@@ -62,7 +62,7 @@ class MakeEnvironment:
         creator = creator_of(self.env_spec.entry_point)
         _refuse_render_mode(creator, self.kwargs, str(self), self.where, for_window=self.for_window)
         # The passive checker would look at each sub-environment's first steps; build(debug=True) looks at all of them.
-        return gymnasium.make(self.env_spec, **{"disable_env_checker": True, **deepcopy(dict(self.kwargs))})
+        return gymnasium.make(self.env_spec, **{"disable_env_checker": True, **own_arguments(dict(self.kwargs))})
 
     def __str__(self) -> str:
         return self.env_spec.id
@@ -81,7 +81,7 @@ class MakeByCalling:
 
     def __call__(self) -> Any:
         """Make one."""
-        return self.func(**{name: own_copy(value) for name, value in self.keywords.items()})
+        return self.func(**own_arguments(dict(self.keywords)))
 
 
 def _refuse_render_mode(
@@ -115,11 +115,12 @@ class WrapSubEnv:
     def __call__(self, env: Env) -> Any:
         """Wrap it."""
         try:
-            wrapped = self.target(env, *deepcopy(self.args), **deepcopy(dict(self.kwargs)))
+            args, kwargs = own_arguments((self.args, dict(self.kwargs)))
+            wrapped = self.target(env, *args, **kwargs)
         except (Exception, SystemExit) as error:
             if not self.where:
                 raise
-            raise refusal(self.where, error) from error
+            raise refusal(self.where, error) from cause_of(error)
         if not isinstance(wrapped, gymnasium.Env):
             raise PlanError(
                 f"{self.where or self}: expected a gymnasium.Env from it, got {type(wrapped).__name__}. (A callable "
@@ -136,7 +137,7 @@ def refusal(where: str, error: BaseException) -> PlanError:
     if isinstance(error, VecwrapError):
         name = where.rpartition('"')[0].rpartition('"')[2]
         return PlanError(f"{where}: {str(error).removeprefix(f'{name}: ')}")
-    return PlanError(f"{where}: raised {type(error).__name__}: {error}" if str(error) else f"{where}: raised {error!r}")
+    return PlanError(f"{where}: raised {type(error).__name__}: {text_of(error)}".removesuffix(": "))
 
 
 @dataclass(frozen=True)
@@ -146,11 +147,20 @@ class Environment:
     target: Any  # the same with an explicit version, as in the resolved spec
     factories: tuple[Callable[[], Env], ...]  # one callable for all sub-environments, or one for each
     env_spec: EnvSpec | None = None  # the registration, if it is an id
-    one_each: bool = False  # whether there is a callable for each sub-environment
+    parts: tuple[Environment, ...] = ()  # one for each sub-environment, if ``env`` or ``env_kwargs`` lists them
+
+    @property
+    def each(self) -> tuple[Environment, ...]:
+        """The one for all sub-environments, or one for each."""
+        return self.parts or (self,)
 
     @property
     def is_shipped(self) -> bool:
         """Whether Gymnasium or ale-py ships it, so that much is known about its behaviour."""
+        if self.parts:
+            return all(part.is_shipped for part in self.parts)
+        if self.env_spec is not None and self.env_spec.additional_wrappers:
+            return False
         entry = self.env_spec.entry_point if self.env_spec is not None else None
         module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
         return str(module).startswith(("gymnasium.envs.", "ale_py."))
@@ -158,10 +168,7 @@ class Environment:
     @property
     def name(self) -> str:
         """Its name in a plan."""
-        if self.one_each:
-            names = list(dict.fromkeys(map(callable_name, self.factories)))
-            return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-        return self.target if isinstance(self.target, str) else callable_name(self.target)
+        return names_of(self.target if isinstance(self.target, tuple) else (self.target,))
 
     def effective_spec(self) -> EnvSpec | None:
         """The registration with the pipeline's ``env_kwargs`` merged into its own, for layers that look at them."""
@@ -180,12 +187,13 @@ class Environment:
 
     def refuse_undrawable(self, where: str) -> None:
         """Refuse to draw if the package that a registered environment draws with is missing."""
-        needed = _needed(_NEEDS_TO_DRAW, self.env_spec.entry_point) if self.env_spec is not None else None
-        if needed and not is_installed(needed[0]):
-            raise SpecError(f"{where}: {self.name} needs {needed[0]} to draw: {needed[1]}")
+        for part in self.each:
+            needed = _needed(_NEEDS_TO_DRAW, part.env_spec.entry_point) if part.env_spec is not None else None
+            if needed and not is_installed(needed[0]):
+                raise SpecError(f"{where}: {part.name} needs {needed[0]} to draw: {needed[1]}")
 
     def with_kwargs(self, kwargs: Mapping[str, Any]) -> Environment:
-        """Return the same with additional arguments."""
+        """Return the same with additional arguments; of one."""
         (make,) = self.factories
         assert isinstance(make, MakeEnvironment)
         return dataclasses.replace(self, factories=(dataclasses.replace(make, kwargs={**make.kwargs, **kwargs}),))
@@ -193,27 +201,53 @@ class Environment:
 
 def find_environment(
     target: Any,
-    env_kwargs: Mapping[str, Any] | None = None,
+    env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     render_mode: str | None = None,
     source: Source | None = None,
 ) -> Environment:
     """Find what to build."""
     source = source or Source(steps=("env",))
-    kwargs = {key: copied(value) for key, value in (env_kwargs or {}).items()}
+    kwargs_source = dataclasses.replace(source, steps=("env_kwargs",))
+    if not isinstance(target, tuple) and (env_kwargs is None or isinstance(env_kwargs, Mapping)):
+        return _find_one(target, env_kwargs or {}, render_mode, source, kwargs_source)
+    lengths = [len(each) for each in (target, env_kwargs) if isinstance(each, (tuple, list))]
+    if lengths[0] != lengths[-1]:
+        raise PlanError(
+            f"{kwargs_source}: expected {lengths[0]} mappings, one for each entry of env, got {lengths[-1]}."
+        )
+    parts = []
+    for i in range(lengths[0]):
+        one, at = (target[i], source.at(i)) if isinstance(target, tuple) else (target, source)
+        kwargs, kwargs_at = env_kwargs or {}, kwargs_source
+        if not isinstance(kwargs, Mapping):
+            kwargs, kwargs_at = kwargs[i], kwargs_source.at(i)
+        parts.append(_find_one(one, kwargs, render_mode, at, kwargs_at))
+    return of_parts(parts, of_each=isinstance(target, tuple))
+
+
+def of_parts(parts: Sequence[Environment], *, of_each: bool) -> Environment:
+    """Return what is made of one environment for each sub-environment; ``of_each``: their targets differ."""
+    target = tuple(part.target for part in parts) if of_each else parts[0].target
+    return Environment(target, tuple(part.factories[0] for part in parts), parts=tuple(parts))
+
+
+def _find_one(
+    target: Any, env_kwargs: Mapping[str, Any], render_mode: str | None, source: Source, kwargs_source: Source
+) -> Environment:
+    kwargs = {key: copied(value) for key, value in env_kwargs.items()}
     if render_mode is not None:
         kwargs["render_mode"] = "rgb_array" if render_mode == "human" else render_mode
-    mode = ("env_kwargs", "render_mode") if render_mode is None else ("render_mode",)
-    where, for_window = str(dataclasses.replace(source, steps=mode)), render_mode == "human"
+    mode = (
+        kwargs_source.at("render_mode") if render_mode is None else dataclasses.replace(source, steps=("render_mode",))
+    )
+    where, for_window = str(mode), render_mode == "human"
+    if remedy := of_several_agents(target):
+        raise SpecError(f"{source} {shown(target)}: {remedy}.")
     found = _find(target, source) if isinstance(target, str) else target
     if isinstance(found, EnvSpec):
         return _registered(target, MakeEnvironment(found, kwargs, where, for_window), source)
-    makers = found if isinstance(found, tuple) else (found,)
-    for make in makers:
-        _refuse_render_mode(make, kwargs, callable_name(make), where, for_window=for_window)
-    if isinstance(target, tuple):
-        factories = tuple(_with_kwargs(make, kwargs, source.at(i)) for i, make in enumerate(target))
-        return Environment(target, factories, one_each=True)
-    return Environment(target, (_with_kwargs(found, kwargs, source),))
+    _refuse_render_mode(found, kwargs, callable_name(found), where, for_window=for_window)
+    return Environment(target, (_with_kwargs(found, kwargs, source, kwargs_source),))
 
 
 def creator_of(entry_point: Any) -> Any:
@@ -243,6 +277,8 @@ def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
     module_name, colon, name = target.rpartition(":")
     if not colon:
         return _lookup(name) or _unknown(target, name, source)
+    if remedy := how_to_install(module_name):
+        raise SpecError(f'{source} "{target}": there is no module {module_name}. {remedy.strip()}')
     module: Any = imported(module_name, str(source))
     held: Any = functools.reduce(lambda holder, part: getattr(holder, part, _ABSENT), name.split("."), module)
     if callable(held):
@@ -266,7 +302,7 @@ def _registered_as(name: str) -> EnvSpec | None:
         return found
     try:
         namespace, short, version = parse_env_id(name)
-    except gymnasium.error.Error:
+    except (gymnasium.error.Error, ValueError):  # ValueError: a version of too many digits
         return None
     latest = find_highest_version(namespace, short) if version is None else None
     return None if latest is None else registry.get(f"{name}-v{latest}")
@@ -274,7 +310,7 @@ def _registered_as(name: str) -> EnvSpec | None:
 
 def _unknown(target: str, name: str, source: Source) -> NoReturn:
     _refuse_near_miss(target, name, source)
-    near = did_you_mean(target, registry)
+    near = where_it_is(name) or did_you_mean(target, registry)
     remedy = ' An id of a package that is not imported yet is written "module:Id-v0"; so is a callable, "module:attr".'
     raise SpecError(f'{source} "{target}": unknown environment.{near or remedy}')
 
@@ -284,9 +320,14 @@ def _refuse_near_miss(target: str, name: str, source: Source) -> None:
     if _ATARI.fullmatch(name) and not is_installed("ale_py"):
         raise SpecError(f'{source.prefix()}{target} needs ale-py: pip install "vecwrap[atari]"')
     stem = name.rpartition("-v")[0]
-    same = [known for known in registry if stem and known.rpartition("-v")[0] == stem]
+    same = [known for known in registry if stem and (known.rpartition("-v")[0] == stem or known.endswith(f"/{name}"))]
     if same:
-        raise SpecError(f'{source} "{target}": there is no such version; there is {", ".join(same)}.')
+        raise SpecError(f'{source} "{target}": there is no such version; there is {", ".join(filter(_is_made, same))}.')
+
+
+def _is_made(env_id: str) -> bool:
+    """Whether Gymnasium still has what makes it; versions 2 and 3 of the MuJoCo environments only raise."""
+    return getattr(registry[env_id].entry_point, "__name__", "") != "_raise_mujoco_py_error"
 
 
 def _not_in_module(target: str, held: Any, module: Any, source: Source) -> NoReturn:
@@ -306,17 +347,24 @@ def _not_in_module(target: str, held: Any, module: Any, source: Source) -> NoRet
     )
 
 
-def _registered(target: str, make: MakeEnvironment, source: Source) -> Environment:
+def _registered(target: str | EnvSpec, make: MakeEnvironment, source: Source) -> Environment:
     found = make.env_spec
-    module_name = target.rpartition(":")[0]
-    target = f"{module_name}:{found.id}" if module_name else found.id
+    name = found.id
+    if isinstance(target, str):
+        module_name = target.rpartition(":")[0]
+        target = name = f"{module_name}:{name}" if module_name else name
     if found.entry_point is None:
-        raise SpecError(f'{source} "{target}": is registered without an entry point for one environment.')
+        raise SpecError(f'{source} "{name}": is registered without an entry point for one environment.')
+    if not _is_made(found.id):
+        raise SpecError(
+            f'{source} "{name}": Gymnasium no longer has this version; gymnasium-robotics does. '
+            f'"{found.id.rpartition("-v")[0]}" is the newest one.'
+        )
     entry_point = found.entry_point
     if isinstance(entry_point, str):
         needed = _needed(_NEEDS, entry_point)
         if needed and not is_installed(needed[0]):
-            raise SpecError(f"{source.prefix()}{target} needs {needed[0].replace('_', '-')}: {needed[1]}")
+            raise SpecError(f"{source.prefix()}{name} needs {needed[0].replace('_', '-')}: {needed[1]}")
         module_name, _, attr = entry_point.partition(":")
         if module_name == "__main__":  # another process has a different one
             found = dataclasses.replace(found, entry_point=getattr(sys.modules["__main__"], attr))
@@ -326,7 +374,9 @@ def _registered(target: str, make: MakeEnvironment, source: Source) -> Environme
 # -- callables --------------------------------------------------------------------------------------------------------
 
 
-def _with_kwargs(make: Callable[..., Any], kwargs: Mapping[str, Any], source: Source) -> Callable[..., Any]:
+def _with_kwargs(
+    make: Callable[..., Any], kwargs: Mapping[str, Any], source: Source, kwargs_source: Source
+) -> Callable[..., Any]:
     """Bind arguments to a callable, if it takes them."""
     signature = Signature.of(make, skip=0)
     names = [parameter.name for parameter in signature.parameters]
@@ -340,7 +390,7 @@ def _with_kwargs(make: Callable[..., Any], kwargs: Mapping[str, Any], source: So
     if not signature.any_name:
         for name in kwargs:
             if name not in names:
-                what = "render_mode" if name == "render_mode" else f"env_kwargs.{name}"
+                what = "render_mode" if name == "render_mode" else kwargs_source.at(name).label()
                 raise PlanError(
                     f"{source}: {called} does not take {name}, so {what} has nowhere to go.{did_you_mean(name, names)}"
                 )

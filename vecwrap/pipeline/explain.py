@@ -26,7 +26,15 @@ from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import as_data, is_scalar, shown
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import Frames, IntArray
-from vecwrap.sources.description import Description, bytes_of, bytes_text, short_text, space_data, space_text
+from vecwrap.sources.description import (
+    Description,
+    bytes_of,
+    bytes_text,
+    joint_space,
+    short_text,
+    space_data,
+    space_text,
+)
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.sub_env import SubEnvFactory
 
@@ -55,6 +63,22 @@ class Stage:
             str(env.describe()) if hasattr(layer, "describe") else "",
             refusal,
         )
+
+    @classmethod
+    def of_all(cls, stages: Sequence[Stage]) -> Stage:
+        """Join what comes out of several environments: a refusal if there is one, else the joint observation space."""
+        first = next((stage for stage in stages if stage.refusal is not None), stages[0])
+        spaces_ = [stage.observation_space for stage in stages]
+        if first.refusal is not None or all(space == spaces_[0] for space in spaces_[1:]):
+            return first
+        joint = joint_space(spaces_)
+        words = _JOINT if joint is not None else "observations differ between the sub-environments; those of the first"
+        return dataclasses.replace(
+            first, observation_space=spaces_[0] if joint is None else joint, words=first.words or words
+        )
+
+
+_JOINT = "bounds differ between the sub-environments: these contain them all"
 
 
 def _stacks_already(env: Any) -> str:
@@ -371,7 +395,7 @@ class Explanation:
                 "sub_environments_of_parent": shares.parent if shares else None,
                 "because": self.reason or None,
             },
-            "environment": {key: environment[key] for key in ("name", "runs_in", "after", "bytes_per_step")},
+            "environment": {key: environment[key] for key in ("name", "runs_in", "words", "after", "bytes_per_step")},
             "layers": layers,
         }
 

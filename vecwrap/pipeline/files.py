@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn
 
-from vecwrap.errors import SpecError
+from vecwrap.env.saving import open_regular
+from vecwrap.errors import SpecError, printable
 from vecwrap.pipeline.places import MAX_DEPTH, Place, Source, Steps, fail
-from vecwrap.pipeline.scalars import printable, read_integer, read_yaml_scalar, write_yaml_scalar
+from vecwrap.pipeline.scalars import read_integer, read_yaml_scalar, write_yaml_scalar
 from vecwrap.pipeline.values import shown
 
 SUFFIXES = (".yaml", ".yml", ".json")
 MAX_BYTES = 1_000_000
+_STREAMS = ("/dev/stdin", "/dev/fd/")  # of this process, so not a stranger's
 MAX_VALUES = 100_000  # an alias counts as much as its target: a bomb is refused when it reaches this
 
 # Keys of a file that are not part of the pipeline: the file it extends, and where an editor finds the schema.
@@ -54,7 +56,7 @@ def read_file(path: Path) -> tuple[Any, Source]:
 def read_text(path: Path) -> str:
     """Read a file of at most 1 MB, in UTF-8."""
     try:
-        with path.open("rb") as file:
+        with path.open("rb") if str(path).startswith(_STREAMS) else open_regular(path) as file:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         why = getattr(error, "strerror", None) or error

@@ -14,7 +14,7 @@ import gymnasium
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import BackendError, PlanError, SubEnvError
+from vecwrap.errors import BackendError, PlanError, SubEnvError, cause_of
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.environments import WrapSubEnv, refusal
 from vecwrap.pipeline.signatures import Bound, Signature, section
@@ -154,7 +154,7 @@ def placed(where: str) -> Iterator[None]:
     except (SubEnvError, BackendError):
         raise
     except (Exception, SystemExit) as error:
-        raise refusal(where, error) from error
+        raise refusal(where, error) from cause_of(error)
 
 
 def at_end(target: Any) -> str:

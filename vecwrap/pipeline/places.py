@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn, cast
 
-from vecwrap.errors import SpecError
-from vecwrap.pipeline.scalars import printable
+from vecwrap.errors import SpecError, printable
 
 MAX_DEPTH = 40  # of nested values
 Steps = tuple[str | int, ...]

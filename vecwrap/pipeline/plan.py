@@ -21,13 +21,21 @@ from vecwrap.backends.workers.launch import check_start_method
 from vecwrap.backends.workers.process import ProcessBackend
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import PlanError, SpecError, SubEnvError, did_you_mean
+from vecwrap.errors import PlanError, SpecError, SubEnvError, cause_of, did_you_mean
 from vecwrap.pipeline import registry
-from vecwrap.pipeline.auto import choose, step_cost
-from vecwrap.pipeline.environments import Environment, find_environment, refuse_unsendable
+from vecwrap.pipeline.auto import choose, most_cost
+from vecwrap.pipeline.changes import other_word
+from vecwrap.pipeline.environments import Environment, find_environment, of_parts, refuse_unsendable
 from vecwrap.pipeline.evaluation import differences, evaluation
 from vecwrap.pipeline.explain import Explanation, LentEngine, Line, OneForAll, Probe, Row, Shares, Stage, outer_stages
-from vecwrap.pipeline.layers import PlannedLayer, placed, plan_layers, refuse_layers_of_sub_envs, refuse_wrong_order
+from vecwrap.pipeline.layers import (
+    PlannedLayer,
+    path_parameters,
+    placed,
+    plan_layers,
+    refuse_layers_of_sub_envs,
+    refuse_wrong_order,
+)
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import Settings, import_path, shown
@@ -63,7 +71,7 @@ class Plan:
         """One for each sub-environment, with the layers that run there."""
         layers = tuple(layer.around_sub_env for layer in self.layers if layer.runs_in == "worker")
         made = [SubEnvFactory(make, layers) for make in self.environment.factories]
-        return made if self.environment.one_each else made * self.n
+        return made if self.environment.parts else made * self.n
 
     def start(self) -> VecEnv:
         """Start the backend, with the layers of the sub-environments but without those of the vector."""
@@ -71,6 +79,8 @@ class Plan:
 
     def with_spaces(self) -> Plan:
         """Determine the spaces, with one sub-environment in one worker (in this process for dummy), closed again.
+
+        If each has settings of its own, all are made.
 
         Nothing is written: layers are made without the arguments that are paths.
         """
@@ -89,9 +99,9 @@ class Plan:
         backend = registry.backends.load("dummy" if self.in_this_process else "subprocess")
         inner = tuple(layer.around_sub_env for layer in self.layers if layer.runs_in == "worker")
         outer = [layer for layer in self.layers if layer.runs_in == "parent"]
-        one = _started(backend, [Probe(self.environment.factories[0], inner)], settings, self)
+        one = _started(backend, [Probe(make, inner) for make in self.environment.factories], settings, self)
         try:
-            stages: tuple[Stage, ...] = one.get_attr("stages")[0]
+            stages = tuple(map(Stage.of_all, zip(*one.get_attr("stages"), strict=True)))
             stages += outer_stages(OneForAll(one, self.n, self._for_every_backend), outer, stages[-1])
         finally:
             one.close()
@@ -121,7 +131,9 @@ class Plan:
         """What is shown of the environment, then of each layer, inner first."""
         inside = "parent" if self.in_this_process else "worker"
         stages = self.stages or (None,) * (len(self.layers) + 1)
-        rows = [Row(self.environment.name, inside, after=stages[0])]
+        each = self.pipeline.env_kwargs
+        words = f"env_kwargs of each: {shown(each)}" if isinstance(each, tuple) else ""
+        rows = [Row(self.environment.name, inside, words=words, after=stages[0])]
         for layer, before, after in zip(self.layers, stages, stages[1:], strict=False):
             row = Row(
                 layer.spec.name,
@@ -175,14 +187,17 @@ def _started(backend: Callable[..., VecEnv], factories: list[Any], settings: Map
             raise
         said = str(error)
         unknown = re.search(r"unexpected keyword argument '(\w+)'", said)
-        if unknown and unknown[1] in plan.pipeline.env_kwargs:
-            takes = plan.environment.parameters()
-            remedy = did_you_mean(unknown[1], takes) or f" It takes {', '.join(takes) or 'none'}."
-            where = plan.pipeline.where("env_kwargs", unknown[1])
-            raise PlanError(f"{where}: {plan.environment.name} takes no such argument.{remedy}") from error
+        listed = isinstance(plan.pipeline.env_kwargs, tuple)
+        if unknown and unknown[1] in plan.pipeline.each_env_kwargs[error.index if listed else 0]:
+            made = plan.environment.each[error.index if plan.environment.parts else 0]
+            takes = made.parameters()
+            remedy = other_word(unknown[1]) or did_you_mean(unknown[1], takes)
+            remedy = remedy or f" It takes {', '.join(takes) or 'none'}."
+            where = plan.pipeline.where("env_kwargs", *[error.index] * listed, unknown[1])
+            raise PlanError(f"{where}: {made.name} takes no such argument.{remedy}") from None
         refused = " raised PlanError in make: "
         if refused in said:
-            raise PlanError(said.partition(refused)[2]) from error
+            raise PlanError(said.partition(refused)[2]) from cause_of(error)
         raise
 
 
@@ -233,7 +248,7 @@ def plan(spec: PipelineSpec) -> Plan:
         environment.refuse_undrawable(where)
     inside = [layer for layer in layers if layer.runs_in == "worker"]
     known = environment.is_shipped and all(map(_is_shipped, inside))
-    cost = step_cost(environment.env_spec.entry_point, len(inside)) if known and environment.env_spec else None
+    cost = most_cost([part.env_spec for part in environment.each], len(inside)) if known else None
     backend, options, backend_spec, reason = plan_backend(spec, n, known=known, cost=cost)
     resolved = dataclasses.replace(
         spec, env=environment.target, n=n, wrappers=words, backend=backend_spec, stats=_stats(spec)
@@ -243,6 +258,18 @@ def plan(spec: PipelineSpec) -> Plan:
     if backend_spec.target not in IN_THIS_PROCESS:
         _refuse_unsendable(environment, layers, spec)
     return Plan(resolved, environment, layers, backend, options, reason, written=spec)
+
+
+def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
+    """Return the same pipeline with its files in another folder, to play it and leave the user's alone."""
+    planned = plan(spec)
+    layers = []
+    for i, layer in enumerate(planned.layers):
+        paths = {
+            key: str(folder / str(i)) for key in path_parameters(layer.target) if layer.spec.kwargs.get(key) is not None
+        }
+        layers.append(dataclasses.replace(layer.spec, kwargs={**layer.spec.kwargs, **paths}))
+    return spec.override(wrappers=layers, eval=None)  # eval may name a preset whose layers these are
 
 
 def _is_shipped(layer: PlannedLayer) -> bool:
@@ -263,18 +290,22 @@ def _evaluation(spec: PipelineSpec, resolved: PipelineSpec) -> Mapping[str, Any]
     try:
         return differences(resolved, plan(evaluation(spec)).pipeline)
     except (SpecError, PlanError) as error:
-        raise type(error)(f"{error} (This is of the evaluation that the section eval describes.)") from error
+        raise type(error)(f"{error} (This is of the evaluation that the section eval describes.)") from cause_of(error)
 
 
 def _how_many(spec: PipelineSpec, environment: Environment) -> int:
-    callables = len(environment.factories) if environment.one_each else None
-    n = spec.n if spec.n is not None else callables or usable_cores()
+    entries = len(environment.parts)
+    n = spec.n if spec.n is not None else entries or usable_cores()
     if n < 1:
         raise PlanError(f"{spec.where('n')}: expected at least 1 sub-environment, got {n}.")
     if n > MOST:
         raise PlanError(f"{spec.where('n')}: expected at most {MOST:,} sub-environments, got {shown(n)}.")
-    if callables is not None and n != callables:
-        raise PlanError(f"{spec.where('n')}: expected {callables}, one for each callable, got {n}. Leave n out.")
+    if entries and n != entries:
+        which, remedy = "mapping in env_kwargs", "Leave n out, or give one mapping for all."
+        if isinstance(spec.env, tuple):
+            of_ids = any(part.env_spec is not None for part in environment.parts)
+            which, remedy = "entry of env" if of_ids else "callable", "Leave n out."
+        raise PlanError(f"{spec.where('n')}: expected {entries}, one for each {which}, got {n}. {remedy}")
     if spec.batch_size is not None and not 1 <= spec.batch_size <= n:
         raise PlanError(f"{spec.where('batch_size')}: expected 1 to n={n}, got {spec.batch_size}.")
     for name in ("seed", "start_index"):
@@ -286,6 +317,22 @@ def _how_many(spec: PipelineSpec, environment: Environment) -> int:
 
 def _adapted(environment: Environment, spec: PipelineSpec, layers: tuple[PlannedLayer, ...]) -> Environment:
     """Make an id with what its layers need, as ``atari`` needs every frame."""
+    listed = isinstance(spec.env_kwargs, tuple)
+    given = [(one, ("env_kwargs", i) if listed else ("env_kwargs",)) for i, one in enumerate(spec.each_env_kwargs)]
+    if not environment.parts:
+        return _adapted_one(environment, *given[0], spec, layers)
+    given = given if listed else given * len(environment.parts)
+    parts = [_adapted_one(part, *one, spec, layers) for part, one in zip(environment.parts, given, strict=True)]
+    return of_parts(parts, of_each=isinstance(environment.target, tuple))
+
+
+def _adapted_one(
+    environment: Environment,
+    env_kwargs: Mapping[str, Any],
+    steps: tuple[str | int, ...],
+    spec: PipelineSpec,
+    layers: tuple[PlannedLayer, ...],
+) -> Environment:
     for layer in layers:
         registered = environment.effective_spec()
         if registered is None or not hasattr(layer.target, "environment_kwargs"):
@@ -293,11 +340,11 @@ def _adapted(environment: Environment, spec: PipelineSpec, layers: tuple[Planned
         with placed(layer.where):
             needed = layer.target.environment_kwargs(registered, *layer.bound.args, **layer.bound.kwargs)
         for key, value in needed.items():
-            if spec.env_kwargs.get(key, value) != value:
-                given, name = shown(spec.env_kwargs[key]), layer.spec.name
+            if env_kwargs.get(key, value) != value:
+                given, name = shown(env_kwargs[key]), layer.spec.name
                 takes_it = any(parameter.name == key for parameter in Signature.of(layer.target).parameters)
                 raise PlanError(
-                    f"{spec.where('env_kwargs', key)}: expected {shown(value)}, as {name} needs it, got {given}. "
+                    f"{spec.where(*steps, key)}: expected {shown(value)}, as {name} needs it, got {given}. "
                     + (f"Give it to {name} instead: {name}:{key}={given}." if takes_it else "Leave it out.")
                 )
         environment = environment.with_kwargs(needed)
@@ -306,7 +353,7 @@ def _adapted(environment: Environment, spec: PipelineSpec, layers: tuple[Planned
 
 def _refuse_unsendable(environment: Environment, layers: tuple[PlannedLayer, ...], spec: PipelineSpec) -> None:
     for index, factory in enumerate(environment.factories):
-        refuse_unsendable(factory, spec.where("env", index) if environment.one_each else spec.where("env"))
+        refuse_unsendable(factory, spec.where("env", index) if environment.parts else spec.where("env"))
     for layer in layers:
         if layer.runs_in == "worker":
             refuse_unsendable(layer.around_sub_env, layer.where)

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
 
 from vecwrap.pipeline.explain import Stage
 from vecwrap.pipeline.layers import PlannedLayer
@@ -508,25 +509,62 @@ def time_limit_in_frames(plan: Plan) -> Iterator[Fault]:
 def time_limit_never_acts(plan: Plan) -> Iterator[Fault]:
     """A time limit above the environment's own, which ends every episode first.
 
-    A registered environment has the limit of its registration, in its own steps. ``time_limit`` adds another one and
-    leaves that as it is; ``env_kwargs: {max_episode_steps: ...}`` replaces it.
+    A registered environment has the limit of its registration, in its own steps, and an Atari game one in frames.
+    ``time_limit`` adds another one and leaves those as they are; ``env_kwargs: {max_episode_steps: ...}`` replaces the
+    first, ``max_num_frames_per_episode`` the second. A second ``time_limit`` above the first never acts either.
 
     Wrong: ``Pendulum-v1 | time_limit:1000``
     Right: ``Pendulum-v1 | time_limit:100``
     """
-    spec = plan.environment.effective_spec()
-    own = None if spec is None else spec.kwargs.get("max_episode_steps", spec.max_episode_steps)
+    own = list(_own_limits(plan))
     for spot in spots(plan, "time_limit"):
-        limit = spot.argument("max_episode_steps")
-        frames = math.prod(skip.frames for skip in spot.inside(*FRAME_SKIPS))
-        if own is not None and 0 < own < limit * frames:
-            held = f", {limit * frames:,} of the environment's own steps" if frames > 1 else ""
-            yield Fault(
-                spot.layer,
-                f"it never acts: its limit is {limit:,} agent steps{held}, and {plan.environment.name} ends episodes "
-                f"after {own:,}.",
-                f"Leave it out, or raise the environment's own: env_kwargs: {{max_episode_steps: {limit * frames}}}.",
-            )
+        limit, frames = spot.argument("max_episode_steps"), _frames_inside(spot)
+        held = f", {limit * frames:,} of the environment's own steps" if frames > 1 else ""
+        for steps, ends, key, skip in own:
+            if 0 < steps < limit * frames:
+                yield Fault(
+                    spot.layer,
+                    f"it never acts: its limit is {limit:,} agent steps{held}, and {plan.environment.name} ends "
+                    f"episodes after {ends}.",
+                    f"Leave it out, or raise the environment's own: env_kwargs: {{{key}: {limit * frames * skip}}}.",
+                )
+                break
+        for inner in spot.inside("time_limit"):
+            if inner.argument("max_episode_steps") * _frames_inside(inner) < limit * frames:
+                yield Fault(
+                    spot.layer,
+                    f"it never acts: its limit is {limit:,} agent steps{held}, and {inner.label} ends episodes before.",
+                    "Leave one of the two out.",
+                )
+                break
+
+
+def _frames_inside(spot: Spot) -> int:
+    """How many of the environment's own steps a step of what this layer wraps is."""
+    return math.prod(skip.frames for skip in spot.inside(*FRAME_SKIPS))
+
+
+def _own_limits(plan: Plan) -> Iterator[tuple[int, str, str, int]]:
+    """The environment's own limits: in its steps, in words, the argument that sets it, and its count for one step.
+
+    Of several environments, each with such a limit, the longest.
+    """
+    each = [list(_limits_of(part.effective_spec())) for part in plan.environment.each]
+    for key in ("max_episode_steps", "max_num_frames_per_episode"):
+        limits = [limit for of_one in each for limit in of_one if limit[2] == key]
+        if len(limits) == len(each):
+            yield max(limits)
+
+
+def _limits_of(spec: EnvSpec | None) -> Iterator[tuple[int, str, str, int]]:
+    if spec is None:
+        return
+    if (steps := spec.kwargs.get("max_episode_steps", spec.max_episode_steps)) is not None:
+        yield steps, f"{steps:,}", "max_episode_steps", 1
+    if (frames := spec.kwargs.get("max_num_frames_per_episode")) is not None:
+        skip = spec.kwargs.get("frameskip", 1)
+        least = skip if isinstance(skip, int) else min(skip)
+        yield frames // least, f"{frames:,} frames", "max_num_frames_per_episode", least
 
 
 @rule("warning")

@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -18,8 +19,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import vecwrap
-from vecwrap.env.saving import read_state
-from vecwrap.errors import SpecError, paths_looked_at
+from vecwrap.env.saving import open_regular, read_state
+from vecwrap.errors import SpecError, cut, paths_looked_at
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.environments import engine_of
 from vecwrap.pipeline.evaluation import in_mode
@@ -27,12 +28,13 @@ from vecwrap.pipeline.files import read_text
 from vecwrap.pipeline.layers import path_parameters
 from vecwrap.pipeline.places import Place, fail_where
 from vecwrap.pipeline.plan import Plan, plan
-from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.spec import PipelineSpec, load_without_imports
 from vecwrap.pipeline.values import Settings
 from vecwrap.pipeline.words import LayerSpec
 
 PIPELINE, FACTS, PROGRESS, LOG, STATISTICS = "pipeline.yaml", "run.json", "progress.csv", "log.txt", "stats.npz"
 VIDEOS = "videos"
+_MOST_VERSIONS = 1000  # each is looked up
 
 
 @dataclass(frozen=True)
@@ -68,21 +70,23 @@ class Run:
 
 
 @paths_looked_at(SpecError)
-def read_run(folder: str | Path) -> Run:
-    """Read a run folder, and check that its parts are of one pipeline."""
+def read_run(folder: str | Path, *, imports: bool = True) -> Run:
+    """Read a run folder, and check that its parts are of one pipeline; those beside it before it imports anything."""
     folder = Path(folder)
     if not (folder / PIPELINE).is_file():
         raise SpecError(f"{folder}: expected a folder that `vecwrap run --out` filled, got {_instead(folder)}")
     facts = _read_facts(folder / FACTS)
-    path = folder / PIPELINE
-    resolved = plan(PipelineSpec.from_yaml(read_text(path), str(path), folder)).pipeline
-    statistics = folder / STATISTICS if (folder / STATISTICS).is_file() else None
+    statistics = folder / STATISTICS if (folder / STATISTICS).exists() else None
     carried = [(FACTS, facts.get("pipeline")), *_monitors(folder)]
     if statistics is not None:
         carried.append((STATISTICS, read_state(statistics).get("hash")))
-    for name, found in carried:
-        if found not in (None, resolved.hash):
-            raise SpecError(_mismatch(folder, name, resolved.hash, found, facts))
+    hashes = {name: cut(str(found), 60) for name, found in carried if found is not None}
+    most = Counter(hashes.values()).most_common(1)
+    _refuse_others(folder, hashes, most[0][0] if most else "", "the files beside it are", facts)
+    path = folder / PIPELINE
+    spec = PipelineSpec.from_yaml(read_text(path), str(path), folder) if imports else load_without_imports(path)
+    resolved = plan(spec).pipeline
+    _refuse_others(folder, hashes, resolved.hash, f"{PIPELINE} beside it is", facts)
     return Run(folder, resolved, facts, statistics)
 
 
@@ -113,9 +117,9 @@ def moved(pipeline: PipelineSpec, folder: Path, to: Path) -> PipelineSpec:
 def versions(planned: Plan) -> dict[str, str]:
     """Return the versions of everything that a pipeline's stream comes from: Python and installed distributions."""
     targets: list[Any] = [layer.target for layer in planned.layers] + list(planned.environment.factories)
-    if planned.environment.env_spec is not None:
-        entry_point = planned.environment.env_spec.entry_point
-        targets += [entry_point, engine_of(entry_point)]
+    for part in planned.environment.each:
+        if part.env_spec is not None:
+            targets += [part.env_spec.entry_point, engine_of(part.env_spec.entry_point)]
     modules = {"gymnasium", "numpy", "cv2", *map(_top_module, targets)} - {"vecwrap"}
     owners = metadata.packages_distributions()
     names = sorted({name for module in modules for name in owners.get(module, ())})
@@ -150,21 +154,22 @@ def _instead(path: Path) -> str:
 
 
 def _read_facts(path: Path) -> Mapping[str, Any]:
-    if not path.is_file():
+    if not path.exists():
         return {}
     try:
         facts = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise SpecError(f"{path}: this is not JSON: {error}.") from None
-    if not isinstance(facts, dict) or not isinstance(facts.get("versions", {}), dict):
+    versions = facts.get("versions", {}) if isinstance(facts, dict) else None
+    if not isinstance(versions, dict) or len(versions) > _MOST_VERSIONS:
         fail_where(str(path), "expected what `vecwrap run` writes, a mapping with the key versions")
-    return facts
+    return dict(facts)
 
 
 def _monitors(folder: Path) -> Iterable[tuple[str, Any]]:
     """Yield the name of each monitor file, and the pipeline that it says it is of."""
     for path in sorted(folder.glob("*monitor.csv")):
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             first = file.readline(100_000)
         try:
             header = json.loads(first.removeprefix(b"#"))
@@ -174,14 +179,16 @@ def _monitors(folder: Path) -> Iterable[tuple[str, Any]]:
             yield path.name, header.get("pipeline")
 
 
-def _mismatch(folder: Path, name: str, expected: str, found: Any, facts: Mapping[str, Any]) -> str:
+def _refuse_others(folder: Path, hashes: Mapping[str, str], expected: str, as_: str, facts: Mapping[str, Any]) -> None:
     then, now = _differences(facts).get("vecwrap", ("", ""))
     newer = f" (vecwrap {then} wrote it and this is {now}, in which a layer may differ.)" if then else ""
-    return (
-        f"{folder / name}: expected a file of pipeline {expected}, which {PIPELINE} beside it is, got one of pipeline "
-        f"{found}: either was changed, or is of another run.{newer} To build the pipeline all the same, load "
-        f"{folder / PIPELINE} by itself."
-    )
+    for name, found in hashes.items():
+        if found != expected:
+            raise SpecError(
+                f"{folder / name}: expected a file of pipeline {expected}, which {as_}, got one of pipeline {found}: "
+                f"either was changed, or is of another run.{newer} To build the pipeline all the same, load "
+                f"{folder / PIPELINE} by itself."
+            )
 
 
 def _differences(facts: Mapping[str, Any]) -> dict[str, tuple[str, str | None]]:

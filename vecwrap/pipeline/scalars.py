@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import TypeAlias
 
+from vecwrap.errors import printable
+
 Scalar: TypeAlias = bool | int | float | str | None
 
 MAX_BITS = 4096  # of an integer: 1,234 digits at most, fewer than Python refuses to write
@@ -96,20 +98,7 @@ def _write_plain(value: bool | float | None) -> str:
 
 def quoted(text: str) -> str:
     """Write text between double quotes, with the escapes that JSON, YAML and spec strings share."""
-    return '"' + "".join(_escaped(char) if char in '"\\' else _visible(char) for char in text) + '"'
-
-
-def printable(text: str) -> str:
-    """Write text for a message: on one line, without control characters."""
-    return "".join(map(_visible, text))
-
-
-def _visible(char: str) -> str:
-    return char if char.isprintable() and char != "\ufeff" else _escaped(char)
-
-
-def _escaped(char: str) -> str:
-    return json.dumps(char)[1:-1]
+    return '"' + "".join(f"\\{char}" if char in '"\\' else printable(char) for char in text) + '"'
 
 
 def _unquoted(text: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 
-from vecwrap.errors import SpecError, did_you_mean
+from vecwrap.errors import Mistakes, SpecError, did_you_mean
 from vecwrap.pipeline.values import Settings, as_data, canonical, is_scalar, plain, shown
 
 REQUIRED: Any = inspect.Parameter.empty  # instead of a default
@@ -123,18 +123,22 @@ class Signature:
         if rest and not self.any_position:
             most = f"at most {len(by_position)}" if by_position else "none"
             raise SpecError(f"{where}: expected {most} without a name, got {len(args)} arguments. {self._takes()}")
-        names = [parameter.name for parameter in self.parameters]
+        names, mistakes = [parameter.name for parameter in self.parameters], Mistakes()
         for name in given:
-            if name not in names and not self.any_name:
-                near = did_you_mean(name, names)
-                raise SpecError(f"{where_argument(name, name)}: unknown argument.{near} {self._takes()}")
+            with mistakes:
+                if name not in names and not self.any_name:
+                    near = did_you_mean(name, names)
+                    raise SpecError(f"{where_argument(name, name)}: unknown argument.{near} {self._takes()}")
         for parameter in self.parameters:
             name = parameter.name
-            if name not in given:
-                if parameter.default is REQUIRED:
-                    raise SpecError(f"{where}: the argument {name} is missing. {self._takes()}")
-            elif not _same(given[name], parameter.default):
-                given[name] = checked(given[name], parameter.annotation, where_argument(keys[name], name))
+            with mistakes:
+                if name not in given:
+                    if parameter.default is REQUIRED:
+                        raise SpecError(f"{where}: the argument {name} is missing. {self._takes()}")
+                elif not _same(given[name], parameter.default):
+                    given[name] = checked(given[name], parameter.annotation, where_argument(keys[name], name))
+        mistakes.raise_all()
+        for name, parameter in zip(names, self.parameters, strict=True):
             if name in given and parameter.is_default_of_another_type(given[name]):
                 del given[name]  # however it is written, the callable gets its own default
         left_out = [parameter for parameter in self.parameters if parameter.name not in given]
@@ -170,14 +174,46 @@ def checked(value: Any, annotation: Any, where: str) -> Any:
         return value  # msgspec cannot express these
     for member in members:
         try:
-            return msgspec.convert(value, member, strict=True, dec_hook=_decode)
+            return _as_given(value, msgspec.convert(value, member, strict=True, dec_hook=_decode))
         except msgspec.ValidationError:
             continue
         except TypeError:  # a type that msgspec does not know
             return value
     if isinstance(value, PathLike) and str in members:
         return as_data(value)
-    raise SpecError(f"{where}: expected {in_words(annotation)}, got {shown(value)}.")
+    raise SpecError(f"{where}: expected {in_words(annotation)}, got {shown(value)}.{written_as(value, members)}")
+
+
+_BOOLS = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}
+
+
+def written_as(value: Any, kinds: Sequence[Any]) -> str:
+    """How a number or a truth value is written that came as text, or as a float: ``" Write 4."``, else ``""``."""
+    if bool in kinds and isinstance(value, str) and value.lower() in _BOOLS:
+        return f" Write {_BOOLS[value.lower()]}{', without quotes' if value.lower() in ('true', 'false') else ''}."
+    if not (int in kinds or float in kinds) or not isinstance(value, (str, float)):
+        return ""
+    try:
+        number = float(value)
+    except ValueError:
+        return ""
+    quotes = ", without quotes" if isinstance(value, str) else ""
+    if number.is_integer() and int in kinds:
+        return f" Write {int(number)}{quotes}."
+    return f" Write {value}{quotes}." if float in kinds else ""
+
+
+def _as_given(given: Any, made: Any) -> Any:
+    """Return what a value was converted to, with mappings and tuples of other types than Python's own as given."""
+    if type(made) is dict:
+        if type(given) is not dict:
+            return given
+        return {key: _as_given(old, new) for old, (key, new) in zip(given.values(), made.items(), strict=True)}
+    if type(made) in (list, tuple):
+        if type(given) not in (list, tuple):
+            return given
+        return type(made)(map(_as_given, given, made))
+    return made
 
 
 def in_words(annotation: Any) -> str:

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vecwrap.errors import SpecError
+from vecwrap.errors import Mistakes, SpecError, brief
 from vecwrap.pipeline.changes import KEYS, Draft, EnvTarget, refuse_unknown
 from vecwrap.pipeline.files import lineage, read_file, read_yaml, write_yaml
 from vecwrap.pipeline.places import Place, Source, fail, fail_where
 from vecwrap.pipeline.scalars import quoted, write_scalar
-from vecwrap.pipeline.values import Settings, callable_name, canonical, identity, is_scalar, scalar, shown, split
+from vecwrap.pipeline.values import Settings, canonical, identity, is_mapping, is_scalar, names_of, scalar, shown, split
 from vecwrap.pipeline.words import BACKEND_OPTIONS, BackendSpec, LayerSpec
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.import_paths import is_import_path
@@ -33,8 +33,10 @@ class PipelineSpec:
     """A complete description of how to build an environment. Frozen; compared by content.
 
     Attributes:
-        env: an environment id, ``"module:Id-v0"``, a callable that makes one environment, or a tuple of such callables.
-        n: how many sub-environments; None: one per usable core, or one per callable.
+        env: an environment id, ``"module:Id-v0"``, an ``EnvSpec`` that differs from what is registered under its id, a
+            callable that makes one environment, or a tuple of these, one for each sub-environment.
+        n: how many sub-environments; None: one for each entry of ``env`` or ``env_kwargs`` if that is a list, otherwise
+            one per usable core.
         seed: used by the first reset without a seed.
         start_index: the index of the first sub-environment, for seeds.
         backend: how the sub-environments run.
@@ -42,7 +44,8 @@ class PipelineSpec:
         copy: whether every returned array is the caller's own.
         batch_size: how many rows ``recv`` returns; None: all.
         render_mode: as ``gymnasium.make``; ``human`` shows all sub-environments in one window.
-        env_kwargs: further arguments for ``gymnasium.make``, or for the callables.
+        env_kwargs: further arguments for ``gymnasium.make``, or for the callables; a list has a mapping for each
+            sub-environment.
         debug: check every action and observation against its space.
         wrappers: the layers, inner first.
         training: whether running statistics are updated; False: they are frozen, as for an evaluation; None: updated
@@ -72,7 +75,7 @@ class PipelineSpec:
     copy: bool = True
     batch_size: int | None = None
     render_mode: str | None = None
-    env_kwargs: Mapping[str, Any] = field(default_factory=Settings)
+    env_kwargs: Mapping[str, Any] | tuple[Mapping[str, Any], ...] = field(default_factory=Settings)
     debug: bool = False
     wrappers: tuple[LayerSpec, ...] = ()
     training: bool | None = None
@@ -81,10 +84,11 @@ class PipelineSpec:
     source: Source = field(default_factory=Source, repr=False)
 
     def __post_init__(self) -> None:
-        for f in dataclasses.fields(self):
-            if f.name in KEYS:
-                value = KEYS[f.name].read(getattr(self, f.name), self.source.at(f.name))
-                object.__setattr__(self, f.name, _default(f) if value is None else value)
+        with brief:
+            for f in dataclasses.fields(self):
+                if f.name in KEYS:
+                    value = KEYS[f.name].read(getattr(self, f.name), self.source.at(f.name))
+                    object.__setattr__(self, f.name, _default(f) if value is None else value)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -106,7 +110,8 @@ class PipelineSpec:
         """
         if not isinstance(line, str):
             raise SpecError(f"pipeline: expected a text, a pipeline in one line, got {shown(line)}.")
-        return cls.from_dict(read_line(line))
+        with brief:
+            return cls.from_dict(read_line(line))
 
     @classmethod
     def from_dict(cls, data: Any, source: Source | None = None) -> PipelineSpec:
@@ -122,13 +127,18 @@ class PipelineSpec:
         >>> PipelineSpec.from_dict({"env": "CartPole-v1", "n": 4}) == PipelineSpec("CartPole-v1", n=4)
         True
         """
-        source = source or Source()
-        draft = Draft()
-        for said, where in lineage(data, source):
-            draft.write_over(said, where)
-        if draft.settings.get("env") is None:
-            fail(source, "the key env is missing: which environment?")
-        return from_draft(draft)
+        with brief:
+            source = source or Source()
+            draft, mistakes = Draft(), Mistakes()
+            files = lineage(data, source)
+            for said, where in files:
+                with mistakes:
+                    draft.write_over(said, where)
+            with mistakes:
+                if not any("env" in said for said, _ in files):
+                    fail(source, "the key env is missing: which environment?")
+            mistakes.raise_all(draft.settings.get("wrappers") or ())
+            return from_draft(draft)
 
     @classmethod
     def from_yaml(cls, text: str, file: str = "pipeline", directory: Path | None = None) -> PipelineSpec:
@@ -159,7 +169,8 @@ class PipelineSpec:
             raise SpecError(
                 f"pipeline: expected the path of a pipeline file, got {shown(path)}. vecwrap.build takes other forms."
             )
-        return cls.from_dict(*read_file(Path(path)))
+        with brief:
+            return cls.from_dict(*read_file(Path(path)))
 
     def override(self, **changes: Any) -> PipelineSpec:
         """Return a spec with some settings replaced; the rest is kept.
@@ -175,7 +186,8 @@ class PipelineSpec:
         >>> PipelineSpec("CartPole-v1", n=4).override(n=8, workers=2).to_dict()
         {'env': 'CartPole-v1', 'n': 8, 'backend': {'name': 'auto', 'workers': 2}}
         """
-        return overridden(self, changes)
+        with brief:
+            return overridden(self, changes)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -213,14 +225,17 @@ class PipelineSpec:
     @property
     def env_name(self) -> str:
         """The environment's name."""
-        if isinstance(self.env, tuple):
-            return ", ".join(dict.fromkeys(map(callable_name, self.env)))
-        return self.env if isinstance(self.env, str) else callable_name(self.env)
+        return names_of(self.env if isinstance(self.env, tuple) else (self.env,))
 
     @property
     def layer_names(self) -> tuple[str, ...]:
         """The layers' names, inner first."""
         return tuple(layer.name for layer in self.wrappers)
+
+    @property
+    def each_env_kwargs(self) -> tuple[Mapping[str, Any], ...]:
+        """The arguments for all sub-environments, or those for each."""
+        return self.env_kwargs if isinstance(self.env_kwargs, tuple) else (self.env_kwargs,)
 
     @property
     def in_training(self) -> bool:
@@ -246,7 +261,10 @@ class PipelineSpec:
             for word in self.wrappers
             for layer in word.expanded
         ]
-        env_kwargs = {key: value for key, value in self.env_kwargs.items() if key != "render_mode"}  # as the key of it
+        each = [
+            {k: v for k, v in one.items() if k != "render_mode"} for one in self.each_env_kwargs
+        ]  # as the key of it
+        env_kwargs = each if isinstance(self.env_kwargs, tuple) else each[0]
         what = identity([self.env, env_kwargs, layers, self.autoreset, self.n])
         content = json.dumps(what, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
@@ -273,6 +291,9 @@ class PipelineSpec:
         data = {name: _shown_data(name, value) for name, value in self._said()}
         return write_line({**data, "env": self.env}, map(str, self.wrappers), shown_anyway=True)
 
+    def __repr__(self) -> str:
+        return f"PipelineSpec({self})"
+
 
 def from_draft(draft: Draft) -> PipelineSpec:
     """Return the spec of a draft."""
@@ -288,14 +309,16 @@ def overridden(
     spec: PipelineSpec, changes: Mapping[str, Any], places: Mapping[str, Place] | None = None
 ) -> PipelineSpec:
     """As ``override``, with the places where the changes were written (a file and a line, or ``--set``) in errors."""
-    draft, known = to_draft(spec), [*KEYS, *BACKEND_OPTIONS]
+    draft, known, mistakes = to_draft(spec), [*KEYS, *BACKEND_OPTIONS], Mistakes()
     for key in sorted(changes, key=_depth):  # the whole before its parts, in any given order
         place = (places or {}).get(key, Place())
         first = key.partition(".")[0]
         if first in spec.layer_names and first not in known:
             fail_where(f"{place}{key}", f'unknown key. Did you mean "wrappers.{key}"?')
-        refuse_unknown(first, known, Source(otherwise=place))
-        draft.set(f"backend.{key}" if key in BACKEND_OPTIONS else key, changes[key], place)
+        with mistakes:
+            refuse_unknown(first, known, Source(otherwise=place))
+            draft.set(f"backend.{key}" if key in BACKEND_OPTIONS else key, changes[key], place)
+    mistakes.raise_all()
     return from_draft(draft)
 
 
@@ -335,7 +358,10 @@ def read_line(line: str) -> dict[str, Any]:
     if not words:
         fail(source, "expected an environment id at the start of the line")
     if "=" in words[0] and words[0].partition("=")[0] in KEYS:
-        fail(source, f'expected an environment id at the start of the line, got "{words[0]}"')
+        fail(
+            source,
+            f'expected an environment id at the start of the line, got "{words[0]}". In a shell, quote the whole line',
+        )
     data: dict[str, Any] = {"env": str(scalar(words[0], source)) if words[0][0] in "\"'" else words[0]}
     for word in words[1:]:
         key, equals, text = word.partition("=")
@@ -357,7 +383,12 @@ def read_line(line: str) -> dict[str, Any]:
 def write_line(data: Mapping[str, Any], layers: Iterable[str], *, shown_anyway: bool = False) -> str:
     """Write a line that ``read_line`` reads back; or one that shows also what no line can hold."""
     env, word = data["env"], _shown_word if shown_anyway else _word
-    first = shown(env) if not isinstance(env, str) else quoted(env) if re.search(r"[\s\"'=|]", env) else env
+    if isinstance(env, str):
+        first = quoted(env) if re.search(r"[\s\"'=|]", env) else env
+    elif shown_anyway:
+        first = f"[{names_of(env)}]" if isinstance(env, tuple) else names_of((env,))
+    else:
+        fail_where("env", f"{shown(env)} cannot be written in a line; write the pipeline as YAML")
     settings = {name: value for name, value in data.items() if name not in ("env", "wrappers")}
     return " | ".join([" ".join([first, *(word(steps, value) for steps, value in _leaves(settings))]), *layers])
 
@@ -388,7 +419,7 @@ def _set(data: dict[str, Any], key: str, value: Any) -> None:
 def _leaves(data: Mapping[Any, Any], steps: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """The leaves of nested data, each with the keys that lead to it."""
     for name, value in data.items():
-        if isinstance(value, Mapping) and value:
+        if is_mapping(value) and value:
             yield from _leaves(value, (*steps, name))
         else:
             yield (*steps, name), value
@@ -417,6 +448,7 @@ def _shown_word(steps: tuple[Any, ...], value: Any) -> str:
 # -- pipelines that may import nothing --------------------------------------------------------------------------------
 
 
+_CONNECTS = ("address", "init", "runtime_env")  # options of a backend that connect to machines or install packages
 _MAY_IMPORT = ("env", "env_kwargs", "backend", "wrappers", "eval")
 
 
@@ -434,7 +466,7 @@ def load_without_imports(path: Path) -> PipelineSpec:
 
 
 def refuse_imports(spec: PipelineSpec) -> None:
-    """Refuse a pipeline that names a module: as environment, backend or layer, or in any argument.
+    """Refuse a pipeline that names a module, as environment, backend or layer or in any argument, or that connects.
 
     Arguments count because layers import some of them (``trigger`` of ``video``), and layers of other packages may do
     anything with theirs. Names alone lead only to what is installed and registered.
@@ -445,7 +477,7 @@ def refuse_imports(spec: PipelineSpec) -> None:
 def _refuse(draft: Draft) -> None:
     said = {key: value for key, value in draft.settings.items() if key in _MAY_IMPORT}
     for where, text in _imports(said, Source(draft.places)):
-        fail_where(where, f"expected nothing to import (--no-imports), got {shown(text)}")
+        fail_where(where, f"expected nothing to import or to connect to (--no-imports), got {shown(text)}")
 
 
 def _imports(value: Any, source: Source) -> Iterator[tuple[str, str]]:
@@ -460,15 +492,19 @@ def _imports(value: Any, source: Source) -> Iterator[tuple[str, str]]:
     elif isinstance(value, BackendSpec):
         if ":" in value.name:
             yield str(source), value.name
-        yield from _imports(value.options, source)
+        yield from _imports({**value.options}, source)
     elif isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _imports(key, source.at(key))
+            if source.steps[-1:] == ("backend",) and key in _CONNECTS and inner is not None:
+                yield str(source.at(key)), key
+            if key == "backend" and isinstance(inner, str):
+                inner = BackendSpec.parse(inner, source.at(key))
             stands_for_a_layer = source.steps == ("eval", "wrappers") and str(key).isdigit() and isinstance(inner, str)
             read = LayerSpec.parse(inner, source.at(key)) if stands_for_a_layer else inner
             yield from _imports(read, source.at(key))
     elif isinstance(value, (list, tuple)):
         for index, inner in enumerate(value):
             yield from _imports(inner, source.at(index))
-    elif isinstance(value, str) and (is_import_path(value) or (":" in value and source.steps[-1:] == ("env",))):
+    elif isinstance(value, str) and (is_import_path(value) or (":" in value and "env" in source.steps[-2:])):
         yield str(source), value

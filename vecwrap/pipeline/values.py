@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import json
 import operator
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from types import FunctionType, MappingProxyType
+from typing import Any, TypeGuard
 
+import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 
+from vecwrap.errors import printable
 from vecwrap.pipeline.places import MAX_DEPTH, Source, fail, fail_where
-from vecwrap.pipeline.scalars import MAX_BITS, pieces, printable, quoted, read_scalar, write_scalar
+from vecwrap.pipeline.scalars import MAX_BITS, pieces, quoted, read_scalar, write_scalar
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the default repr of an object
 MAX_PARTS = 1000  # of one text, and layers in a pipeline; lists in files are counted as they are read
@@ -44,6 +51,11 @@ class Settings(Mapping[str, Any]):
         return repr(self._items)
 
 
+def is_mapping(value: Any) -> TypeGuard[Mapping[Any, Any]]:
+    """Whether it stands for its keys and values; a ``Dict`` space is one too for Python, but an object here."""
+    return isinstance(value, Mapping) and not isinstance(value, gymnasium.Space)
+
+
 def import_path(target: Any) -> str | None:
     """Return ``"module:qualname"`` if that finds this very object, from another process too; else None."""
     module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", None)
@@ -68,7 +80,7 @@ def shown(value: Any) -> str:
         return shown(value.func)
     if callable(value):
         return import_path(value) or callable_name(value)
-    if isinstance(value, (Mapping, list, tuple)):
+    if is_mapping(value) or isinstance(value, (list, tuple)):
         return _shown_parts(value, 0)
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
@@ -76,7 +88,7 @@ def shown(value: Any) -> str:
 
 def _shown_parts(value: Any, depth: int) -> str:
     """Format the first parts of a mapping or list."""
-    if not isinstance(value, (Mapping, list, tuple)):
+    if not (is_mapping(value) or isinstance(value, (list, tuple))):
         return shown(value)
     parts: list[str] = []
     for key in value:
@@ -92,24 +104,56 @@ def _shown_parts(value: Any, depth: int) -> str:
 
 
 def callable_name(target: Any) -> str:
-    """The name of a callable, without its module."""
+    """The name of a callable, without its module; of an EnvSpec, its id."""
+    if isinstance(target, EnvSpec):
+        return target.id
     if isinstance(target, functools.partial):
         return callable_name(target.func)
     name = str(getattr(target, "__qualname__", None) or type(target).__qualname__)
-    return name.rpartition("<locals>.")[2].strip("<>")
+    return name.rpartition(">.")[2].strip("<>")
+
+
+def names_of(environments: Sequence[Any]) -> str:
+    """Name the first few of what makes environments, each with the plain values that tell it from others."""
+    names = list(dict.fromkeys(map(_name_of, environments)))
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
+
+def _name_of(target: Any) -> str:
+    """``make(2)`` of a partial, ``lambda(i=2)`` of a function with its captured variables, the id of a spec."""
+    if isinstance(target, str):
+        return target
+    if isinstance(target, EnvSpec):
+        return target.id
+    args: tuple[Any, ...] = ()
+    named: dict[str, Any] = {}
+    if isinstance(target, functools.partial):
+        args, named = target.args, target.keywords
+    elif isinstance(target, FunctionType):
+        named = dict(inspect.getclosurevars(target).nonlocals)
+        if target.__name__ == "<lambda>":  # ``lambda i=i: ...``; other functions are rarely bound this way
+            named |= {p.name: p.default for p in inspect.signature(target).parameters.values()}
+    values = [shown(value) for value in args if is_scalar(value)]
+    values += [f"{name}={shown(value)}" for name, value in named.items() if is_scalar(value)]
+    return f"{callable_name(target)}({', '.join(values)})" if values else callable_name(target)
 
 
 def copied(value: Any, depth: int = 0) -> Any:
-    """Copy lists, sets and dicts; NumPy scalars become Python's; everything else is returned as it is."""
+    """Copy lists, sets and Python's own dicts; NumPy scalars become Python's; everything else stays what it is."""
     if isinstance(value, np.generic):
         return value.item()
     if depth > MAX_DEPTH:
         fail_where(shown(value), f"nested more than {MAX_DEPTH} deep")
-    if isinstance(value, Mapping):
-        return {copied(key, depth + 1): copied(inner, depth + 1) for key, inner in value.items()}
+    if type(value) in (dict, Settings, OrderedDict, defaultdict):
+        parts = {copied(key, depth + 1): copied(inner, depth + 1) for key, inner in value.items()}
+        return _with_parts(value, parts) if isinstance(value, (OrderedDict, defaultdict)) else parts
     if type(value) in (list, tuple, set):
         return type(value)([copied(inner, depth + 1) for inner in value])
     return value
+
+
+# Mappings that a file's own can stand in for; of other types, code expects more than a dict has.
+_WRITABLE = (dict, Settings, OrderedDict, MappingProxyType)
 
 
 @dataclass(frozen=True)
@@ -120,15 +164,60 @@ class Whole:
 
 
 def merged(old: Any, new: Any, depth: int = 0) -> Any:
-    """Return ``new`` written over ``old``: mappings are merged key by key; anything else replaces."""
+    """Return ``new`` written over ``old``: dicts are merged key by key, and stay of the old type; all else replaces."""
     if isinstance(new, Whole):
         return new.value
-    if not isinstance(new, Mapping):
+    if type(new) not in (dict, Settings, OrderedDict):
         return new
     if depth > MAX_DEPTH:
         fail_where(shown(new), f"nested more than {MAX_DEPTH} deep")
-    below = old if isinstance(old, Mapping) else {}
-    return {**below, **{key: merged(below.get(key), value, depth + 1) for key, value in new.items()}}
+    below = old if hasattr(type(old), "keys") else type(new)()
+    return _with_parts(below, {key: merged(below.get(key), value, depth + 1) for key, value in new.items()})
+
+
+def _with_parts(old: Mapping[Any, Any], parts: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """Return a mapping of the same type with some values replaced."""
+    if type(old) in (dict, Settings):
+        return {**old, **parts}
+    if not isinstance(old, dict):
+        fail_where(shown(old), f"a {type(old).__name__} is replaced as a whole; its parts cannot be changed")
+    made: Any
+    if getattr(old, "__dict__", None) is old:  # its attributes are its keys, which ``copy`` would not keep
+        made = dict.__new__(type(old))
+        made.__dict__ = made
+    else:
+        made = copy(old)
+    for key, value in {**old, **parts}.items():
+        made[key] = value
+    return made  # type: ignore[no-any-return]
+
+
+def own_arguments(value: Any, memo: dict[int, Any] | None = None) -> Any:
+    """Copy arguments for one environment, each in its own type; a part that occurs twice stays one.
+
+    What cannot be copied (a lock, an emulator) is passed as it is.
+    """
+    memo = {} if memo is None else memo
+    if id(value) in memo:
+        return memo[id(value)]
+    made = value
+    if type(value) in (list, tuple):
+        made = type(value)([own_arguments(part, memo) for part in value])
+    elif type(value) in (dict, MappingProxyType):
+        made = type(value)({key: own_arguments(part, memo) for key, part in value.items()})
+    elif type(value) in (OrderedDict, defaultdict) or getattr(value, "__dict__", None) is value:
+        made = _with_parts(value, {key: own_arguments(part, memo) for key, part in value.items()})
+    else:
+        before = dict(memo)
+        try:
+            return deepcopy(value, memo)
+        except Exception:
+            memo.clear()  # it may hold half of a copy
+            memo.update(before)
+            if isinstance(value, dict):  # such as one whose ``__getattr__`` raises KeyError for any name
+                made = _with_parts(value, {key: own_arguments(part, memo) for key, part in value.items()})
+    memo[id(value)] = made
+    return made
 
 
 def is_scalar(value: Any) -> bool:
@@ -162,7 +251,7 @@ def _key(key: Any) -> str:
 def canonical(value: Any) -> Any:
     """Return what equality compares: lists and tuples are the same, ``1``, ``1.0`` and ``true`` are not."""
     value = as_data(value)
-    if isinstance(value, Mapping):
+    if is_mapping(value):
         return "mapping", tuple(sorted(((_key(k), canonical(v)) for k, v in value.items()), key=operator.itemgetter(0)))
     if isinstance(value, (list, tuple)):
         return "list", tuple(map(canonical, value))
@@ -170,6 +259,8 @@ def canonical(value: Any) -> Any:
         return "array", value.dtype.str, value.shape, value.tobytes()
     if is_scalar(value):
         return type(value).__name__, repr(value)
+    if isinstance(value, EnvSpec):
+        return "EnvSpec", canonical(vars(value))
     return "object", value
 
 
@@ -178,11 +269,14 @@ def plain(value: Any, where: str) -> Any:
     value = as_data(value)
     if is_scalar(value):
         return value
-    if isinstance(value, Mapping) and all(isinstance(key, str) or is_scalar(as_data(key)) for key in value):
+    if type(value) in _WRITABLE and all(isinstance(key, str) or is_scalar(as_data(key)) for key in value):
         return {as_data(key): plain(inner, where) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(inner, where) for inner in value]
-    return fail_where(where, f"{shown(value)} is no plain data and cannot be written down")
+    kind, remedy = "", ""
+    if is_mapping(value):
+        kind, remedy = f", of the type {type(value).__name__},", ". Files hold plain dicts: dict(...)"
+    return fail_where(where, f"{shown(value)}{kind} is no plain data and cannot be written down{remedy}")
 
 
 def identity(value: Any) -> Any:
@@ -190,7 +284,7 @@ def identity(value: Any) -> Any:
     value = as_data(value)
     if isinstance(value, functools.partial):
         return [identity(value.func), identity(list(value.args)), identity(value.keywords)]
-    if isinstance(value, Mapping):
+    if is_mapping(value):
         return {_key(key): identity(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [identity(inner) for inner in value]

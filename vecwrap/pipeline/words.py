@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from vecwrap.errors import SpecError
+from vecwrap.errors import Mistakes, SpecError
 from vecwrap.pipeline.places import Source, fail, fail_where
 from vecwrap.pipeline.scalars import write_scalar
 from vecwrap.pipeline.values import (
@@ -18,6 +18,7 @@ from vecwrap.pipeline.values import (
     canonical,
     copied,
     import_path,
+    is_mapping,
     is_scalar,
     plain,
     scalar,
@@ -232,7 +233,7 @@ def read_arguments(given: Any, where: str) -> tuple[tuple[Any, ...], Mapping[str
     """Read what is given under a layer's name: nothing, one argument, a list of them, or a mapping of their names."""
     if given is None:
         return (), {}
-    if not isinstance(given, Mapping):
+    if not is_mapping(given):
         return tuple(given) if isinstance(given, (list, tuple)) else (given,), {}
     kwargs = dict(given)
     args = kwargs.pop(POSITIONAL, ())
@@ -268,7 +269,12 @@ def read_layers(layers: Any, source: Source) -> tuple[LayerSpec, ...]:
         fail(source, f"expected a list of layers, got {shown(layers)}{mapping}")
     if len(layers) > MAX_PARTS:
         fail(source, f"expected at most {MAX_PARTS:,} layers, got {len(layers):,}")
-    return tuple(LayerSpec.parse(layer, source.at(index)) for index, layer in enumerate(layers))
+    read, mistakes = [], Mistakes()
+    for index, layer in enumerate(layers):
+        with mistakes:
+            read.append(LayerSpec.parse(layer, source.at(index)))
+    mistakes.raise_all()
+    return tuple(read)
 
 
 # -- the backend ------------------------------------------------------------------------------------------------------

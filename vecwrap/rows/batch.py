@@ -17,6 +17,8 @@ _LARGEST_RECYCLED = 31 << 20  # bytes; glibc never recycles a block of 32 MB or 
 Batch: TypeAlias = Any
 """np.ndarray, or dict[str, Batch], or tuple[Batch, ...]."""
 
+IntArray: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+
 Allocate: TypeAlias = Callable[[tuple[int, ...], Any], np.ndarray[Any, Any]]
 """``allocate(shape, dtype)`` returns a zeroed array."""
 

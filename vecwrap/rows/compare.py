@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Collection
 from typing import Any
 
@@ -9,8 +11,18 @@ import numpy as np
 from gymnasium import spaces
 
 
+class Different(AssertionError):
+    """Two values differ: where, and the two parts that do."""
+
+    def __init__(self, path: str, expected: Any, got: Any, more: str = "") -> None:
+        super().__init__(f"{path}: expected {expected!r}, got {got!r}{more}")
+        self.path, self.expected, self.got = path, expected, got
+
+
 def assert_same(expected: Any, got: Any, path: str = "result") -> None:
     """Raise AssertionError with the location of the first difference: in type, keys, shape, dtype or any bit.
+
+    Objects whose class defines no ``==`` are compared by their repr, without addresses in memory.
 
     Args:
         expected: any value that environments return: arrays, numbers, text, and dicts, lists and tuples of them.
@@ -21,40 +33,59 @@ def assert_same(expected: Any, got: Any, path: str = "result") -> None:
         AssertionError: they differ.
 
     >>> assert_same({"a": np.zeros(2)}, {"a": np.zeros(2)})
-    >>> assert_same({"a": np.zeros(2)}, {"a": np.ones(2)})
+    >>> assert_same({"a": np.zeros(2)}, {"a": np.array([0.0, 1.0])})
     Traceback (most recent call last):
         ...
-    AssertionError: result['a']: expected array([0., 0.]), got array([1., 1.])
+    vecwrap.rows.compare.Different: result['a'][1]: expected np.float64(0.0), got np.float64(1.0)
     """
-    if type(expected) is not type(got):
-        _differ(path, expected, got, f" ({type(expected).__name__} and {type(got).__name__})")
+    if type(expected) is not type(got) and _name(type(expected)) != _name(type(got)):
+        raise Different(path, expected, got, f" ({type(expected).__name__} and {type(got).__name__})")
     if isinstance(expected, dict):
         if set(expected) != set(got):
-            _differ(f"{path}, keys", sorted(expected, key=str), sorted(got, key=str))
+            raise Different(f"{path}, keys", sorted(expected, key=str), sorted(got, key=str))
         for key in expected:
             assert_same(expected[key], got[key], f"{path}[{key!r}]")
     elif isinstance(expected, (tuple, list)):
         if len(expected) != len(got):
-            _differ(f"{path}, length", len(expected), len(got))
+            raise Different(f"{path}, length", len(expected), len(got))
         for i, pair in enumerate(zip(expected, got, strict=True)):
             assert_same(*pair, f"{path}[{i}]")
     elif isinstance(expected, np.ndarray):
-        if expected.dtype != got.dtype or expected.shape != got.shape:
-            _differ(f"{path}, dtype and shape", (expected.dtype, expected.shape), (got.dtype, got.shape))
-        if expected.dtype == object:
-            for index in np.ndindex(expected.shape):
-                assert_same(expected[index], got[index], f"{path}{list(index)}")
-        elif expected.tobytes() != got.tobytes():
-            _differ(path, expected, got)
+        _assert_same_arrays(expected, got, path)
     elif isinstance(expected, (float, np.floating)):
         if np.float64(expected).tobytes() != np.float64(got).tobytes():
-            _differ(path, expected, got)
-    elif expected != got:
-        _differ(path, expected, got)
+            raise Different(path, expected, got)
+    elif not _equal(expected, got):
+        raise Different(path, expected, got)
 
 
-def _differ(path: str, expected: Any, got: Any, more: str = "") -> None:
-    raise AssertionError(f"{path}: expected {expected!r}, got {got!r}{more}")
+def _assert_same_arrays(expected: np.ndarray[Any, Any], got: np.ndarray[Any, Any], path: str) -> None:
+    if expected.dtype != got.dtype or expected.shape != got.shape:
+        raise Different(f"{path}, dtype and shape", (expected.dtype, expected.shape), (got.dtype, got.shape))
+    if expected.dtype == object:
+        for index in np.ndindex(expected.shape):
+            assert_same(expected[index], got[index], f"{path}{list(index)}")
+    elif expected.tobytes() != got.tobytes():
+        for index in np.ndindex(expected.shape):
+            if expected[index].tobytes() != got[index].tobytes():
+                raise Different(f"{path}{list(index) or ''}", expected[index], got[index])
+
+
+def _equal(expected: Any, got: Any) -> bool:
+    equals: Any = type(expected).__eq__
+    with contextlib.suppress(Exception):  # an == of many truths, as tensors have
+        if expected == got or (type(expected) is type(got) and equals is not object.__eq__):
+            return bool(expected == got)
+    return _without_addresses(expected) == _without_addresses(got)
+
+
+def _without_addresses(value: Any) -> str:
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+def _name(kind: type) -> tuple[str, str]:
+    """Another process may hold a copy of a script's class."""
+    return kind.__module__, kind.__qualname__
 
 
 def take_row(space: spaces.Space[Any], observations: Any, i: int) -> Any:

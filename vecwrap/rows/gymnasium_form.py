@@ -93,20 +93,41 @@ def _conform_array(space: spaces.Space[Any], actions: Any, num_rows: int, path: 
         array = np.asarray(actions)
     except ValueError:
         array = np.asarray(actions, dtype=object)
+    except (RuntimeError, TypeError) as error:  # a tensor with gradients, or on a GPU
+        raise ArgumentError(f"{path}: expected an array or a list, got {type(actions).__name__}: {error}") from None
     if array.shape != shape:
         raise ArgumentError(
             f"{path}: expected shape {shape}, one action of {space} for each of {num_rows} sub-environments, "
-            f"got {_form(actions, array)}"
+            f"got {_form(actions, array)}{_reshaping(array, shape)}"
         )
-    if array.dtype.kind in "iu" and np.dtype(space.dtype).kind in "iu":
+    kind = np.dtype(space.dtype).kind
+    if array.dtype.kind in "iu" and kind in "iu":
         limits = np.iinfo(space.dtype)
         if array.size and not (limits.min <= array.min() and array.max() <= limits.max):
             raise ArgumentError(
                 f"{path}: expected integers that {space.dtype} can hold, got {array.min()} to {array.max()}"
             )
     elif not np.can_cast(array.dtype, space.dtype, "same_kind"):
-        raise ArgumentError(f"{path}: expected dtype {space.dtype} for {space}, got {array.dtype}")
+        remedy = ""
+        if array.dtype.kind == "f" and kind in "iu":
+            whole = bool((array == np.round(array)).all())
+            remedy = "; np.asarray(actions, int) has it" if whole else "; choose whole numbers, as np.argmax does"
+        raise ArgumentError(f"{path}: expected dtype {space.dtype} for {space}, got {array.dtype}{remedy}")
     return array.astype(space.dtype)
+
+
+def _reshaping(array: np.ndarray[Any, Any], shape: tuple[int, ...]) -> str:
+    """What turns an array into the shape, if that is clear."""
+    if array.dtype == object:
+        return ""
+    if array.shape == shape[1:]:
+        return (
+            "; that is one action, [action] is a list of one"
+            if shape[0] == 1
+            else f"; [action] * {shape[0]} repeats it"
+        )
+    axes = tuple(length for length in array.shape if length != 1)
+    return f"; np.reshape(actions, {shape}) has it" if axes == tuple(length for length in shape if length != 1) else ""
 
 
 def _members(actions: Any, num_rows: int, path: str, keys: dict[Any, None]) -> dict[Any, Any]:

@@ -91,6 +91,7 @@ class InfoCells:
 
     def _learn(self, keys: tuple[str, ...], types: tuple[type, ...]) -> None:
         fits = len(keys) <= WIDTH and all(kind in _DTYPES for kind in types)
+        fits = fits and {f"_{key}" for key in keys}.isdisjoint(keys)  # otherwise `columns` renames some
         if fits and all(type(key) is str for key in keys) and len(self._packers) < MOST_LAYOUTS:
             number = self._base + len(self._packers) + 1
             self.known[number] = keys, types
@@ -111,9 +112,14 @@ class InfoCells:
 
     # -- from one process to another -----------------------------------------------------------------------------------
 
-    def know(self, layouts: dict[int, Layout]) -> None:
-        """Record what another process has learnt."""
-        self.known.update(layouts)
+    def know(self, layouts: dict[int, Layout], base: int = 0) -> None:
+        """Record what another process has learnt, whose numbers begin above ``base``."""
+        for number, (keys, types) in layouts.items():
+            if not base < number <= base + MOST_LAYOUTS or len(keys) != len(types) or len(keys) > WIDTH:
+                raise ValueError(f"expected layouts {base + 1} to {base + MOST_LAYOUTS} of up to {WIDTH} numbers")
+            if {*map(type, keys)} - {str} or set(types) - _DTYPES.keys():
+                raise ValueError("expected keys and types of numbers")
+            self.known[number] = keys, types
         self._plans.clear()
 
     def export(self, rows: Sequence[int]) -> Any:

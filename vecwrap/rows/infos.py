@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -36,19 +36,49 @@ def _own_part(key: str, value: Any) -> Any:
     return own_copy(value)
 
 
-def own_copy(value: Any) -> Any:
-    """Copy a value of any kind; what cannot be copied is returned as it is."""
+def own_copy(value: Any, _around: tuple[int, ...] = ()) -> Any:
+    """Copy a value of any kind; what cannot be copied is returned as it is, also within dicts, lists and tuples."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         return value.copy()
     try:
         return deepcopy(value)
     except Exception:  # a lock, a socket, an emulator: the reference is all there is
-        return value
+        kind = type(value)
+        if kind not in (dict, list, tuple) or id(value) in _around:
+            return value
+        around = (*_around, id(value))
+        if kind is dict:
+            return {key: own_copy(part, around) for key, part in value.items()}
+        return kind(own_copy(part, around) for part in value)
+
+
+def make_room(infos: dict[str, Any], *keys: str) -> dict[str, Any]:
+    """Return columns without these keys and their masks: the environment's own get names with ``_`` appended.
+
+    >>> make_room({"episode": np.array([7]), "_episode": np.array([True])}, "episode")
+    {'episode_': array([7]), '_episode_': array([ True])}
+    """
+    for key in keys:
+        own = next((name for name in (key, f"_{key}") if name in infos), None)
+        if own is not None:
+            free = _free_name(own, infos)
+            new = {own: free, f"_{own}": f"_{free}"}
+            infos = {new.get(name, name): column for name, column in infos.items()}
+    return infos
+
+
+def _free_name(name: str, taken: Collection[str]) -> str:
+    """The name with as many underscores appended as make it and its mask free."""
+    while True:
+        name += "_"
+        if name not in taken and f"_{name}" not in taken:
+            return name
 
 
 def columns(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Turn m infos into columns; each key has a mask ``_key`` of the rows that have it.
 
+    A key in the place of a mask, such as ``_lives`` beside ``lives``, gives a column with ``_`` appended to its name.
     A column is a pure function of these rows' values: numbers get NumPy's ``result_type`` over the rows present (so 2.7
     next to 1 stays 2.7), equal-shaped arrays are stacked, dicts become columns again, and all else is an object array;
     so are integers that no dtype can hold together, such as 1 and 2**63.
@@ -61,12 +91,20 @@ def columns(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return {}
     out: dict[str, Any] = {}
     keys = dict.fromkeys(key for row in rows for key in row)
+    taken = {f"_{key}" for key in keys}
+    names: dict[str, str] = {}
+    if not taken.isdisjoint(keys):
+        clashing, taken = sorted(taken.intersection(keys)), taken.union(keys)
+        for key in clashing:
+            names[key] = name = _free_name(key, taken)
+            taken |= {name, f"_{name}"}
     for key in keys:
         present = [i for i, row in enumerate(rows) if key in row]
         mask = np.zeros(len(rows), dtype=np.bool_)
         mask[present] = True
-        out[key] = _column([rows[i][key] for i in present], present, len(rows))
-        out[f"_{key}"] = mask
+        name = names.get(key, key)
+        out[name] = _column([rows[i][key] for i in present], present, len(rows))
+        out[f"_{name}"] = mask
     return out
 
 
@@ -136,7 +174,7 @@ def _value(column: Any, i: int) -> Any:
         return tuple(_value(part, i) for part in column)
     if not isinstance(column, np.ndarray) or not column.ndim:
         return column  # an engine's, for all rows
-    value = row(column, i)
+    value = own_copy(column[i]) if column.dtype == object else row(column, i)
     return value.item() if isinstance(value, (np.float64, np.int64, np.bool_)) else value
 
 

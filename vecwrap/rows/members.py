@@ -12,6 +12,7 @@ from gymnasium import spaces
 from vecwrap.errors import CheckpointError, PlanError, did_you_mean, refuse_one_text
 from vecwrap.rows.batch import Batch, copy, leaves, object_array, scatter, take
 from vecwrap.rows.columns import make_column
+from vecwrap.rows.saved import fitting
 from vecwrap.rows.step_result import IntArray
 
 Array = np.ndarray[Any, Any]
@@ -129,16 +130,17 @@ class Line:
         low: Array = source.low.astype(self._work)
         high: Array = source.high.astype(self._work)
         with np.errstate(over="ignore"):
-            self._halved = not np.isfinite(high - low).all()  # as between -1e308 and 1e308: computed at half the size
-        if self._halved:
-            low, high = low / 2, high / 2
+            fits = np.isfinite(high - low)  # not between -1e308 and 1e308: computed at half the size
+        self._size: Any = None if fits.all() else np.where(fits, 1.0, 0.5)
+        if self._size is not None:
+            low, high = low * self._size, high * self._size
         self._start = low
         self._width = np.where(high > low, high - low, 1).astype(self._work)
         self._low, self._high = target.low.astype(self._work), target.high.astype(self._work)
 
     def __call__(self, values: Array) -> Array:
         """Map (m, *shape) values to a fresh array of the target's dtype."""
-        values = values / 2 if self._halved else values
+        values = values if self._size is None else values * self._size
         part = np.subtract(values, self._start, dtype=self._work) / self._width  # 0 at the low bound, 1 at the high one
         return np.asarray(self._low * (1 - part) + self._high * part).astype(self._dtype, copy=False)
 
@@ -215,4 +217,4 @@ class LastRows:
                 f"{where}: expected arrays of shapes {expected}, got {got}; they are of another chain"
             )
         for leaf, value in zip(own, values, strict=True):
-            scatter(leaf, ..., value)
+            scatter(leaf, ..., fitting(value, leaf, where))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.errors import CheckpointError, NotFiniteError, PlanError, ResetNeededError
+from vecwrap.errors import ArgumentError, CheckpointError, NotFiniteError, PlanError, ResetNeededError
 from vecwrap.rows import members
 from vecwrap.rows.batch import Batch, take
 from vecwrap.rows.members import Key, LastRows
+from vecwrap.rows.saved import fitting, put
 from vecwrap.rows.statistics import Moments, RunningStatistics, moments
 from vecwrap.rows.step_result import BoolArray, FloatArray, StepResult
 
@@ -54,14 +56,8 @@ class Normalizing:
         for name, half in self._halves.items():
             half.load(state[name] if name else state)
 
-    def _original_observations(self) -> Any:
-        return self._original(ObservationNormalizer)
-
-    def _original_rewards(self) -> Any:
-        return self._original(RewardNormalizer)
-
-    def _original(self, kind: type[Any]) -> Any:
-        return next((half.original() for half in self._halves.values() if isinstance(half, kind)), None)
+    def _normalizers(self) -> tuple[Any, ...]:
+        return tuple(self._halves.values())
 
 
 class _Half:
@@ -157,6 +153,30 @@ class ObservationNormalizer(_Half):
         if step.final_obs is not None:
             step.final_obs = self._normalised(step.final_obs)
 
+    def normalize(self, observations: Batch) -> Batch:
+        """Normalise any observations, as ``on_step`` does those of a step; nothing is counted."""
+        return self._normalised(self._checked(observations))
+
+    def unnormalize(self, observations: Batch) -> Batch:
+        """Undo ``normalize``, except for clipping and rounding: what it normalised is returned in float64."""
+        given, statistics = self._checked(observations), self.statistics.items()
+        return members.with_new(
+            given, {key: members.of(given, key) * one.scale(self._epsilon) + one.mean for key, one in statistics}
+        )
+
+    def _checked(self, observations: Batch) -> Batch:
+        """The same with arrays, if they are observations of this layer, with any leading axes."""
+        given: dict[Key, Array] = {}
+        for key, statistics in self.statistics.items():
+            shape, where = statistics.mean.shape, f"{self._layer}: {members.name_of(key)}"
+            if key is not None and not (isinstance(observations, Mapping) and key in observations):
+                raise ArgumentError(f"{where}: expected a dict with this key, got {type(observations).__name__}")
+            values = given[key] = np.asarray(members.of(observations, key))
+            if values.shape[values.ndim - len(shape) :] != shape:
+                expected = ", ".join(map(str, ("...", *shape)))
+                raise ArgumentError(f"{where}: expected an array of shape ({expected}), got {values.shape}")
+        return members.with_new(observations, given)
+
     def original(self) -> Batch:
         """Return all n rows as they last came in, as fresh arrays."""
         self._refuse_unbegun()
@@ -200,7 +220,7 @@ class ObservationNormalizer(_Half):
             statistics.load(state["statistics"][key or ""], where)
             self._shown[key].load(state["shown"][key or ""], where)
         self._original.load(state["original"], f"{self._layer}: original observations")
-        self._begun, self._has_shown = bool(state["begun"]), False
+        self._begun, self._has_shown = fitting(state["begun"], False, "begun"), False
 
     def _normalised(self, observations: Batch) -> Batch:
         new = {}
@@ -257,6 +277,14 @@ class RewardNormalizer(_Half):
         step.rewards = self._normalised(step.rewards)
         self._shown[step.rows] = step.rewards
 
+    def normalize(self, rewards: Any) -> Array:
+        """Normalise any rewards, as ``on_step`` does those of a step; nothing is counted."""
+        return self._normalised(np.asarray(rewards))
+
+    def unnormalize(self, rewards: Any) -> Array:
+        """Undo ``normalize``, except for clipping; float64."""
+        return np.asarray(np.asarray(rewards) * self.statistics.scale(self._epsilon))
+
     def original(self) -> FloatArray:
         """Return (n,) rewards as they last came in."""
         self._refuse_unbegun()
@@ -289,9 +317,9 @@ class RewardNormalizer(_Half):
         if self._borrowed:
             self.statistics, self._borrowed = RunningStatistics(), False
         self.statistics.load(state["statistics"], f"{self._layer}: rewards")
-        self.returns[:] = state["returns"]
-        self._original[:] = state["original"]
-        self._begun, self._has_shown = bool(state["begun"]), False
+        put(self.returns, state["returns"], "returns")
+        put(self._original, state["original"], "original")
+        self._begun, self._has_shown = fitting(state["begun"], False, "begun"), False
 
     def _normalised(self, rewards: Array) -> Array:
         return _clipped(np.asarray(rewards / self.statistics.scale(self._epsilon)), self._clip)

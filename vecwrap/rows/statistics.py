@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vecwrap.errors import CheckpointError
+from vecwrap.rows.saved import fitting
 from vecwrap.rows.step_result import FloatArray
 
 _NONE = np.zeros(())
+MOST = 1e12  # how many values the sums must hold
 PRIOR = 1e-4  # how many values the initial mean 0 and variance 1 count for
 
 
@@ -30,7 +32,6 @@ def moments(values: np.ndarray[Any, Any]) -> Moments:
     exact, number = np.asarray(values, dtype=np.float64), len(values)
     if number == 1:
         mean, squares = exact[0], _NONE
-        finite = _is_finite(mean)
     else:
         mean = np.add.reduce(exact) / number  # as mean() does, without its detours
         distances = exact - mean
@@ -39,15 +40,11 @@ def moments(values: np.ndarray[Any, Any]) -> Moments:
         else:
             distances *= distances
             squares = np.add.reduce(distances)
-        finite = _is_finite(squares)
-    if not finite:
+    # The sum may be too large although all of its terms are not, which is rare.
+    sizes = float(np.add.reduce(squares, axis=None)) + float(np.vdot(mean, mean))
+    if not (math.isfinite(sizes * MOST) or np.isfinite((squares + mean * mean) * MOST).all()):
         raise FloatingPointError("a batch with values that are not finite has no mean and variance")
     return Moments(number, mean, squares)
-
-
-def _is_finite(values: Any) -> bool:
-    """Whether all values are; their sum may be infinite although they are, which is rare."""
-    return math.isfinite(np.add.reduce(values, axis=None)) or bool(np.isfinite(values).all())
 
 
 class RunningStatistics:
@@ -89,10 +86,17 @@ class RunningStatistics:
 
     def load(self, state: dict[str, Any], where: str) -> None:
         """Restore what ``state`` returned; ``where`` starts error messages."""
-        mean, var = (np.array(state[name], dtype=np.float64) for name in ("mean", "var"))
+        mean, var = (np.array(state[name]) for name in ("mean", "var"))
         if mean.shape != np.shape(self.mean) or var.shape != mean.shape:
             raise CheckpointError(
                 f"{where}: expected statistics of shape {np.shape(self.mean)}, got {mean.shape}; they belong to a "
                 "chain with other observations"
             )
-        self.mean, self.var, self.count = mean, var, float(state["count"])
+        count = fitting(state["count"], 0.0, f"{where}: count")
+        fitting(mean, np.asarray(self.mean), f"{where}: mean")
+        fitting(var, np.asarray(self.var), f"{where}: var")
+        if not (np.isfinite(mean).all() and np.isfinite(var).all() and (var >= 0).all() and 0 < count < math.inf):
+            raise CheckpointError(
+                f"{where}: expected finite numbers, none of the variance below 0 and a count above 0, got others"
+            )
+        self.mean, self.var, self.count = mean.astype(np.float64), var.astype(np.float64), float(count)

@@ -16,7 +16,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.errors import PlanError, did_you_mean
-from vecwrap.rows.batch import Batch, where
+from vecwrap.rows.batch import Batch, IntArray, where
+from vecwrap.rows.infos import make_room
 
 if TYPE_CHECKING:
     from vecwrap.errors import SubEnvError
@@ -25,7 +26,6 @@ __all__ = ["Autoreset", "BoolArray", "FloatArray", "Frames", "Infos", "IntArray"
 
 BoolArray: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 FloatArray: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
-IntArray: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Infos: TypeAlias = dict[str, Any]
 
 
@@ -188,11 +188,12 @@ class StepResult:
         """Add a column and its mask to ``infos``, in a new dict that leaves the present one unchanged.
 
         Args:
-            key: the column's name; a column of that name is replaced.
+            key: the column's name; a layer's column of that name is replaced, an environment's gets another name.
             values: (m, ...) array, or a dict of such.
             mask: (m,) bool, which rows have it.
         """
-        self.infos = {**self.infos, key: values, f"_{key}": mask}
+        infos = self.infos if key in self.added else make_room(self.infos, key)
+        self.infos = {**infos, key: values, f"_{key}": mask}
         self.added = (*self.added, key)
 
     def replace(self, **changes: Any) -> StepResult:

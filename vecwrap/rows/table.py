@@ -98,10 +98,10 @@ class Slots:
         elif self.final_infos:
             self.final_infos.pop(row, None)
 
-    def add_info(self, row: int, key: str, value: Any) -> None:
-        """Add to the info of a row."""
-        self.infos[row] = {**self._info(row, self.infos, self._cells), key: value}
-        self._cells.forget(row)
+    def own_infos(self, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return a row's info as its environment gave it, and the last one of the episode that ended in it, if any."""
+        info = self._info(row, self.infos, self._cells)
+        return dict(info), dict(self._info(row, self.final_infos, self._final_cells))
 
     def forget_info(self, row: int) -> None:
         """Drop a row's info and frame."""
@@ -169,10 +169,17 @@ class Slots:
         """Mark the last result of ``export`` as sent."""
         self._told = self._cells.num_learnt, self._final_cells.num_learnt
 
-    def load(self, rows: Sequence[int], payload: Any, offset: int = 0) -> None:
-        """Load the result of ``export`` in another process, whose row r is our row ``offset + r``."""
+    def load(self, rows: Sequence[int], payload: Any, offset: int = 0, first_row: int = 0) -> None:
+        """Load the result of ``export`` in another process, whose row r is our row ``offset + r``.
+
+        ``first_row`` is that process's first row here. What is no such result raises any exception, before or after it
+        is loaded into these rows, but into no others.
+        """
         index = [offset + row for row in rows]
         numbers, observations, final, infos, cells, frames, learnt = payload
+        _refuse_malformed(rows, final, infos, frames)
+        if (numbers is None) is not self.shared:
+            raise ValueError("expected numbers in one place")
         if numbers is not None:
             self._numbers[:, index], self._flags[:, index] = numbers
         if observations is not None:
@@ -191,8 +198,9 @@ class Slots:
         if not self.shared:
             self._cells.load(index, cells)
         if learnt is not None:
-            self._cells.know(learnt[0])
-            self._final_cells.know(learnt[1])
+            base = MOST_LAYOUTS * first_row
+            self._cells.know(learnt[0], base)
+            self._final_cells.know(learnt[1], base)
 
     def load_shared(self, rows: Sequence[int]) -> None:
         """Record that these rows are entirely in shared memory."""
@@ -307,6 +315,20 @@ class Slots:
                 for i, yes in zip(indices, ended.tolist(), strict=True)
             ]
         )
+
+
+def _refuse_malformed(rows: Sequence[int], final: Any, *of_rows: Any) -> None:
+    """Raise ValueError for parts of an export that do not belong to these rows, or have the wrong type."""
+    ended, _, final_infos, _, final_frames, raw_of_step = ([], *[None] * 5) if final is None else final
+    infos, frames = of_rows
+    dicts = [*(infos or {}).values(), *(final_infos or {}).values()]
+    pairs = [*(raw_of_step or {}).values()]
+    if not set(ended) <= set(rows) or {*map(type, dicts)} - {dict} or {*map(type, pairs)} - {tuple}:
+        raise ValueError("expected infos, frames and ends of these rows")
+    if {type(one) for one in (infos, frames, final_infos, final_frames, raw_of_step)} - {dict, type(None)}:
+        raise ValueError("expected dicts by row")
+    for paid, over in pairs:
+        float(paid), bool(over)
 
 
 def _pick(values: dict[int, Any], rows: Sequence[int]) -> dict[int, Any] | None:

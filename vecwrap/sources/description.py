@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
 import gymnasium
@@ -27,6 +29,23 @@ def chain_of(env: Env) -> Iterator[Env]:
 def wrappers_of(env: Env) -> Iterator[gymnasium.Wrapper[Any, Any, Any, Any]]:
     """Go through the wrappers of an environment, outermost first, without the environment itself."""
     return (layer for layer in chain_of(env) if isinstance(layer, gymnasium.Wrapper))
+
+
+def of_several_agents(env: Any) -> str:
+    """What to do with an environment, a module, a factory or the name of one that is PettingZoo's; else ``""``."""
+    if isinstance(env, (str, ModuleType)) or callable(env):
+        path = str(env) if isinstance(env, str) else getattr(env, "__module__", None) or getattr(env, "__name__", "")
+        names = [path]
+    else:
+        names = [kind.__module__ for kind in type(env).__mro__]
+    if not any(re.match(r"pettingzoo\b", str(name)) for name in names):
+        return ""
+    return (
+        "PettingZoo's environments have several agents, and vecwrap.build takes those of one agent, of the class "
+        "gymnasium.Env. The agents of one that is parallel, with equal spaces, can be the rows of a vector: "
+        "vecwrap.wrap(supersuit.pettingzoo_env_to_vec_env_v1(parallel_env), [...]); "
+        "pettingzoo.utils.aec_to_parallel makes it parallel"
+    )
 
 
 def space_text(space: Any) -> str:
@@ -156,6 +175,11 @@ class Description:
             type(env.unwrapped).__name__,
         )
 
+    @property
+    def registration(self) -> tuple[str, int | None]:
+        """The id of its registration, or the name of its class; and its time limit."""
+        return (self.name, None) if self.spec is None else (str(self.spec.id), self.spec.max_episode_steps)
+
     def check(self, index: int) -> None:
         """Raise BackendError if a space is missing."""
         for what in ("observation_space", "action_space"):
@@ -168,16 +192,70 @@ class Description:
                 )
 
 
-def refuse_unequal(descriptions: Sequence[tuple[int, Description]]) -> None:
-    """Raise BackendError if sub-environments differ in a space, naming the first two that do."""
+def of_all(descriptions: Sequence[tuple[int, Description]]) -> Description:
+    """Return the description of all sub-environments together: the first's, with the joint observation space.
+
+    It has no spec if ids or time limits differ.
+
+    Raises:
+        BackendError: two of them differ in a space, and not only in bounds of observations.
+    """
     first_index, first = descriptions[0]
     for index, other in descriptions:
         other.check(index)
         for what in ("observation_space", "action_space"):
-            if getattr(other, what) != getattr(first, what):
+            both = getattr(first, what), getattr(other, what)
+            if both[0] != both[1] and (what == "action_space" or joint_space(both) is None):
                 raise BackendError(
-                    f"all sub-environments need the same {what}: sub-environment {first_index} has "
-                    f"{getattr(first, what)}, sub-environment {index} has {getattr(other, what)}; "
-                    "wrap them so that they agree, or build a vector of each",
+                    f"all sub-environments need the same {what}: sub-environment {first_index} has {both[0]}, "
+                    f"sub-environment {index} has {both[1]}; wrap them so that they agree, or build a vector of each",
                     env_ids=(first_index, index),
                 )
+    joint = joint_space([each.observation_space for _, each in descriptions])
+    registrations = dict.fromkeys(each.registration for _, each in descriptions)
+    if len(registrations) == 1:
+        return replace(first, observation_space=joint)
+    names = dict.fromkeys(name for name, _ in registrations)
+    return replace(first, observation_space=joint, spec=None, name=", ".join(names))
+
+
+def refuse_outside(joint: Description, descriptions: Sequence[tuple[int, Description]]) -> None:
+    """Raise BackendError if recreated sub-environments do not fit the description of all."""
+    for index, made in descriptions:
+        if of_all([(0, joint), (index, made)]).observation_space != joint.observation_space:
+            raise BackendError(
+                f"sub-environment {index} was recreated with other bounds: its observations were within "
+                f"{joint.observation_space}, now they are in {made.observation_space}",
+                env_ids=(index,),
+            )
+
+
+def joint_space(parts: Sequence[Any]) -> Any:
+    """Return the smallest space that contains all of these, if they differ in bounds at most; else None.
+
+    >>> joint_space([spaces.Box(-1, 1, (2,)), spaces.Box(0, 3, (2,))])
+    Box(-1.0, 3.0, (2,), float32)
+    """
+    first = parts[0]
+    if all(part == first for part in parts[1:]):
+        return first
+    if any(type(part) is not type(first) for part in parts):
+        return None
+    if isinstance(first, spaces.Box):
+        if any((part.shape, part.dtype) != (first.shape, first.dtype) for part in parts):
+            return None
+        low, high = (getattr(np, name).reduce([getattr(part, side) for part in parts]) for name, side in _OUTER)
+        return spaces.Box(low, high, dtype=first.dtype.type)
+    if isinstance(first, spaces.Discrete):
+        start = min(part.start for part in parts)
+        return spaces.Discrete(max(part.start + part.n for part in parts) - start, start=start)
+    if isinstance(first, spaces.Dict) and all(part.spaces.keys() == first.spaces.keys() for part in parts):
+        members = {key: joint_space([part.spaces[key] for part in parts]) for key in first.spaces}
+        return None if None in members.values() else spaces.Dict(members)
+    if isinstance(first, spaces.Tuple) and all(len(part.spaces) == len(first.spaces) for part in parts):
+        within = [joint_space(same) for same in zip(*(part.spaces for part in parts), strict=True)]
+        return None if None in within else spaces.Tuple(within)
+    return None
+
+
+_OUTER = (("minimum", "low"), ("maximum", "high"))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from vecwrap.errors import RemoteTraceback, SubEnvError, kind_of, text_of, traceback_of
+from vecwrap.sources.old_api import old_api
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,22 @@ class Failure:
         error.__cause__ = self.cause or RemoteTraceback(self.traceback)
         return error
 
+    def is_of(self, env_ids: range) -> bool:
+        """Whether this is of one of these sub-environments, and in the form to send."""
+        texts = self.during, self.kind, self.message, self.traceback, self.note
+        return type(self.index) is int and self.index in env_ids and {*map(type, texts)} == {str} and not self.cause
+
     def without_cause(self) -> Failure:
         """Return the form to send: an environment's exceptions may not survive pickling."""
         return replace(self, cause=None)
 
 
+def said_by(error: BaseException) -> str:
+    """An exception's message, with what it means if an environment of the old Gym API caused it."""
+    message = text_of(error)
+    return message + old_api(error, message)
+
+
 def make_failure(index: int, error: BaseException) -> Failure:
     """Return the failure of a factory that raised."""
-    return Failure(index, None, 0, 0, None, "make", kind_of(error), text_of(error), traceback_of(error), cause=error)
+    return Failure(index, None, 0, 0, None, "make", kind_of(error), said_by(error), traceback_of(error), cause=error)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import weakref
+from collections.abc import Iterator
 from copy import copy, deepcopy
 from typing import Any
 
@@ -13,49 +15,96 @@ from gymnasium import spaces
 from vecwrap.rows.columns import ARRAY_SPACES
 from vecwrap.sources.description import Env, chain_of
 
+Space = gymnasium.Space[Any]
 _NAMES = ("action_space", "observation_space")
 _owners: weakref.WeakValueDictionary[int, Env] = weakref.WeakValueDictionary()  # by the id of a space
 
 
 def own_spaces(env: Env) -> None:
-    """Give an environment copies of the spaces that it shares with others: those of its class, or of a module.
+    """Give an environment, and the wrappers around it, copies of spaces that are shared: of a class, of a module.
 
     Otherwise sub-environments in one process would draw from one generator, and those in another process would not.
     """
     base = env.unwrapped
-    for name in _NAMES:
-        space = getattr(base, name, None)
-        if not isinstance(space, gymnasium.Space):
-            continue
-        with contextlib.suppress(AttributeError, TypeError):  # a property; an object without weak references
-            if name not in vars(base) or _owners.get(id(space), base) is not base:
-                space = _with_own_generators(space)
-                setattr(base, name, space)
-            _owners[id(space)] = base
+    copies: dict[int, tuple[Space, Space]] = {}  # the original, which so keeps its id, and what replaces it
+    for layer in reversed(list(chain_of(env))):
+        for name in _NAMES:
+            space = getattr(layer, name, None)
+            if not isinstance(space, gymnasium.Space):
+                continue
+            if name not in vars(layer) and isinstance(inspect.getattr_static(layer, name, None), gymnasium.Space):
+                shared = True  # of the class
+            else:
+                shared = any(id(part) in copies or _owners.get(id(part), base) is not base for part in _parts(space))
+            if shared:
+                with contextlib.suppress(Exception):  # a property; a space that cannot be copied
+                    own = _with_own_generators(space, tried := dict(copies))
+                    if own == space:  # not so without an == of its own
+                        setattr(layer, name, own)
+                        copies, space = tried, own
+            for part in _parts(space):
+                with contextlib.suppress(TypeError):  # an environment without weak references
+                    _owners[id(part)] = base
+        for name, value in vars(layer).items():
+            if isinstance(value, gymnasium.Space):  # other names for what is replaced
+                vars(layer)[name] = copies.get(id(value), (value, value))[1]
 
 
 def seed_spaces(env: Env, seed: int) -> None:
     """Seed the spaces of an environment and of the wrappers around it, each once."""
-    for space in {id(space): space for layer in chain_of(env) for space in _spaces_of(layer)}.values():
+    for space in _all_spaces(env):
         space.seed(seed)
 
 
-def _with_own_generators(space: Any) -> Any:
+def space_states(env: Env) -> list[dict[str, Any] | None]:
+    """Return the state of each generator of these spaces and their parts, None where nothing has been drawn yet."""
+    generators: list[Any] = [part._np_random for space in _all_spaces(env) for part in _parts(space)]
+    return [None if generator is None else generator.bit_generator.state for generator in generators]
+
+
+def load_space_states(env: Env, states: list[dict[str, Any] | None]) -> None:
+    """Restore what ``space_states`` returned for an environment with the same spaces."""
+    parts = [part for space in _all_spaces(env) for part in _parts(space)]
+    if len(parts) != len(states):
+        raise ValueError(f"expected the generators of {len(parts)} spaces, got {len(states)}")
+    for part, state in zip(parts, states, strict=True):
+        if state is not None:
+            part.np_random.bit_generator.state = state
+
+
+def _with_own_generators(space: Any, copies: dict[int, tuple[Space, Space]]) -> Any:
     """Copy a space without its generators; bounds are shared, for they may be large and nobody writes into them."""
+    if id(space) in copies:
+        return copies[id(space)][1]
     if isinstance(space, (*ARRAY_SPACES, spaces.Text)):
         own: Any = copy(space)
     elif isinstance(space, spaces.Dict):
         own = copy(space)
-        own.spaces = {key: _with_own_generators(part) for key, part in space.spaces.items()}
+        own.spaces = {key: _with_own_generators(part, copies) for key, part in space.spaces.items()}
     elif isinstance(space, spaces.Tuple):
         own = copy(space)
-        own.spaces = tuple(map(_with_own_generators, space.spaces))
+        own.spaces = tuple(_with_own_generators(part, copies) for part in space.spaces)
     else:
-        return deepcopy(space)
+        own = deepcopy(space)
     own._np_random = None
+    copies[id(space)] = space, own
     return own
 
 
-def _spaces_of(layer: Env) -> list[gymnasium.Space[object]]:
+def _parts(space: Space) -> Iterator[Space]:
+    """A space and all spaces in it; each has a generator of its own."""
+    yield space
+    for value in vars(space).values():
+        for part in value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,):
+            if isinstance(part, gymnasium.Space):
+                yield from _parts(part)
+
+
+def _spaces_of(layer: Env) -> list[Space]:
     found = [getattr(layer, name, None) for name in _NAMES]
     return [space for space in found if isinstance(space, gymnasium.Space)]
+
+
+def _all_spaces(env: Env) -> list[Space]:
+    """Return the spaces of an environment and of the wrappers around it, each once."""
+    return list({id(space): space for layer in chain_of(env) for space in _spaces_of(layer)}.values())

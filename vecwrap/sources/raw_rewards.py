@@ -7,14 +7,17 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from vecwrap.sources.old_api import refuse_no_pair
+
 
 class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Sits between the environment and the layers, and records the environment's own rewards and ends.
 
     One agent step may be many steps of the environment (frame skip), and one reset may be several resets and steps
-    (no-ops, a lost life); a layer may also begin a new game within a step, as one that joins games does. No reward of
-    the environment is lost: rewards after the beginning of a game count towards the game's next agent step, and those
-    of a game that ends within a reset or a step towards that row.
+    (no-ops, a lost life); a layer may also begin a new game within a step, as one that joins games does: with that the
+    game before has ended, even if the environment itself would have continued it. No reward of the environment is lost:
+    rewards after the beginning of a game count towards the game's next agent step, and those of a game that ends within
+    a reset or a step towards that row.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -22,6 +25,7 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._reward = 0.0
         self._done = False
         self._first = False
+        self.in_play = False  # whether a reset now is a layer's own decision, which ends the running game
         self._closed: float | None = None  # remaining rewards of a game that ended before the newest began
 
     def has_wrapper_attr(self, name: str) -> bool:
@@ -45,6 +49,7 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(self, **kwargs: Any) -> Any:
         """Reset, and record that a new game begins."""
         result = self.env.reset(**kwargs)
+        refuse_no_pair(result)
         self.record_reset()
         return result
 
@@ -55,9 +60,9 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def record_reset(self) -> None:
         """Record a new game; a layer that bypasses ``reset`` to drive the emulator calls this."""
-        if self._done and not self._first:
+        if (self._done or self.in_play) and not self._first:
             self._closed = self._reward
-        self._reward, self._done, self._first = 0.0, False, True
+        self._reward, self._done, self._first, self.in_play = 0.0, False, True, True
 
     @property
     def first(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
+import operator
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from gymnasium.spaces import GraphInstance
 from gymnasium.wrappers.utils import RunningMeanStd
 
 from vecwrap.rows.infos import own_copy
+from vecwrap.rows.saved import fitting
 from vecwrap.sources.description import Env, chain_of
 
 
@@ -49,6 +51,7 @@ def derives_from_plain(value: Any) -> bool:
     return isinstance(value, kinds) and type(value) not in known and not isinstance(value, np.generic)
 
 
+_OF_ENVIRONMENTS = {"np_random", "np_random_seed", "ale_held_action"}
 _GYMNASIUM = "gymnasium."
 _OURS = "vecwrap."
 _CLOCK = "episode_start_time"  # of RecordEpisodeStatistics: a time on this process's clock
@@ -75,9 +78,11 @@ def env_state(env: Env) -> list[dict[str, Any]]:
 def load_env_state(env: Env, states: list[dict[str, Any]]) -> None:
     """Restore what ``env_state`` returned for an environment wrapped in the same layers."""
     layers = list(chain_of(env))
-    names, saved = [_name(layer) for layer in layers], [state["layer"] for state in states]
+    names, saved = [_name(layer) for layer in layers], [str(state["layer"]) for state in states]
     if names != saved:
         raise ValueError(f"expected a sub-environment of {' > '.join(saved)}, got {' > '.join(names)}")
+    for layer, state in zip(layers, states, strict=True):
+        _refuse(layer, fitting(state["state"], {}, _name(layer)))
     for layer, state in zip(layers, states, strict=True):
         _load(layer, state["state"])
 
@@ -88,19 +93,40 @@ def _name(layer: Env) -> str:
 
 def _state_of(layer: Env) -> dict[str, Any]:
     state: dict[str, Any] = {}
-    if hasattr(type(layer), "state_dict") and hasattr(type(layer), "load_state_dict"):
-        state["own"] = own_copy(layer.state_dict())  # type: ignore[attr-defined]
-    elif type(layer).__module__.startswith("ale_py.") and hasattr(layer, "ale"):
-        state.update(_ale_state(layer.unwrapped))
-    elif isinstance(layer, gymnasium.Wrapper) and type(layer).__module__.startswith((_GYMNASIUM, _OURS)):
-        state["attributes"] = _attributes(layer)
-    else:
-        kind = "wrapper" if isinstance(layer, gymnasium.Wrapper) else "environment"
-        raise CannotSaveError(f"the {kind} {_name(layer)} offers no state_dict() and load_state_dict()")
+    match _entry(layer):
+        case "own":
+            state["own"] = own_copy(layer.state_dict())  # type: ignore[attr-defined]
+        case "ale":
+            state.update(_ale_state(layer.unwrapped))
+        case _:
+            state["attributes"] = _attributes(layer)
     if not isinstance(layer, gymnasium.Wrapper) and layer._np_random is not None:
         state["np_random"] = layer._np_random.bit_generator.state
         state["np_random_seed"] = layer._np_random_seed
     return state
+
+
+def _entry(layer: Env) -> str:
+    """Return what a layer's state consists of."""
+    if hasattr(type(layer), "state_dict") and hasattr(type(layer), "load_state_dict"):
+        return "own"
+    if type(layer).__module__.startswith("ale_py.") and hasattr(layer, "ale"):
+        return "ale"
+    if isinstance(layer, gymnasium.Wrapper) and type(layer).__module__.startswith((_GYMNASIUM, _OURS)):
+        return "attributes"
+    kind = "wrapper" if isinstance(layer, gymnasium.Wrapper) else "environment"
+    raise CannotSaveError(f"the {kind} {_name(layer)} offers no state_dict() and load_state_dict()")
+
+
+def _refuse(layer: Env, state: dict[str, Any]) -> None:
+    """Refuse a state that is not of such a layer, before anything is changed."""
+    expected = {_entry(layer)} | (set() if isinstance(layer, gymnasium.Wrapper) else _OF_ENVIRONMENTS)
+    if not {_entry(layer)} <= state.keys() <= expected:
+        raise ValueError(f"{_name(layer)}: expected the entries {sorted(expected)}, got {sorted(map(str, state))}")
+    if "ale" in state:
+        fitting(state["ale"], np.zeros(np.shape(state["ale"]), np.uint8), "ale")
+    for name, value in fitting(state.get("attributes", {}), {}, "attributes").items():
+        _refuse_attribute(layer, name, value)
 
 
 def _load(layer: Env, state: dict[str, Any]) -> None:
@@ -111,7 +137,8 @@ def _load(layer: Env, state: dict[str, Any]) -> None:
     _load_attributes(layer, state.get("attributes", {}))
     if "np_random" in state:
         layer.np_random.bit_generator.state = state["np_random"]
-        layer._np_random_seed = state.get("np_random_seed", layer._np_random_seed)
+        seed = state.get("np_random_seed", layer._np_random_seed)
+        layer._np_random_seed = seed if seed is None else operator.index(seed)
 
 
 def _ale_state(game: Any) -> dict[str, Any]:
@@ -161,20 +188,41 @@ def _attributes(layer: Env) -> dict[str, Any]:
 
 
 def _load_attributes(layer: Env, state: dict[str, Any]) -> None:
-    given = inspect.signature(type(layer).__init__).parameters
     for name, value in state.items():
-        on_class = getattr(type(layer), name, None)
-        if name in _NO_STATE or name.lstrip("_") in given or callable(on_class) or inspect.isdatadescriptor(on_class):
-            raise ValueError(
-                f"expected what {_name(layer)} remembers, got its attribute {name}, which it is made with; no state of "
-                "vecwrap's holds that"
-            )
         if name == _CLOCK:
             setattr(layer, name, time.perf_counter() - value)
         elif isinstance(statistics := getattr(layer, name, None), RunningMeanStd):
             vars(statistics).update(deepcopy(value))
         else:
             setattr(layer, name, deepcopy(value))
+
+
+def _refuse_attribute(layer: Env, name: str, value: Any) -> None:
+    given = inspect.signature(type(layer).__init__).parameters
+    if name in _NO_STATE or name.lstrip("_") in given or is_no_data(type(layer), name):
+        raise ValueError(
+            f"expected what {_name(layer)} remembers, got its attribute {name}, which it is made with; no state of "
+            "vecwrap's holds that"
+        )
+    own = vars(layer).get(name)
+    if isinstance(own, RunningMeanStd):
+        known = {"mean": np.asarray(own.mean), "var": np.asarray(own.var), "count": np.zeros(())}
+        fitting({key: np.asarray(part) for key, part in value.items()}, known, name)
+    elif own is not None and value is not None and _form(own) != _form(value):
+        raise TypeError(f"{_name(layer)}: {name}: expected {_form(own)}, got {_form(value)}")
+
+
+def is_no_data(kind: type, name: str) -> bool:
+    """Whether an attribute of a class's instances is a method, a property, or Python's own (``__dict__``)."""
+    on_class = getattr(kind, name, None)
+    return name.startswith("__") or callable(on_class) or inspect.isdatadescriptor(on_class)
+
+
+def _form(value: Any) -> str:
+    """Describe what a plain value may not be replaced by another kind of; numbers and arrays of them are one kind."""
+    if isinstance(value, (np.ndarray, np.generic, int, float)) and np.asarray(value).dtype.kind in "biufc":
+        return "an array of numbers" if np.ndim(value) else "a number"
+    return f"deque of at most {value.maxlen}" if isinstance(value, deque) else type(value).__name__
 
 
 def _is_no_state(value: Any) -> bool:

@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 
 from vecwrap.errors import ArgumentError
 from vecwrap.rows.infos import own_copy
-from vecwrap.sources.saving import derives_from_plain, is_plain
+from vecwrap.rows.saved import fitting
+from vecwrap.sources.saving import derives_from_plain, is_no_data, is_plain
 
 Reset: TypeAlias = tuple[int | None, dict[str, Any] | None]
 """Seed and options of one reset; None if there is none."""
@@ -73,7 +74,10 @@ class Told:
         if "own" in state:
             owner.load_state_dict(own_copy(state["own"]))
         else:
-            _attributes(owner).update(deepcopy(state["attributes"]))
+            attributes = fitting(state["attributes"], {}, "attributes")
+            if refused := [name for name in attributes if is_no_data(type(owner), name)]:
+                raise ValueError(f"expected what {type(owner).__name__} remembers, got its attributes {refused}")
+            _attributes(owner).update(deepcopy(attributes))
 
     def _owner(self) -> Any:
         """What holds the state: the object whose method it is, or the function itself."""

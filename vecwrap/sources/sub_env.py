@@ -8,24 +8,27 @@ harm, and the terminal observation is copied before the reset overwrites it.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import inspect
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from vecwrap.errors import ArgumentError, RemoteTraceback, kind_of, text_of, traceback_of
+from vecwrap.errors import ArgumentError, RemoteTraceback, kind_of, traceback_of
 from vecwrap.interrupts import close_lost, is_interrupt
 from vecwrap.rows.batch import row as row_of
 from vecwrap.rows.infos import own_copy
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Env, chain_of
-from vecwrap.sources.failure import Failure
-from vecwrap.sources.own_spaces import own_spaces, seed_spaces
+from vecwrap.sources.failure import Failure, said_by
+from vecwrap.sources.old_api import not_an_env, refuse_no_pair
+from vecwrap.sources.own_spaces import load_space_states, own_spaces, seed_spaces, space_states
 from vecwrap.sources.raw_rewards import Tap, float_reward
 from vecwrap.sources.saving import env_state, is_plain, load_env_state
 from vecwrap.sources.schedule import Schedule
@@ -45,7 +48,7 @@ class SubEnvFactory:
         """Make the environment and wrap it; if a layer fails, close what was made."""
         env = self.make()
         if not isinstance(env, gymnasium.Env):
-            raise TypeError(f"the factory {self.make!r} gave {type(env).__name__}, expected a gymnasium.Env")
+            raise TypeError(f"the factory {_name(self.make)} gave {not_an_env(env)}")
         if self.layers:
             env = Tap(env)
         try:
@@ -59,6 +62,11 @@ class SubEnvFactory:
                 env.close()
             raise
         return env
+
+
+def _name(make: Any) -> str:
+    make = getattr(make, "func", make)  # of a partial
+    return str(getattr(make, "__qualname__", type(make).__qualname__))
 
 
 @dataclass(frozen=True)
@@ -168,15 +176,21 @@ class SubEnv:
         """Return an attribute of the outermost layer that has it; plain data as a copy, as from other processes."""
         return _yours(self.env.get_wrapper_attr(name))
 
-    def set_attr(self, name: str, value: Any) -> None:
-        """Set an attribute on the outermost layer where it lives; a new one on the environment itself."""
+    def set_attr(self, name: str, value: Any) -> str | None:
+        """Set an attribute on the outermost layer where it lives; a new one on the environment itself.
+
+        Returns:
+            The near name that was meant, maybe, if the attribute is new.
+        """
         if is_plain(value):
             self._set_here.add(name)
         for layer in chain_of(self.env):
             if not isinstance(layer, Tap) and _lives_on(layer, name):
                 setattr(layer, name, own_copy(value))
-                return
+                return None
+        near = near_attribute(self.env, name)
         setattr(self.env.unwrapped, name, own_copy(value))
+        return near
 
     def has_attr(self, name: str) -> bool:
         """Whether a layer, or the environment itself, has an attribute; the attribute is not transferred."""
@@ -196,6 +210,7 @@ class SubEnv:
         slots, row = self._slots, self._row
         return {
             "env": None if self._is_new else env_state(self.env),
+            "spaces": space_states(self.env),
             "over": self._over,
             "seed": self._seed,
             "seed_of_takeover": self._seed_of_takeover,
@@ -217,6 +232,8 @@ class SubEnv:
                 self.env.reset(options=own_copy(state.get("options")))
             self._is_new = False
             load_env_state(self.env, state["env"])
+        if "spaces" in state:  # older files lack it
+            load_space_states(self.env, state["spaces"])
         slots, row = self._slots, self._row
         self._over, self._seed = state["over"], state["seed"]
         self._seed_of_takeover = state.get("seed_of_takeover")
@@ -288,7 +305,7 @@ class SubEnv:
             action=action,
             during=during,
             kind=kind_of(error),
-            message=text_of(error),
+            message=said_by(error),
             traceback=traceback_of(error),
             autoreset=autoreset,
             stepped=during == "step" and self._autoresetting,
@@ -310,6 +327,7 @@ class SubEnv:
         """Make the environment; it has not been reset yet."""
         self.env = self._factory()
         own_spaces(self.env)
+        allow_no_options(self.env)
         self._is_new = True
         self._set_here: set[str] = set()  # attributes that its state includes, if it is new
         chain = list(chain_of(self.env))
@@ -347,8 +365,11 @@ class SubEnv:
             seed_spaces(self.env, seed)
         self._is_new = False
         goes_on = seed is None and self._game_goes_on()
+        if self._tap is not None:
+            self._tap.in_play = goes_on
         given = None if options is None else own_copy(options)
         result = self.env.reset(seed=seed, options=options)
+        refuse_no_pair(result)
         if not goes_on or (self._tap is not None and self._tap.first):
             self._options = given
         return result
@@ -445,6 +466,18 @@ class SubEnv:
         return self._tap.after_reset()
 
 
+def near_attribute(env: Env, name: str) -> str | None:
+    """The attribute of a chain with nearly this name, if no layer has one of this very name; methods do not count."""
+    chain = [layer for layer in chain_of(env) if not isinstance(layer, Tap)]
+    if any(hasattr(layer, name) for layer in chain):
+        return None
+    for layer in reversed(chain):
+        known = [one for one in dir(layer) if not callable(inspect.getattr_static(layer, one, None))]
+        if near := difflib.get_close_matches(name, known, n=1, cutoff=0.82):
+            return near[0]
+    return None
+
+
 def refuse_one_for_several(sub_envs: Sequence[SubEnv]) -> None:
     """Refuse a factory that returns an environment that another sub-environment already has."""
     seen: dict[int, int] = {}
@@ -457,9 +490,26 @@ def refuse_one_for_several(sub_envs: Sequence[SubEnv]) -> None:
             )
 
 
+def allow_no_options(env: Env) -> None:
+    """Let an environment, or a wrapper, whose ``reset`` takes a seed but no options be reset without any."""
+    for layer in chain_of(env):
+        with contextlib.suppress(TypeError, ValueError):  # written in C, or with attributes that cannot be set
+            reset: Any = layer.reset
+            parameters = inspect.signature(reset).parameters
+            takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+            if "seed" in parameters and "options" not in parameters and not takes_any:
+                layer.reset = partial(_reset_without_options, reset)  # type: ignore[method-assign]
+
+
+def _reset_without_options(reset: Callable[..., Any], *, seed: int | None = None, options: Any = None) -> Any:
+    if options:
+        raise ArgumentError(f"reset: {reset.__qualname__} takes no options, got {options!r}; add options=None to it")
+    return reset(seed=seed)
+
+
 def _told(info: dict[str, Any], seed: int | None) -> dict[str, Any]:
-    """The info of a reset on a schedule: ``episode_seed`` is the seed that it got, never the environment's."""
-    others = {key: value for key, value in (info or {}).items() if key != "episode_seed"}
+    """The info of a reset on a schedule: ``episode_seed`` is the seed it got; the environment's own is renamed."""
+    others = {"episode_seed_" if key == "episode_seed" else key: value for key, value in (info or {}).items()}
     return others if seed is None else {**others, "episode_seed": seed}
 
 
@@ -475,7 +525,9 @@ def _lives_on(layer: Env, name: str) -> bool:
     found = inspect.getattr_static(layer, name, _MISSING)
     if found is _MISSING:
         return False
-    return not (isinstance(layer, gymnasium.Wrapper) and found is inspect.getattr_static(gymnasium.Wrapper, name, None))
+    return not (
+        isinstance(layer, gymnasium.Wrapper) and found is inspect.getattr_static(gymnasium.Wrapper, name, _MISSING)
+    )
 
 
 _MISSING = object()

@@ -16,6 +16,7 @@ from vecwrap.rows.compare import assert_same, rows_of
 from vecwrap.testing.backends import BACKEND_LAWS, check_backend
 from vecwrap.testing.drive import Lockstep, Policy, drive, drive_rows
 from vecwrap.testing.toys import SPACES, BadManners, Holdings, ToyEnv, assert_nothing_left, digest, toy
+from vecwrap.testing.twice import Difference, play_twice
 from vecwrap.testing.wrappers import WRAPPER_LAWS, Subject, check_wrapper
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "SPACES",
     "WRAPPER_LAWS",
     "BadManners",
+    "Difference",
     "Holdings",
     "Lockstep",
     "Policy",
@@ -35,6 +37,7 @@ __all__ = [
     "digest",
     "drive",
     "drive_rows",
+    "play_twice",
     "rows_of",
     "toy",
 ]

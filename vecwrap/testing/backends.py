@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
@@ -236,7 +237,9 @@ def nothing_is_left_behind(make_backend: MakeBackend) -> None:
             env = make_backend([toy(observations="nested")] * 3)
             during = Holdings.now()
             use(env)
-            env.close(terminate=terminate)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Calling `close` while waiting")
+                env.close(terminate=terminate)
             del env
             assert_nothing_left(before, during)
 

@@ -16,7 +16,7 @@ from vecwrap.rows.compare import assert_same, info_row, rows_of, take_row
 from vecwrap.rows.step_result import Autoreset, Infos, StepResult
 
 _FIELDS = [name for name in StepResult.__slots__ if name != "failures"]  # errors are compared where they are raised
-_ON_REQUEST = (Autoreset.DISABLED, Autoreset.EPISODIC)  # the modes that leave resets to the caller
+ON_REQUEST = (Autoreset.DISABLED, Autoreset.EPISODIC)  # the modes that leave resets to the caller
 
 
 class Policy:
@@ -56,11 +56,11 @@ def play(env: VecEnv, steps: int, act: Callable[[], Any]) -> Iterator[tuple[Any,
         result = env.step(act())
         ended = result[2] | result[3]
         yield result
-        if ended.any() and env._root.autoreset in _ON_REQUEST:
-            yield _of_reset(*env.reset(options={"reset_mask": ended}), env.num_envs)
+        if ended.any() and env._root.autoreset in ON_REQUEST:
+            yield of_reset(*env.reset(options={"reset_mask": ended}), env.num_envs)
 
 
-def _of_reset(observations: Any, infos: Infos, num_envs: int) -> tuple[Any, ...]:
+def of_reset(observations: Any, infos: Infos, num_envs: int) -> tuple[Any, ...]:
     """What a reset returns, as a step would."""
     flags = np.zeros(num_envs, dtype=np.bool_)
     return observations, np.zeros(num_envs), flags, flags, infos
@@ -83,7 +83,7 @@ def assert_in_space(env: VecEnv, steps: int, where: str) -> None:
     """Raise AssertionError if an observation is not in the declared space, or a reward or flag has another type."""
     single, batched, n = env.single_observation_space, env.observation_space, env.num_envs
     forms = [(np.dtype(kind), (n,)) for kind in (np.float64, np.bool_, np.bool_)]
-    first = _of_reset(*env.reset(seed=7), n)
+    first = of_reset(*env.reset(seed=7), n)
     for k, result in enumerate(chain([first], play(env, steps, Policy(env, seed=7)))):
         here = f"{where}, result {k}"
         _check(result[0] in batched, here, batched, result[0])
@@ -119,7 +119,7 @@ class Lockstep:
     ...     both("get_attr", "bonus")
     Traceback (most recent call last):
         ...
-    AssertionError: call 2, get_attr of <VecEnv ToyEnv, n=2, dummy, same_step>[0]: expected 0.0, got 1.0
+    vecwrap.rows.compare.Different: call 2, get_attr of <VecEnv ToyEnv, n=2, dummy, same_step>[0]: expected 0.0, got 1.0
     """
 
     def __init__(self, reference: VecEnv, *others: VecEnv) -> None:
@@ -217,7 +217,7 @@ def drive(
             met["truncations"] += int((result[3] & ~resting).sum())
             over[ids] = result[2] | result[3]
         mask = rng.random(num_envs) < (0.3 if rng.random() < 0.05 * unrest else 0.0)
-        if mode in _ON_REQUEST and ((mode is Autoreset.DISABLED and not parts) or rng.random() < 0.3):
+        if mode in ON_REQUEST and ((mode is Autoreset.DISABLED and not parts) or rng.random() < 0.3):
             mask |= over
         if mask.any():
             asked = {**_some_options(rng, options), "reset_mask": mask}
@@ -289,7 +289,7 @@ def arrivals(env: VecEnv, steps: int, seed: int, start: int = 0) -> Iterator[tup
     def breaks_off(i: int) -> bool:
         return bool(np.random.default_rng([seed, start + i, acted[i]]).random() < 0.03)
 
-    yield _of_reset(*env.reset(seed=seed), n), range(n)
+    yield of_reset(*env.reset(seed=seed), n), range(n)
     while True:
         ready = [i for i in reversed(range(n)) if i not in out and acted[i] < steps and not due[i]]
         if ready:
@@ -313,10 +313,10 @@ def arrivals(env: VecEnv, steps: int, seed: int, start: int = 0) -> Iterator[tup
                 acted[i] += 1
                 due[i] = not done and breaks_off(i)
             over[i] = done and mode is not Autoreset.SAME_STEP
-            due[i] |= over[i] and mode in _ON_REQUEST and (mode is Autoreset.DISABLED or rested[i] >= i % 3)
+            due[i] |= over[i] and mode in ON_REQUEST and (mode is Autoreset.DISABLED or rested[i] >= i % 3)
         mask = due & (acted < steps)
         if not out and mask.any():
-            yield _of_reset(*env.reset(options={"reset_mask": mask}), n), np.flatnonzero(mask).tolist()
+            yield of_reset(*env.reset(options={"reset_mask": mask}), n), np.flatnonzero(mask).tolist()
             over[mask] = due[mask] = False
             rested[mask] = 0
 

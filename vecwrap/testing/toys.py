@@ -129,6 +129,9 @@ def digest(value: Any) -> int:
     return zlib.crc32(repr(value).encode())
 
 
+_STATE = ("bonus", "raise_in", "_steps", "_history", "_episode", "_drawn_seed")
+
+
 class ToyEnv(gymnasium.Env[Any, Any]):
     """An environment that draws everything from its own ``np_random``: observations, rewards, ends and infos.
 
@@ -221,8 +224,7 @@ class ToyEnv(gymnasium.Env[Any, Any]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state needed to continue, except ``np_random``, which is saved for every environment."""
-        names = ("bonus", "raise_in", "_steps", "_history", "_episode", "_drawn_seed")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in _STATE}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state; observations are redrawn up to the current one.
@@ -230,8 +232,8 @@ class ToyEnv(gymnasium.Env[Any, Any]):
         Args:
             state: the result of ``state_dict``.
         """
-        for name, value in state.items():
-            setattr(self, name, value)
+        for name in _STATE:
+            setattr(self, name, state[name])
         self._drawn.seed(self._drawn_seed)
         for _ in range(self._steps + 1):
             self._drawn.sample()

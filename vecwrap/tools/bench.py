@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import itertools
 import tempfile
@@ -17,8 +16,7 @@ from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlanError, VecwrapError
 from vecwrap.pipeline.build import build_plan
-from vecwrap.pipeline.layers import path_parameters
-from vecwrap.pipeline.plan import Plan, plan
+from vecwrap.pipeline.plan import Plan, into, plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.compare import assert_same, rows_of
 from vecwrap.rows.step_result import Autoreset
@@ -81,18 +79,6 @@ def compare_pipeline(
     return WorkResult("pipeline", str(spec), HOW, measured)
 
 
-def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
-    """Return the same pipeline with its files in another folder: a comparison leaves the user's alone."""
-    planned = plan(spec)
-    layers = []
-    for i, layer in enumerate(planned.layers):
-        paths = {
-            key: str(folder / str(i)) for key in path_parameters(layer.target) if layer.spec.kwargs.get(key) is not None
-        }
-        layers.append(dataclasses.replace(layer.spec, kwargs={**layer.spec.kwargs, **paths}))
-    return spec.override(wrappers=layers, eval=None)  # eval may name a preset whose layers these are
-
-
 # -- contenders -------------------------------------------------------------------------------------------------------
 
 
@@ -139,7 +125,8 @@ def _compare_streams(name: str, reference: VecEnv, env: VecEnv) -> None:
     except AssertionError as error:
         raise StreamError(
             f"{name}: its stream is not dummy's, so it does other work: {error}. If the environment draws from "
-            "anything but its own np_random (the clock, a global generator), no two runs of it can be compared."
+            "anything but its own np_random (the clock, a global generator), no two runs of it can be compared: see "
+            "vecwrap check --twice."
         ) from None
 
 

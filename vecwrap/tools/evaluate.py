@@ -14,8 +14,8 @@ from gymnasium.vector import AutoresetMode
 
 from vecwrap.env.vec_env import VecEnv, what_came
 from vecwrap.errors import ArgumentError, is_installed
-from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import Autoreset, BoolArray, FloatArray, IntArray, StepResult
+from vecwrap.tools.player import Onlooker, Player
 from vecwrap.wrappers.monitor import Monitor
 
 __all__ = ["Evaluation", "Quota", "evaluate"]
@@ -84,7 +84,11 @@ def evaluate(
     Args:
         env: in any autoreset mode.
         policy: a callable from batched observations (n rows) to n actions; or anything with ``predict``, such as a
-            Stable-Baselines3 model (also a recurrent one: it receives its state and which rows begin an episode).
+            Stable-Baselines3 model (also a recurrent one: it receives its state and which rows begin an episode). If it
+            declares a keyword ``action_masks``, as sb3-contrib's ``MaskablePPO`` does, it receives the masks, (n, k)
+            bool (of MultiDiscrete flattened as there), from ``infos["action_mask"]``, a member ``action_mask`` of Dict
+            observations, or the method ``action_masks()``; if it declares ``infos``, the infos of the observations. It
+            returns the actions, or ``(actions, extras)`` with a dict or None.
         episodes: how many, 1 or more.
         seed: of the first reset, as ``env.reset``; the seed of ``build`` is then kept for the first reset afterwards.
             None: the environment's own.
@@ -97,7 +101,8 @@ def evaluate(
 
     Raises:
         TypeError: not a vecwrap environment, or not a policy.
-        ArgumentError: fewer than one episode, or not a whole number of them.
+        ArgumentError: fewer than one episode, or not a whole number of them; the policy declares ``action_masks``, but
+            the environment has none.
         VecwrapError: as in ``env.step``.
 
     >>> from vecwrap.pipeline.build import build
@@ -112,17 +117,17 @@ def evaluate(
         raise TypeError(f"evaluate: env: expected a vecwrap.VecEnv, got {what_came(env)}")
     episodes = _whole(episodes)
     counting = Quota(env, episodes)
-    act = _acting(policy, deterministic)
+    player = Player(counting, policy, deterministic=deterministic)
     with _unchanged(env, seed), _bar(episodes, progress) as show:
-        observations, _ = counting.reset(seed=seed)
+        observations, _ = player.reset(seed=seed)
         while True:
-            observations, _, terminations, truncations, _ = counting.step(act(observations, counting.first))
+            observations, _, terminations, truncations, _ = player.step(player.act(observations))
             show(counting.number)
             if counting.met.all():
                 break
             again = _to_reset(counting, terminations | truncations)
             if again.any():
-                observations, _ = counting.reset(options={"reset_mask": again})
+                observations, _ = player.reset(options={"reset_mask": again})
     return counting.result()
 
 
@@ -133,7 +138,7 @@ def _whole(episodes: Any) -> int:
     raise ArgumentError(f"evaluate: episodes: expected an int of 1 or more, got {episodes!r}")
 
 
-class Quota(Monitor):
+class Quota(Onlooker, Monitor):
     """A monitor that keeps and reports the first ``episodes`` of all sub-environments, as many of each as its quota."""
 
     def __init__(self, env: VecEnv, episodes: int) -> None:
@@ -141,13 +146,7 @@ class Quota(Monitor):
         super().__init__(env, rewards="raw" if games else "seen", stats_key="vecwrap.evaluate")
         self._quotas: IntArray = (episodes + np.arange(env.num_envs)) // env.num_envs
         self._kept: list[list[tuple[float, int]]] = [[] for _ in range(env.num_envs)]
-        self.first = np.ones(env.num_envs, dtype=np.bool_)  # whose last observation opens an episode of the agent
         self.lost = 0  # episodes, before their sub-environment's quota was met
-
-    def on_step(self, step: StepResult) -> None:
-        """Accumulate, and note whose episodes begin."""
-        super().on_step(step)
-        self.first[step.rows] = step.first
 
     def _close_episodes(
         self, step: StepResult, closed: BoolArray, lost: BoolArray, returns: FloatArray, lengths: IntArray
@@ -163,13 +162,6 @@ class Quota(Monitor):
                 self._kept[env_id].append((float(returns[row]), int(lengths[row])))
                 kept[row] = True
         super()._close_episodes(step, kept, np.zeros_like(lost), returns, lengths)
-
-    def _remember(self, step: StepResult) -> None:
-        """Let the environment keep what is shown: its own masked resets show it again, however the evaluation ends."""
-        self.env._remember(step)
-
-    def _all_observations(self) -> Batch:
-        return self.env._all_observations()
 
     @property
     def number(self) -> int:
@@ -193,27 +185,6 @@ def _to_reset(env: Quota, dones: BoolArray) -> BoolArray:
     if env.metadata["autoreset_mode"] != AutoresetMode.DISABLED:
         return np.zeros_like(dones)
     return dones & ~env.met if env._root.autoreset is Autoreset.EPISODIC else dones
-
-
-def _acting(policy: Any, deterministic: bool) -> Callable[[Any, BoolArray], Any]:
-    """Return a function of observations and of which rows begin an episode."""
-    if callable(getattr(policy, "predict", None)):
-        state: Any = None
-
-        def predict(observations: Any, first: BoolArray) -> Any:
-            nonlocal state
-            actions, state = policy.predict(
-                observations, state=state, episode_start=first.copy(), deterministic=deterministic
-            )
-            return actions
-
-        return predict
-    if not callable(policy):
-        raise TypeError(
-            "evaluate: policy: expected a callable from batched observations to actions, or a model with predict, got "
-            f"{type(policy).__name__}"
-        )
-    return lambda observations, first: policy(observations)
 
 
 @contextlib.contextmanager

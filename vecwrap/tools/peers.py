@@ -117,7 +117,7 @@ def translated(
         else:
             cannot(peer, f'vecwrap bench knows no equivalent of the layer "{layer.spec.name}"')
     makes = planned.environment.factories
-    makes = makes if planned.environment.one_each else makes * planned.n
+    makes = makes if planned.environment.parts else makes * planned.n
     note = "; ".join(filter(None, dict.fromkeys(notes)))
     return Work([partial(_made, make, tuple(inside)) for make in makes], tuple(around), note)
 

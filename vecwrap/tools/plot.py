@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecwrap.env.saving import write_whole
-from vecwrap.errors import PlotError, did_you_mean, paths_looked_at
-from vecwrap.pipeline.scalars import printable
+from vecwrap.env.saving import open_regular, write_whole
+from vecwrap.errors import PlotError, cut, did_you_mean, paths_looked_at, printable, printable_lines
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -55,7 +54,8 @@ def read_monitor_file(path: Path) -> MonitorLog:
     time before.
     """
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        with io.TextIOWrapper(open_regular(path), encoding="utf-8", errors="replace") as file:
+            text = file.read()
     except OSError as error:
         raise PlotError(f"{path}: cannot be read: {error.strerror or error}") from error
     if text and text[0] != "#":
@@ -446,7 +446,7 @@ def _look(number: int) -> dict[str, Any]:
 def _prepare(panel: Axes, axis: str, runs: Sequence[Run]) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    panel.set_xlabel(printable(step_unit(runs)) if axis == "steps" else axis)
+    panel.set_xlabel(cut(printable(step_unit(runs)), 60) if axis == "steps" else axis, parse_math=False)
     panel.set_ylabel("score")
     panel.grid(color="#E4E4E4", linewidth=0.6)
     panel.set_axisbelow(True)
@@ -488,7 +488,7 @@ def _name(figure: Figure, drawn: Sequence[Run], title: str | None) -> None:
     legend = figure.legend(
         [Line2D([], [], linewidth=2.1, **_look(number)) for number in range(len(drawn))],
         names,
-        title="\n".join(map(printable, title.split("\n"))),
+        title=cut(printable_lines(title), 400),
         title_fontsize=12,
         loc="outside upper center",
         ncols=max(1, min(len(names), 100 // (max(map(len, names)) + 8))),

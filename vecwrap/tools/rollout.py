@@ -1,5 +1,6 @@
 """Stepping under a policy, with counts and a way to stop; independent of terminals."""
 
+import functools
 import signal
 import threading
 import time
@@ -18,10 +19,11 @@ from gymnasium.vector import AutoresetMode
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import SpecError, VecwrapError, did_you_mean
+from vecwrap.interrupts import comes_again, counted_once
 from vecwrap.rows.step_result import StepResult
 from vecwrap.sources.import_paths import import_target
 
-Policy: TypeAlias = Callable[[Any], Any]
+Policy: TypeAlias = Callable[..., Any]
 
 
 def rollout(
@@ -166,17 +168,23 @@ def sigterm_as_ctrl_c() -> Iterator[list[int]]:
 
 @contextmanager
 def _handled(numbers: Sequence[int], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handle signals meanwhile, in the main thread, which alone may.
+    """Handle signals meanwhile, in the main thread, which alone may; those that come together count as one.
 
     One that is ignored from the start stays ignored: a run that a script put into the background must survive Ctrl-C.
     """
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT or not comes_again(number):  # a gate is in front of SIGINT
+            handler(number, frame)
+
     main = threading.current_thread() is threading.main_thread()
     handlers = {number: signal.getsignal(number) for number in numbers if main}
     before = {number: old for number, old in handlers.items() if old is not signal.SIG_IGN}
     for number in before:
-        signal.signal(number, handler)
+        signal.signal(number, handle)
     try:
-        yield
+        with counted_once():
+            yield
     finally:
         for number, old in before.items():
             signal.signal(number, old)
@@ -202,9 +210,10 @@ def find_policy(name: str, env: VecEnv) -> Policy:
         raise SpecError(f"{where}: expected module:callable, got a file name; leave out .py: {path}:{attribute}.")
     policy = import_target(name, where)
 
-    def act(observations: Any) -> Any:
+    @functools.wraps(policy)  # it shows the keywords that the policy declares
+    def act(*observations: Any, **keywords: Any) -> Any:
         try:
-            return policy(observations)
+            return policy(*observations, **keywords)
         except (Exception, SystemExit) as error:
             raise VecwrapError(f"{where} raised {type(error).__name__}: {error}") from error
 

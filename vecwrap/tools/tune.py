@@ -25,11 +25,11 @@ from vecwrap.env.saving import refuse_unread
 from vecwrap.errors import SpecError, VecwrapError
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.build import build_plan
-from vecwrap.pipeline.plan import PIPELINE_KEYS, Plan, plan
+from vecwrap.pipeline.plan import PIPELINE_KEYS, Plan, into, plan
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.step_result import Autoreset
-from vecwrap.tools.bench import ASKED_FOR, driver, into
+from vecwrap.tools.bench import ASKED_FOR, driver
 from vecwrap.tools.measure import SEED, Throughput, action_batches
 from vecwrap.tools.processes import Ended, Measurer, TooLate, pss_mb
 

@@ -31,8 +31,8 @@ class Atari(Lives):
     no-ops, drawn as one ``integers(1, noop_max + 1)`` from the environment's own ``np_random``. For equal seeds the
     streams equal those of the libraries named; docs/atari.md lists the differences and the reasons.
 
-    After a lost life the game continues: the unseeded `reset` that follows holds a no-op for one agent step. Any other
-    reset, and every seeded one, starts a new game.
+    After a lost life the game continues: the unseeded `reset` that follows holds a no-op (action 0, or zeros if actions
+    are continuous) for one agent step. Any other reset, and every seeded one, starts a new game.
 
     At an episode's end:
         A lost life ends an episode too, unless ``terminal_on_life_loss`` is off; the game then continues.
@@ -44,7 +44,8 @@ class Atari(Lives):
         noop_max: the maximum number of no-ops (frames) at the start of a game; 0 for none.
         frame_skip: how many frames an agent step lasts; with 1 there is no pooling.
         screen_size: height and width of the observations, in pixels.
-        terminal_on_life_loss: whether a lost life ends the episode. Here and below, None means the lineage's default.
+        terminal_on_life_loss: whether a lost life ends the episode. ``"new_game"``: as in Gymnasium, it also ends the
+            agent step at once, and the next reset starts a new game. Here and below, None means the lineage's default.
         fire_reset: whether each reset, including after a lost life, presses FIRE (action 1) and then action 2, each for
             one agent step, if the game has FIRE.
         clip_reward: whether rewards become their sign: -1, 0 or 1.
@@ -86,7 +87,7 @@ class Atari(Lives):
         noop_max: int = 30,
         frame_skip: int = 4,
         screen_size: int = 84,
-        terminal_on_life_loss: bool | None = None,
+        terminal_on_life_loss: bool | Literal["new_game"] | None = None,
         fire_reset: bool | None = None,
         clip_reward: bool | None = None,
         repeat_action_probability: float | None = None,
@@ -143,15 +144,15 @@ class Atari(Lives):
         return self._player.image(), reward, terminated, truncated, info
 
     def _new_game(self, seed: int | None, options: dict[str, Any] | None) -> Begun:
-        most = self._settings.noop_max
-        opening = noops(self.env, most) if most else ()
+        opening = noops(self.env, self._settings.noop_max)
         return play_opening(self._player.reset, self._player.play, opening, seed, options)
 
     def _act(self, action: Any) -> Stepped:
-        return self._player.play(action, self._settings.frame_skip)
+        one_life = self._settings.terminal_on_life_loss == "new_game"
+        return self._player.play(action, self._settings.frame_skip, one_life=one_life)
 
     def _life_lost(self) -> bool:
-        return super()._life_lost() and self._settings.terminal_on_life_loss
+        return super()._life_lost() and self._settings.terminal_on_life_loss is True
 
     # -- what the plan asks -------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from vecwrap.errors import NotFiniteError, one_of
 from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.members import LastRows
+from vecwrap.rows.saved import fitting, put
 from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
 
 
@@ -110,8 +111,8 @@ class CheckNan(VecEnvWrapper):
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Take in what ``layer_state`` gave."""
         self._actions.load(state["actions"], "check_nan: actions")
-        self._steps[:] = state["steps"]
-        self._warned = bool(state["warned"])
+        put(self._steps, state["steps"], "steps")
+        self._warned = fitting(state["warned"], False, "warned")
 
     def _find(self, name: str, batch: Batch, rows: BoolArray) -> tuple[str, int] | None:
         """Return a description of the first finding and its row; None if all numbers are finite."""

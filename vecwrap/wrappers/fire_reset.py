@@ -28,7 +28,7 @@ class FireReset(gymnasium.Wrapper[Any, Any, Any, Any]):
         env: a game of the Arcade Learning Environment, or one with its ``get_action_meanings``.
 
     Raises:
-        PlanError: the environment has no action meanings, or FIRE is not action 1 of three or more.
+        PlanError: the environment has no action meanings, or has FIRE, but not as action 1 of three or more.
 
     Example:
         >>> import ale_py, gymnasium
@@ -44,10 +44,12 @@ class FireReset(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         meanings = meanings_of(env, "fire_reset")
         self._opening = opening_of(meanings)
-        if self._opening and not knows_fire(meanings):
+        discrete = isinstance(env.action_space, gymnasium.spaces.Discrete)
+        if self._opening and not (discrete and knows_fire(meanings)):
             raise PlanError(
-                "fire_reset: expected at least three actions, the second of them FIRE, got "
-                f"{', '.join(meanings)}; make the environment with full_action_space=True"
+                "fire_reset: expected at least three discrete actions, the second of them FIRE, got "
+                f"{', '.join(meanings) if discrete else env.action_space}; make the environment with "
+                f"{'full_action_space=True' if discrete else 'continuous=False'}, or leave the layer out"
             )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

@@ -15,6 +15,7 @@ from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, one_of
 from vecwrap.rows import members
 from vecwrap.rows.batch import Batch, recycle
+from vecwrap.rows.saved import fitting
 from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -114,7 +115,7 @@ class FrameStack(VecEnvWrapper):
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Take in what ``layer_state`` gave."""
         for key, each in self._stacks.items():
-            each.load(members.of(state["stacks"], key))
+            each.load(fitting(members.of(state["stacks"], key), each.all(), "stacks"))
 
     def _remember(self, step: StepResult) -> None:
         """Keep what other members show; the stacks already keep their own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -18,11 +19,13 @@ import numpy as np
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, VecwrapError, check_info_key, one_of, refuse_one_text
-from vecwrap.rows.infos import row_of
-from vecwrap.rows.step_result import BoolArray, FloatArray, Infos, IntArray, StepResult
+from vecwrap.rows.infos import columns, row_of
+from vecwrap.rows.saved import fitting, put
+from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.wrappers.recording.run_files import GrowingFile, as_bytes, csv_line, seen_from_here
 
 COLUMNS = ("r", "l", "t", "env", "lost")
+_ROW = re.compile(rb"[^,]+,\d+,[^,]+,\d+,[01]\r?")  # of these, complete
 
 
 class Episode(NamedTuple):
@@ -45,13 +48,15 @@ class Monitor(VecEnvWrapper):
     """Record the score and length of every game: in ``infos``, and in ``monitor.csv`` if a folder is given.
 
     An episode here is one of the environment itself, with its own rewards, wherever the monitor is in the chain: even
-    if other layers clip or scale rewards or end the agent's episodes earlier. One interrupted by a reset is not
-    reported.
+    if other layers clip or scale rewards or end the agent's episodes earlier. One that a layer ends is reported too,
+    one interrupted by your reset is not.
 
     In a step in which games end, ``infos`` has the same columns as with Gymnasium's ``RecordEpisodeStatistics``::
 
         infos["episode"]   # {"r": (m,) float64 score, "l": (m,) int64 agent steps, "t": (m,) float64 seconds it took}
         infos["_episode"]  # (m,) bool, which games ended; the three are 0 elsewhere
+
+    and the ``info_keys`` beside the three, as with Stable-Baselines3's ``info_keywords``.
 
     ``monitor.csv`` can be read by Stable-Baselines3's ``load_results`` and by OpenAI Baselines. Its first line is ``#``
     and JSON: ``t_start`` (seconds since 1970), ``env_id``, ``step_unit``, ``frame_skip`` (frames per agent step; null
@@ -61,8 +66,9 @@ class Monitor(VecEnvWrapper):
     and the ``info_keys``. Each row is written when its game ends, so a killed run loses at most the row being written.
 
     Files of an earlier run in the folder are moved aside (``monitor.csv.1``, ``.2``, ...), never overwriting anything;
-    an environment that was not closed continues there. A folder that cannot be written is an error at the first reset
-    or load; a later write failure ends the recording with a warning, never the training.
+    an environment that was not closed continues there. If another process is still writing to them, there is a warning.
+    A folder that cannot be written is an error at the first reset or load; a later write failure ends the recording
+    with a warning, never the training.
 
     At an episode's end:
         When the environment's own episode ends, its score and length are reported; a lost life is not an end.
@@ -70,8 +76,8 @@ class Monitor(VecEnvWrapper):
     Args:
         env: what it wraps.
         dir: the folder for the files, created if missing; None for no files.
-        info_keys: columns of ``infos`` to write with each game, taken from its last step, including those of inner
-            layers; empty if absent.
+        info_keys: columns of ``infos`` to report and write with each game, taken from its last step, including those
+            of inner layers; masked or empty if absent.
         per_env: one file per sub-environment, ``0.monitor.csv`` and so on, instead of one for all.
         rewards: ``"raw"``: the environment's own rewards, until its own episode ends. ``"seen"``: the rewards at this
             place in the chain, until the agent's episode ends.
@@ -79,8 +85,9 @@ class Monitor(VecEnvWrapper):
         stats_key: the column's name in ``infos``.
 
     Attributes:
-        num_episodes: how many games ended.
+        num_episodes, episode_count: how many games ended.
         recent: the last 100 games, as ``Episode(score, length, seconds, env)``.
+        return_queue, length_queue, time_queue: their scores, lengths and seconds, as with ``RecordEpisodeStatistics``.
         paths: the files, ``()`` without ``dir``.
 
     Raises:
@@ -131,6 +138,9 @@ class Monitor(VecEnvWrapper):
         self._check()
         self.num_episodes = 0
         self.recent: deque[Episode] = deque(maxlen=100)
+        self.return_queue: deque[float] = deque(maxlen=100)
+        self.length_queue: deque[int] = deque(maxlen=100)
+        self.time_queue: deque[float] = deque(maxlen=100)
         self._returns = np.zeros(env.num_envs)
         self._lengths = np.zeros(env.num_envs, dtype=np.int64)
         self._started = np.zeros(env.num_envs)
@@ -139,6 +149,11 @@ class Monitor(VecEnvWrapper):
         self._files: list[_MonitorFile] = []
         self._opened = False
         self._warned = False
+
+    @property
+    def episode_count(self) -> int:
+        """``num_episodes``, under Gymnasium's name."""
+        return self.num_episodes
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -193,13 +208,15 @@ class Monitor(VecEnvWrapper):
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Restore the state that ``layer_state`` returned; no reset is needed."""
         self._open()
-        self._returns[:] = state["returns"]
-        self._lengths[:] = state["lengths"]
-        self._running[:] = state["running"]
-        self._started[:] = time.perf_counter() - np.asarray(state["elapsed"])
-        self.num_episodes = int(state["num_episodes"])
-        self.recent.clear()
-        self.recent.extend(Episode(*episode) for episode in state["recent"])
+        put(self._returns, state["returns"], "returns")
+        put(self._lengths, state["lengths"], "lengths")
+        put(self._running, state["running"], "running")
+        put(self._started, time.perf_counter() - fitting(state["elapsed"], self._started, "elapsed"), "elapsed")
+        self.num_episodes = fitting(state["num_episodes"], 0, "num_episodes")
+        for kept in (self.recent, self.return_queue, self.length_queue, self.time_queue):
+            kept.clear()
+        for episode in state["recent"]:
+            self._keep_recent(Episode(*map(fitting, episode, Episode(0.0, 0, 0.0, 0))))
 
     def on_close(self) -> None:
         """Close the files."""
@@ -213,8 +230,8 @@ class Monitor(VecEnvWrapper):
     def _check(self) -> None:
         one_of("monitor: rewards", self.rewards, ("raw", "seen"))
         check_info_key("monitor: stats_key", self.stats_key, "episode")
-        columns = COLUMNS + self.info_keys
-        if len(set(columns)) != len(columns):
+        names = COLUMNS + self.info_keys
+        if len(set(names)) != len(names):
             raise PlanError(
                 f"monitor: info_keys: expected each name once and none of {', '.join(COLUMNS)}, got {self.info_keys}"
             )
@@ -238,28 +255,37 @@ class Monitor(VecEnvWrapper):
         """Report the games that ended, in infos and in the files."""
         seconds = (time.perf_counter() - self._started[step.rows]).round(6)
         reported = closed & ~lost
+        ends = [_info_of_end(step, self.info_keys, i) if closed[i] else {} for i in range(len(closed))]
         if reported.any():
-            self._warn_of_another(step.infos)
-            columns = {
+            self._warn_of_another(step)
+            values = {
                 "r": np.where(reported, returns, 0.0),
                 "l": np.where(reported, lengths, 0),
                 "t": np.where(reported, seconds, 0.0),
+                **columns([info if told else {} for info, told in zip(ends, reported, strict=True)]),
             }
-            step.add_info(self.stats_key, columns, reported)
+            step.add_info(self.stats_key, values, reported)
         for i in np.flatnonzero(closed).tolist():
             episode = Episode(float(returns[i]), int(lengths[i]), float(seconds[i]), int(step.env_ids[i]))
             if reported[i]:
                 self.num_episodes += 1
-                self.recent.append(episode)
+                self._keep_recent(episode)
             if self._files:
-                self._write(episode, bool(lost[i]), [_cell(step, key, i) for key in self.info_keys])
+                self._write(episode, bool(lost[i]), [_cell(ends[i].get(key, "")) for key in self.info_keys])
 
-    def _warn_of_another(self, infos: Infos) -> None:
-        if self.stats_key in infos and not self._warned:
+    def _keep_recent(self, episode: Episode) -> None:
+        self.recent.append(episode)
+        self.return_queue.append(episode.score)
+        self.length_queue.append(episode.length)
+        self.time_queue.append(episode.seconds)
+
+    def _warn_of_another(self, step: StepResult) -> None:
+        if not self._warned and (self.stats_key in step.infos or self.stats_key in (step.final_infos or {})):
             self._warned = True
             warnings.warn(
-                f'monitor: infos["{self.stats_key}"] of an inner layer or of the environment is replaced; leave one of '
-                'the two out, or rename this one with stats_key="..."',
+                f'monitor: infos["{self.stats_key}"] of the environment itself (as of Stable-Baselines3\'s Monitor) is '
+                f'renamed to "{self.stats_key}_", that of an inner layer replaced, and games are counted twice; leave '
+                'one of the two out, or rename this one with stats_key="..."',
                 stacklevel=2,
             )
 
@@ -281,8 +307,7 @@ class Monitor(VecEnvWrapper):
         }
         try:
             self.dir.mkdir(parents=True, exist_ok=True)
-            if not self.resume:
-                _move_aside(self.dir)
+            shared = [] if self.resume else _move_aside(self.dir)
             for path in self.paths:
                 self._files.append(_MonitorFile(path, header, COLUMNS + self.info_keys))
             self._opened = True
@@ -294,6 +319,14 @@ class Monitor(VecEnvWrapper):
         finally:
             if not self._opened:
                 self._close_files()
+        shared += [file.path for file in self._files if file.shared]
+        if shared:
+            warnings.warn(
+                f"monitor: dir: another process has {seen_from_here(shared[0])} open, and goes on writing to it"
+                f"{'' if self.resume else ' under its new name'}; give each process a dir of its own",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _frame_skip(self) -> int | None:
         """How many frames an agent step lasts, as declared by the sub-environment's layers or environment; else 1.
@@ -328,11 +361,18 @@ class Monitor(VecEnvWrapper):
         self._files = []
 
 
-def _cell(step: StepResult, key: str, i: int) -> Any:
-    """Return one row's value of an infos column, for the step that ended; empty if the row has none."""
-    of_reset = step.first[i] and step.dones[i] and key not in step.added
-    infos = (step.final_infos if of_reset else step.infos) or {}
-    value = row_of({name: infos[name] for name in (key, f"_{key}") if name in infos}, i).get(key, "")
+def _info_of_end(step: StepResult, keys: Sequence[str], i: int) -> dict[str, Any]:
+    """Return these infos of one row, for the step that ended, without those that it lacks."""
+    found: dict[str, Any] = {}
+    for key in keys:
+        of_reset = step.first[i] and step.dones[i] and key not in step.added
+        infos = (step.final_infos if of_reset else step.infos) or {}
+        if key in infos:
+            found |= row_of({name: infos[name] for name in (key, f"_{key}") if name in infos}, i)
+    return found
+
+
+def _cell(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -342,44 +382,57 @@ class _MonitorFile:
     def __init__(self, path: Path, header: dict[str, Any], columns: tuple[str, ...]) -> None:
         self.path = path
         self.t_start: float = header["t_start"]
+        self._end = "\n"
         self._file = GrowingFile(path)
+        self.shared = self._file.lock()
         try:
-            if not self._kept(as_bytes(csv_line(columns))):
+            if not self._goes_on(columns):
                 self._file.append(f"#{json.dumps(header)}\n{csv_line(columns)}")
         except BaseException:
             self.close()
             raise
 
     def write(self, row: Sequence[Any]) -> None:
-        self._file.append(csv_line(row))
+        self._file.append(csv_line(row, self._end))
 
     def close(self) -> None:
         self._file.close()
 
-    def _kept(self, columns: bytes) -> int:
-        """Check the existing content, drop the torn row of a killed run; return how many bytes are kept."""
+    def _goes_on(self, columns: tuple[str, ...]) -> bool:
+        """Check the existing content, and drop the torn row of a killed run; whether anything is kept."""
         content = self._file.read()
-        size = 0
-        if content.count(b"\n") >= 2 or content[:1] not in (b"", b"#"):  # else killed within the first two lines
-            first, second, *_ = (content + b"\n").split(b"\n")
-            try:
-                self.t_start = float(json.loads(first[1:])["t_start"])
-                fits = first.startswith(b"#") and second + b"\n" == columns
-            except (ValueError, KeyError, TypeError):
-                fits = False
-            if not fits:
-                raise PlanError(
-                    f'monitor: resume: expected {seen_from_here(self.path)} to begin with "#" and JSON with t_start, '
-                    f"then {columns!r}, got {content[:200]!r}; give the same info_keys, or another dir"
-                )
-            size = content.rfind(b"\n") + 1
-        self._file.cut(size)
-        return size
+        if content.count(b"\n") < 2 and content[:1] in (b"", b"#"):  # killed within the first two lines
+            self._file.cut(0)
+            return False
+        first, _, table = content.partition(b"\n")
+        expected = as_bytes(csv_line(columns))
+        if table.startswith(as_bytes(csv_line(columns, "\r\n"))):  # written or edited elsewhere
+            self._end = "\r\n"
+        try:
+            self.t_start = float(json.loads(first[1:])["t_start"])
+            fits = first.startswith(b"#") and table.startswith(as_bytes(csv_line(columns, self._end)))
+        except (ValueError, KeyError, TypeError):
+            fits = False
+        if not fits:
+            raise PlanError(
+                f'monitor: resume: expected {seen_from_here(self.path)} to begin with "#" and JSON with t_start, '
+                f"then {expected!r}, got {content[:200]!r}; give the same info_keys, or another dir"
+            )
+        size = content.rfind(b"\n") + 1
+        if columns == COLUMNS and _ROW.fullmatch(content, size):  # with info_keys, the last of them may be torn
+            self._file.append(self._end.removeprefix("\r" if content.endswith(b"\r") else ""))
+        else:
+            self._file.cut(size)
+        return True
 
 
-def _move_aside(folder: Path) -> None:
-    """Rename the files of an earlier run, overwriting nothing."""
+def _move_aside(folder: Path) -> list[Path]:
+    """Rename the files of an earlier run, overwriting nothing; return those that another process has open."""
+    shared = []
     for path in sorted(folder.iterdir()):
         if re.fullmatch(r"(\d+\.)?monitor\.csv", path.name):
+            with contextlib.suppress(OSError), contextlib.closing(GrowingFile(path)) as file:
+                shared += [path] * file.lock()
             aside = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
             path.rename(next(target for target in aside if not target.exists()))
+    return shared

@@ -24,10 +24,10 @@ class NoopReset(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     Args:
         env: a game whose action 0 does nothing; if it has action meanings, the first must be NOOP.
-        noop_max: the maximum number of no-ops.
+        noop_max: the maximum number of no-ops; 0 for none, in any game.
 
     Raises:
-        PlanError: there is no such action, or ``noop_max`` is below 1.
+        PlanError: there is no such action, or ``noop_max`` is below 0.
 
     Example:
         >>> import ale_py, gymnasium
@@ -41,19 +41,24 @@ class NoopReset(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gymnasium.Env[Any, Any], noop_max: int = 30) -> None:
         super().__init__(env)
-        if noop_max < 1:
-            raise PlanError(f"noop_reset: noop_max: expected 1 or more, got {noop_max}; leave the layer out for none")
+        if noop_max < 0:
+            raise PlanError(f"noop_reset: noop_max: expected 0 or more, got {noop_max}")
+        self.noop_max = noop_max
+        if not noop_max:
+            return
         space = env.action_space
         if not isinstance(space, gymnasium.spaces.Discrete) or not space.contains(NOOP):
-            raise PlanError(f"noop_reset: expected discrete actions where 0 is a no-op, got {space}")
+            raise PlanError(
+                f"noop_reset: expected discrete actions where 0 is a no-op, got {space}; give noop_reset noop_max=0, "
+                "or make a game of ale-py with continuous=False"
+            )
         game: Any = env.unwrapped
         meanings = game.get_action_meanings() if hasattr(game, "get_action_meanings") else ["NOOP"]
         if meanings[0] != "NOOP":
             raise PlanError(
                 f"noop_reset: expected NOOP as the first action, got {', '.join(meanings)}; make the environment with "
-                "full_action_space=True"
+                "full_action_space=True, or give noop_reset noop_max=0"
             )
-        self.noop_max = noop_max
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode, with no-ops; return the last observation, and the infos reported until then."""

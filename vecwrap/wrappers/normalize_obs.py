@@ -29,7 +29,7 @@ class NormalizeObs(Normalizing, VecEnvWrapper):
         integers: whether to normalise Boxes of integers too, such as images.
 
     Attributes:
-        normalizer: holds the ``statistics``.
+        observations: holds the ``statistics`` of the observations.
 
     Raises:
         PlanError: observations that cannot be normalised, or an argument out of range.
@@ -57,8 +57,8 @@ class NormalizeObs(Normalizing, VecEnvWrapper):
         integers: bool = False,
     ) -> None:
         super().__init__(env)
-        self.normalizer = ObservationNormalizer(
+        self.observations = ObservationNormalizer(
             "normalize_obs", env, clip=clip, epsilon=epsilon, keys=keys, integers=integers
         )
-        self._halves = {"": self.normalizer}
-        self._set_observation_space(self.normalizer.space)
+        self._halves = {"": self.observations}
+        self._set_observation_space(self.observations.space)

@@ -29,7 +29,7 @@ class NormalizeReward(Normalizing, VecEnvWrapper):
         epsilon: added to the variance, to avoid division by 0.
 
     Attributes:
-        normalizer: holds the ``statistics`` and the running ``returns``.
+        rewards: holds the ``statistics`` of the returns, and the running ``returns``.
 
     Raises:
         PlanError: an argument out of range.
@@ -49,5 +49,5 @@ class NormalizeReward(Normalizing, VecEnvWrapper):
 
     def __init__(self, env: VecEnv, *, gamma: float = 0.99, clip: float = 10.0, epsilon: float = 1e-8) -> None:
         super().__init__(env)
-        self.normalizer = RewardNormalizer("normalize_reward", env.num_envs, gamma=gamma, clip=clip, epsilon=epsilon)
-        self._halves = {"": self.normalizer}
+        self.rewards = RewardNormalizer("normalize_reward", env.num_envs, gamma=gamma, clip=clip, epsilon=epsilon)
+        self._halves = {"": self.rewards}

@@ -16,6 +16,7 @@ from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import CheckpointError, PlanError, chosen_envs
 from vecwrap.rows.batch import Batch, leaves, take
 from vecwrap.rows.columns import ARRAY_SPACES
+from vecwrap.rows.saved import fitting, fitting_list, put
 from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
 from vecwrap.wrappers.recording.run_files import make_folder, write_new
 
@@ -164,11 +165,12 @@ class RecordTrajectories(VecEnvWrapper):
         """Restore the state that ``layer_state`` returned."""
         self._make_folder()
         self._trajectories.load_state(state["trajectories"])
-        self._open[:] = state["open"]
-        self._episodes[:] = state["episodes"]
-        self._first_steps[:] = state["first_steps"]
-        self._parts[:] = state["parts"]
-        self._seeds = list(state["seeds"])
+        put(self._open, state["open"], "open")
+        put(self._episodes, state["episodes"], "episodes")
+        put(self._first_steps, state["first_steps"], "first_steps")
+        put(self._parts, state["parts"], "parts")
+        seeds = fitting_list(state["seeds"], len(self._seeds), "seeds")
+        self._seeds = [seed if seed is None else fitting(seed, 0, "seeds") for seed in seeds]
         if self._failed:
             self._drop_running()
 
@@ -374,9 +376,7 @@ class _Trajectories:
         return [{name: values.copy() for name, values in self.part(row).items()} for row in range(len(self.length))]
 
     def load_state(self, state: list[dict[str, Array]]) -> None:
-        for row, part in enumerate(state):
+        for row, part in enumerate(fitting_list(state, len(self.length), "trajectories")):
             self.length[row] = len(part["rewards"])
-            for name, values in part.items():
-                whole = self._observations.get(name, self._transitions.get(name))
-                assert whole is not None
-                whole[row, : len(values)] = values
+            for name, values in self.part(row).items():
+                put(values, part[name], name)

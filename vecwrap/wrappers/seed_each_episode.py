@@ -9,6 +9,7 @@ import cloudpickle
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError, PlanError, one_of
+from vecwrap.rows.saved import fitting, fitting_list
 from vecwrap.sources.import_paths import import_target
 from vecwrap.sources.schedule import Dealt, Reset, Rule, Schedule, Told, as_reset
 
@@ -100,8 +101,9 @@ class SeedEachEpisode(VecEnvWrapper):
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Restore the state that ``layer_state`` returned."""
-        both = zip(state["episodes"], state["remembered"], strict=True)
-        self._root._go_on_in_schedule([{"episodes": k, "remembered": memory} for k, memory in both])
+        both = zip(state["episodes"], fitting_list(state["remembered"], self.num_envs, "remembered"), strict=True)
+        states = [{"episodes": fitting(k, 0, "episodes"), "remembered": memory} for k, memory in both]
+        self._root._go_on_in_schedule(states)
 
     def _rules(self, seeds: Any) -> list[Rule]:
         if isinstance(seeds, str):

@@ -19,6 +19,7 @@ from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError, PlanError, check_info_key
 from vecwrap.rows.batch import Batch, row, tree_map
 from vecwrap.rows.columns import ARRAY_SPACES
+from vecwrap.rows.saved import fitting, fitting_list, put
 from vecwrap.rows.step_result import BoolArray, StepResult
 
 
@@ -197,11 +198,16 @@ class TerminalObs(VecEnvWrapper):
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Take in what ``layer_state`` gave."""
-        self._scores[:] = state["scores"]
-        self._lengths[:] = state["lengths"]
+        put(self._scores, state["scores"], "scores")
+        put(self._lengths, state["lengths"], "lengths")
         for kept, endings in zip(self._endings, state["endings"], strict=True):
             kept.clear()
-            kept.extend(Ending(*deepcopy(values)) for values in endings)
+            kept.extend(_ending(deepcopy(values)) for values in endings)
+
+
+def _ending(saved: list[Any]) -> Ending:
+    observation, *others = fitting_list(saved, len(Ending._fields), "an ending")
+    return Ending(observation, *map(fitting, others, (0.0, 0, False, False, False)))
 
 
 def _only(mask: np.ndarray[Any, Any], batch: Batch) -> Batch:

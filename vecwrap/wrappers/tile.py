@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecwrap.env import picture as tiles
+from vecwrap.env.elsewhere import refuse_mode
 from vecwrap.env.picture import Labels, load_cv2
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
@@ -66,8 +67,9 @@ class Tile(VecEnvWrapper):
         if self.labels:
             self._labels.take(step)
 
-    def render(self) -> Any:
+    def render(self, mode: None = None) -> Any:
         """Return one image of all sub-environments, (height, width, 3) uint8."""
+        refuse_mode(mode)
         return self.picture()
 
     def picture(self) -> NDArray[np.uint8]:

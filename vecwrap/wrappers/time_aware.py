@@ -12,6 +12,7 @@ from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.members import flat, flat_box
+from vecwrap.rows.saved import put
 from vecwrap.rows.step_result import IntArray, StepResult
 
 
@@ -88,7 +89,7 @@ class TimeAware(VecEnvWrapper):
 
     def load_layer_state(self, state: dict[str, Any]) -> None:
         """Take in what ``layer_state`` gave."""
-        self._times[:] = state["times"]
+        put(self._times, state["times"], "times")
 
     def _with_time(self, space: spaces.Space[Any]) -> spaces.Space[Any]:
         time: spaces.Space[Any] = (

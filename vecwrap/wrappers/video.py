@@ -14,6 +14,7 @@ from vecwrap.env.picture import refuse_without_frames
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, chosen_envs, one_of, text_of
+from vecwrap.rows.saved import put
 from vecwrap.rows.step_result import IntArray, StepResult
 from vecwrap.sources.import_paths import import_target
 from vecwrap.wrappers.recording.recorder import Recorder, VideoFolder
@@ -173,7 +174,8 @@ class Video(VecEnvWrapper):
         """Restore the counts."""
         self._finish("closed")
         self._open()
-        self._steps[:], self._episodes[:] = state["steps"], state["episodes"]
+        put(self._steps, state["steps"], "steps")
+        put(self._episodes, state["episodes"], "episodes")
         for recorder in self._recorders:
             lead = recorder.env_ids[0]
             recorder.go_on(int(self._steps[lead]), int(self._episodes[lead]))

@@ -17,17 +17,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-import cloudpickle
 from gymnasium.error import NoAsyncCallError
 
 from vecwrap.backends.workers.cores import usable_cores
-from vecwrap.backends.workers.messages import WorkerInit, encode_for_worker, named
+from vecwrap.backends.workers.messages import WorkerInit, by_value, encode_for_worker, named, refuse_malformed
 from vecwrap.env.backend import Backend, Factory
 from vecwrap.env.restarts import WorkerHealth
-from vecwrap.errors import ArgumentError, BackendError, PlanError, VecwrapError
+from vecwrap.errors import (
+    ArgumentError,
+    BackendError,
+    PlanError,
+    VecwrapError,
+    WaitTimeoutError,
+    kind_of,
+    text_of,
+)
+from vecwrap.interrupts import is_of_a_handler
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import IntArray
-from vecwrap.sources.description import Description, refuse_unequal
+from vecwrap.sources.description import Description, of_all, refuse_outside
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.sub_env import Takeover
 
@@ -117,10 +125,12 @@ class WorkerBackend(Backend, Generic[_Worker]):
         self._factories = list(factories)
         self._workers: list[_Worker] = []
         self._descriptions: dict[int, Description] = {}
+        self._joint: Description  # of all
         self._start_failures: list[Failure] = []
         self._attaching = False  # whether there are slots already, for workers started from now on
         self._broken: VecwrapError | None = None  # raised by every further call
         self._torn = False  # whether any worker is torn
+        self._asked_of: frozenset[int] = frozenset()  # the sub-environments that the last call was for
         self._asks = 0  # counts calls of ``_ask``; answers to an earlier, interrupted one are dropped
         self._value_failures: list[Failure] = []
         self._unanswered: VecwrapError | None = None  # the error of a call in which a worker died
@@ -187,13 +197,12 @@ class WorkerBackend(Backend, Generic[_Worker]):
             **settings,
         )
         try:
-            data: bytes = cloudpickle.dumps(init)
+            return by_value(init)
         except Exception as error:
             raise PlanError(
                 f"the environments of sub-environments {share[0]} to {share[-1]} cannot be sent to their {self.noun}: "
                 f'{error}; create unpicklable objects inside the factory, or use backend="dummy"'
             ) from error
-        return data
 
     def _await_made(self) -> Description:
         """Wait until all sub-environments are made, or one has failed and all those before it are made."""
@@ -211,8 +220,8 @@ class WorkerBackend(Backend, Generic[_Worker]):
             self._make_due_anew()
             with contextlib.suppress(TimeoutError):
                 self._pump(None if failed is None else patience)
-        refuse_unequal(sorted(self._descriptions.items()))
-        return self._descriptions[0]
+        self._joint = of_all(sorted(self._descriptions.items()))
+        return self._joint
 
     def _take_in_descriptions(self, worker: _Worker, descriptions: list[tuple[int, Description]]) -> None:
         worker.made = True
@@ -220,7 +229,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
             self._descriptions.update(descriptions)
             return
         try:
-            refuse_unequal([(0, self._descriptions[0]), *descriptions])
+            refuse_outside(self._joint, descriptions)
         except BackendError as error:  # its spaces differ from the slots', so it must not write into them
             self._end_worker(worker)
             self._forget(worker)
@@ -307,14 +316,48 @@ class WorkerBackend(Backend, Generic[_Worker]):
         for worker, data, owed in pickled:
             self._send_bytes(worker, data, owed)
 
+    def _read(self, worker: _Worker, decode: Callable[[], Any], owed: Iterable[Expected]) -> Any:
+        """Decode an answer, and load its rows; if it cannot be read, return what the worker is then lost for, a text.
+
+        It is code that runs here: it may raise anything, and what it calls itself need not be what it is.
+        """
+        try:
+            answer = decode()
+            refuse_malformed(answer, [one.kind for one in owed], worker.env_ids)
+            if answer[0] == "rows":
+                self._load_rows(worker, *answer[2:])
+            elif answer[0] == "values" and self._asks == next(one.ask for one in owed if one.kind == "values"):
+                self._refuse_others(worker, *answer[1:])
+        except BaseException as error:
+            if is_of_a_handler(error):
+                raise
+            return f"sent what cannot be read here ({kind_of(error)}: {text_of(error)})"
+        return answer
+
+    def _load_rows(
+        self, worker: _Worker, rows: list[int], stepped: list[int], payload: tuple[Any, ...], failures: list[Failure]
+    ) -> None:
+        offset, failed = self._offset(worker), [failure.index for failure in failures]
+        named = [*(offset + row for row in rows), *failed]
+        awaited = self._out.intersection(worker.env_ids).difference(self._ready, (one.index for one in self._failed))
+        if len(set(named)) < len(named) or not awaited.issuperset(named):
+            raise ValueError(f"expected rows of {sorted(awaited)}, got {named}")
+        if any(offset + row not in failed for row in stepped):
+            raise ValueError(f"expected steps of {failed} before their failures, got {stepped}")
+        if rows or stepped:
+            self.slots.load(rows + stepped, payload, offset, worker.env_ids[0])
+
+    def _refuse_others(self, worker: _Worker, values: dict[int, Any], failures: list[Failure]) -> None:
+        asked = self._asked_of.intersection(worker.env_ids)
+        if {*values, *(failure.index for failure in failures)} != asked:
+            raise ValueError(f"expected values of {sorted(asked)}, got {list(values)}")
+
     def _take_in_answer(self, worker: _Worker, answer: tuple[Any, ...], ask: int) -> None:
         """Process an answer of a worker; ``ask`` is the number of the call that it answers, if any."""
         kind, *content = answer
         if kind == "rows":
-            _, rows, stepped, payload, failures = content
+            _, rows, _, _, failures = content
             offset = self._offset(worker)
-            if rows or stepped:
-                self.slots.load(rows + stepped, payload, offset)
             self._arrived([offset + row for row in rows], failures)
         elif kind == "values":
             values, failures = content
@@ -340,7 +383,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
                 raise self._never_home()
             raise NoAsyncCallError("Another thread has taken the result this thread waits for.", str(self._pending))
         if deadline is not None and now >= deadline:
-            raise TimeoutError(f"{self._num_out} sub-environments have not answered yet; wait again")
+            raise WaitTimeoutError(f"{self._num_out} sub-environments have not answered yet; wait again")
         return False
 
     def _excuse(self, longer: float) -> None:
@@ -359,7 +402,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
     def _ask(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
         self._refuse_broken()
         arguments_of: dict[int, tuple[Any, ...]] = dict(zip(env_ids, arguments, strict=True))
-        self._asks += 1
+        self._asks, self._asked_of = self._asks + 1, frozenset(env_ids)
         self._values, self._value_failures, self._unanswered = {}, [], None
         messages = [
             (worker, ("ask", method, self._rows_of(worker, ids), [arguments_of[i] for i in ids]))

@@ -9,6 +9,7 @@ import select
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from gymnasium.vector import AutoresetMode
@@ -22,7 +23,7 @@ from vecwrap.backends.workers.messages import decode, encode
 from vecwrap.backends.workers.shared import ORDERED, Lane, SharedBlock, Spinner, allocate_shared
 from vecwrap.env.backend import Factory
 from vecwrap.env.row_tracking import LOOK
-from vecwrap.errors import BackendError, PlanError, VecwrapError
+from vecwrap.errors import BackendError, PlanError, VecwrapError, WaitTimeoutError
 from vecwrap.rows.columns import Arena
 from vecwrap.rows.step_result import Autoreset, Frames, IntArray
 from vecwrap.rows.table import Slots
@@ -270,7 +271,7 @@ class ProcessBackend(WorkerBackend[Link]):
             self._make_due_anew()
         if self.own:
             if self._progress and deadline is not None and time.monotonic() > deadline:
-                raise TimeoutError(f"{self._num_out} sub-environments have not been stepped yet; wait again")
+                raise WaitTimeoutError(f"{self._num_out} sub-environments have not been stepped yet; wait again")
             self.own.run(self._arrived, one=deadline is not None)
             with self._lock:
                 self._hear_lanes()  # workers have stepped meanwhile
@@ -400,9 +401,14 @@ class ProcessBackend(WorkerBackend[Link]):
                 if worker.expected and worker.expected[0].kind != "rows":  # a message was sent before the rows
                     ended = self._take_in_messages(worker) or ended
                 if worker.is_up():
-                    rows, answers = lane.take()
+                    try:
+                        rows, answers = lane.take()
+                        if answers:
+                            worker.answered(answers)
+                    except LookupError as error:
+                        self._lose_worker(worker, f"has written what cannot be read here ({error})")
+                        return
                     if answers:
-                        worker.answered(answers)
                         self.slots.load_shared(rows)
                         self._arrived(rows, [])
             if lane is None or lane.piped or descriptor not in (-1, lane.back.listens):  # not only rows
@@ -423,10 +429,9 @@ class ProcessBackend(WorkerBackend[Link]):
                 worker.channel.flush()
                 self._poller.modify(worker.channel.fileno(), select.POLLIN | select.POLLOUT * worker.channel.unsent)
             while (data := worker.channel.receive()) is not None:
-                try:
-                    message = decode(data)
-                except Exception as error:
-                    self._lose_worker(worker, f"sent what cannot be read here ({type(error).__name__}: {error})")
+                message = self._read(worker, partial(decode, data), worker.expected)
+                if isinstance(message, str):
+                    self._lose_worker(worker, message)
                     return False
                 self._handle(worker, message)
                 if not worker.is_up():
@@ -513,4 +518,4 @@ class ProcessBackend(WorkerBackend[Link]):
             self._latest = None
 
     def _close_at_exit(self) -> None:
-        self.close(timeout=1.0 if self.daemon else math.inf)
+        self._close(1.0 if self.daemon else math.inf, terminate=False)

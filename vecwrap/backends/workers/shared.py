@@ -16,6 +16,7 @@ some processors (``ORDERED``; docs/design.md says why). On others the bell itsel
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import mmap
 import os
 import platform
@@ -58,11 +59,13 @@ class SharedBlock:
         num_bytes = max(num_bytes, mmap.PAGESIZE)
         descriptor = -1
         try:
-            descriptor = anonymous_file()
+            descriptor = anonymous_file(getattr(os, "MFD_ALLOW_SEALING", 0))
             os.ftruncate(descriptor, num_bytes)
             block = cls(mmap.mmap(descriptor, num_bytes), descriptor)
             if hasattr(os, "posix_fallocate"):  # better an error now than SIGBUS in the first step
                 os.posix_fallocate(descriptor, 0, num_bytes)
+            with contextlib.suppress(OSError, AttributeError):  # a file on disk, which a worker could still shorten
+                fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
             return block
         except OSError as error:
             if descriptor >= 0:
@@ -87,15 +90,15 @@ class SharedBlock:
             self.descriptor = -1
 
 
-def anonymous_file() -> int:
-    """Return the descriptor of a file without a name, in memory if the system supports it."""
+def anonymous_file(flags: int = 0) -> int:
+    """Return the descriptor of a file without a name; in memory, with these flags, if the system supports it."""
     if hasattr(os, "memfd_create"):
-        return os.memfd_create("vecwrap", os.MFD_CLOEXEC)
+        return os.memfd_create("vecwrap", os.MFD_CLOEXEC | flags)
     return _unlinked_file()
 
 
-def _unlinked_file() -> int:
-    """The portable fallback: a file that is unlinked while open."""
+def _unlinked_file(flags: int = 0) -> int:
+    """The portable fallback: a file that is unlinked while open, and knows no flags."""
     with tempfile.TemporaryFile(prefix="vecwrap-") as file:
         return os.dup(file.fileno())
 
@@ -277,9 +280,11 @@ class Lane:
         return bool(self._asked_for)
 
     def take(self) -> tuple[list[int], int]:
-        """Return the rows that are done and in shared memory, and the number of answers."""
+        """Return the rows that are done and in shared memory, and the number of answers; LookupError: no such count."""
         words, rows, answers = self._words, [], 0
         done = self._num_done()
+        if not self._done <= done <= self._asked:
+            raise LookupError(f"expected {self._done} to {self._asked} answers, got {done}")
         self.piped = False
         for position in range(self._done, done):
             group = self._asked_for.popleft()

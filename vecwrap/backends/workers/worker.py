@@ -148,12 +148,13 @@ class Worker:
             raise CouldNotMake(make_failure(init.env_ids[0], error)) from error
         self._init = init
         first = descriptions[0]
-        told = [(init.env_ids[0], first)]  # the first, and the first that differs: all that the parent needs
+        told = [(init.env_ids[0], first)]  # the first, and those that differ: all that the parent needs
         told += [
             (i, other)
             for i, other in zip(init.env_ids, descriptions, strict=True)
-            if (other.observation_space, other.action_space) != (first.observation_space, first.action_space)
-        ][:1]
+            if (other.observation_space, other.action_space, other.registration)
+            != (first.observation_space, first.action_space, first.registration)
+        ]
         self._send(("made", [(i, _sendable(description)) for i, description in told]))
         self._spaces = first.observation_space, first.action_space
         adopt(later)  # making the sub-environments has imported what they may warn of

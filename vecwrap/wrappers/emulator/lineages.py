@@ -14,11 +14,18 @@ from vecwrap.sources.description import Env, wrappers_of
 from vecwrap.wrappers.emulator.openings import NOOP, knows_fire, meanings_of, opening_of
 
 Pooling = Literal["grey of the maximum", "maximum of the greys"]
+LifeLoss = bool | Literal["new_game"]
 
 NO_GAME = (
     "atari: expected a game of the Arcade Learning Environment (ale-py), got {}: "
     'take an id such as "PongNoFrameskip-v4", or leave the layer out'
 )
+
+EPISODES = {
+    True: "an episode is one life",
+    False: "an episode is a whole game",
+    "new_game": "a game ends with its first life",
+}
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,7 @@ class Settings:
     lineage: str
     words: str
     pooling: Pooling
-    terminal_on_life_loss: bool
+    terminal_on_life_loss: LifeLoss
     fire_reset: bool
     clip_reward: bool
     repeat_action_probability: float
@@ -44,7 +51,7 @@ class Settings:
             f"1 to {self.noop_max} no-ops open a game" if self.noop_max else "no no-ops",
             f"{skip} frames a step" if skip > 1 else "every frame",
             (f"{self.pooling} of the last two, " if skip > 1 else "grey, ") + f"{size}x{size}",
-            "an episode is one life" if self.terminal_on_life_loss else "an episode is a whole game",
+            EPISODES[self.terminal_on_life_loss],
             "FIRE at each reset where the game knows it" if self.fire_reset else "no FIRE at resets",
             "rewards clipped to their sign" if self.clip_reward else "rewards as the game pays them",
             f"sticky actions {sticky:g}" if sticky else "no sticky actions",
@@ -81,6 +88,10 @@ def settle(lineage: str = "deepmind", **given: Any) -> Settings:
     for name, least in (("noop_max", 0), ("frame_skip", 1), ("screen_size", 1)):
         if getattr(settings, name) < least:
             raise PlanError(f"atari: {name}: expected {least} or more, got {getattr(settings, name)}")
+    if settings.terminal_on_life_loss not in tuple(EPISODES):
+        raise PlanError(
+            f'atari: terminal_on_life_loss: expected true, false or "new_game", got {settings.terminal_on_life_loss!r}'
+        )
     if not 0.0 <= settings.repeat_action_probability < 1.0:
         raise PlanError(
             "atari: repeat_action_probability: expected 0 or more and less than 1, got "
@@ -132,14 +143,16 @@ def check_skip(env: Env, layer: str) -> None:
 
 
 def _check_actions(env: Env, settings: Settings) -> None:
-    if not isinstance(env.action_space, gymnasium.spaces.Discrete):
-        raise PlanError(
-            f"atari: expected discrete actions, got {env.action_space}: make the environment with continuous=False"
-        )
     meanings = meanings_of(env, "atari")
-    fires = bool(settings.fire_reset and opening_of(meanings))
-    if meanings[NOOP] != "NOOP" or (fires and not knows_fire(meanings)):
+    discrete = isinstance(env.action_space, gymnasium.spaces.Discrete)
+    wrong = {
+        "noop_max=0": settings.noop_max and not (discrete and meanings[NOOP] == "NOOP"),
+        "fire_reset=False": settings.fire_reset and opening_of(meanings) and not (discrete and knows_fire(meanings)),
+    }
+    if without := [argument for argument, is_wrong in wrong.items() if is_wrong]:
+        fires = ", FIRE and one more" if "fire_reset=False" in without else ""
         raise PlanError(
-            f"atari: expected the actions to begin with NOOP{', FIRE and one more' if fires else ''}, got "
-            f"{', '.join(meanings)}: make the environment with full_action_space=True"
+            f"atari: expected discrete actions that begin with NOOP{fires}, got "
+            f"{', '.join(meanings) if discrete else env.action_space}: make the environment with "
+            f"{'full_action_space=True' if discrete else 'continuous=False'}, or give atari {', '.join(without)}"
         )

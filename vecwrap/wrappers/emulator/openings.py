@@ -8,6 +8,7 @@ from itertools import repeat
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from vecwrap.errors import PlanError
 from vecwrap.sources.description import Env, wrappers_of
@@ -26,6 +27,8 @@ class Lives(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self.game_goes_on = False
         self._lives = 0
+        discrete = isinstance(env.action_space, gymnasium.spaces.Discrete)
+        self._noop = NOOP if discrete else np.zeros(env.action_space.shape or (), env.action_space.dtype)
         self._ale: Any = env.unwrapped.ale  # type: ignore[attr-defined]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Begun:
@@ -52,7 +55,7 @@ class Lives(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _next_life(self) -> Begun | None:
         """Take one no-op; None if that ends the game."""
-        observation, _, terminated, truncated, info = self._act(NOOP)
+        observation, _, terminated, truncated, info = self._act(self._noop)
         return None if terminated or truncated else (observation, info)
 
     def _life_lost(self) -> bool:
@@ -85,8 +88,9 @@ def play_opening(
 
 
 def noops(env: Env, most: int) -> Iterator[int]:
-    """Yield 1 to ``most`` no-ops; how many is drawn from the environment's generator when the first is asked for."""
-    yield from repeat(NOOP, int(env.unwrapped.np_random.integers(1, most + 1)))
+    """Yield 1 to ``most`` no-ops, drawn from the environment's generator when the first is asked for; none of 0."""
+    if most:
+        yield from repeat(NOOP, int(env.unwrapped.np_random.integers(1, most + 1)))
 
 
 def game_goes_on(env: Env) -> bool:

@@ -65,13 +65,19 @@ class ThroughStep:
         self._keep(0, observation)
         return None, info
 
-    def play(self, action: Any, ticks: int = 1) -> Played:
-        """Hold one action for some ticks, or until the game ends; return what a step does, without an image."""
-        total = 0.0
+    def play(self, action: Any, ticks: int = 1, *, one_life: bool = False) -> Played:
+        """Hold one action for some ticks, or until the game ends, or a life with ``one_life``.
+
+        Return what a step does, without an image.
+        """
+        total, lives = 0.0, self._ale.lives() if one_life else 0
         for tick in range(ticks):
             observation, reward, terminated, truncated, info = self._env.step(action)
             self._keep(tick, observation)
             total += float(reward)
+            if one_life:
+                before, lives = lives, self._ale.lives()
+                terminated = terminated or lives < before
             if terminated or truncated:
                 break
         return None, total, terminated, truncated, info
@@ -126,14 +132,17 @@ class Direct:
             )
         return None, info
 
-    def play(self, action: Any, ticks: int = 1) -> Played:
-        """Hold one action for some ticks, or until the game ends; return what a step does, without an image."""
+    def play(self, action: Any, ticks: int = 1, *, one_life: bool = False) -> Played:
+        """As `ThroughStep.play`."""
         ale, held = self._ale, self._game._action_set[action]
-        total = 0
+        total, lost, lives = 0, False, self._ale.lives() if one_life else 0
         for tick in range(self._ticks_left(ticks)):
             total += ale.act(held)
             ale.getScreen(self._each_screen[tick % 2])  # at each tick, because the game may end at the next
-            if ale.game_over():
+            if one_life:
+                before, lives = lives, ale.lives()
+                lost = lives < before
+            if lost or ale.game_over():
                 break
         self._count = tick + 1
         terminated, truncated = ale.game_over(with_truncation=False), ale.game_truncated()
@@ -143,7 +152,7 @@ class Direct:
             else:
                 watcher._elapsed_steps += self._count
                 truncated = truncated or watcher._elapsed_steps >= watcher._max_episode_steps
-        return None, float(total), terminated, truncated, self._game._get_info()
+        return None, float(total), terminated or lost, truncated, self._game._get_info()
 
     def image(self) -> Image:
         """Pool the last two frames, or the only one, of the latest `play` or `reset`: (size, size) uint8, fresh."""
@@ -185,6 +194,8 @@ def obstacle(env: gymnasium.Env[Any, Any]) -> str | None:
     kind = f"{type(game).__module__}.{type(game).__qualname__}"
     if kind != "ale_py.env.AtariEnv" or not hasattr(game, "_action_set") or not hasattr(game, "_get_info"):
         return f"{kind} is not the environment of ale-py that this version of vecwrap knows"
+    if getattr(game, "continuous", False):
+        return "the game's actions are continuous"
     if game.ale.getScreenDims()[0] >= PAL_HEIGHT:
         return "the game is for PAL consoles, whose colours are others"
     return None

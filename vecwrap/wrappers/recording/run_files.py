@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import csv
 import errno
+import fcntl
 import io
 import itertools
 import os
 import tempfile
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from vecwrap.env.saving import written
 from vecwrap.errors import PlanError
@@ -26,8 +28,12 @@ class GrowingFile:
     Killing this process loses no appended piece, and a full disk leaves none half written.
     """
 
+    _locked: ClassVar[weakref.WeakSet[GrowingFile]] = weakref.WeakSet()  # by this process
+
     def __init__(self, path: Path, *, new: bool = False) -> None:
         self.path = path
+        if path.exists() and not path.is_file():  # a pipe or a device could block
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
         self._raw = path.open("x+b" if new else "a+b", buffering=0)  # unbuffered: each piece is written at once
         self._size = self._raw.seek(0, os.SEEK_END)
 
@@ -53,9 +59,32 @@ class GrowingFile:
         self._raw.seek(size)
         self._size = size
 
+    def lock(self) -> bool:
+        """Lock it for writing, beside other writers; whether another process has done so, and lives.
+
+        Nothing ever waits for this lock, and it ends with its process, however that ends.
+        """
+        here = any(os.path.sameopenfile(self._raw.fileno(), file._raw.fileno()) for file in self._locked)
+        taken = False
+        try:
+            fcntl.flock(self._raw, fcntl.LOCK_EX | fcntl.LOCK_NB)  # only if nobody has locked it
+        except OSError as error:
+            taken = isinstance(error, BlockingIOError)  # else the file system has no locks
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._raw, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        self._locked.add(self)
+        return taken and not here
+
     def close(self) -> None:
         """Close the file."""
+        if self in self._locked:
+            self._locked.discard(self)
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._raw, fcntl.LOCK_UN)  # for forked copies too, which hold the same lock
         self._raw.close()
+
+
+os.register_at_fork(after_in_child=GrowingFile._locked.clear)
 
 
 def as_bytes(text: str) -> bytes:
@@ -63,10 +92,10 @@ def as_bytes(text: str) -> bytes:
     return text.encode(errors="backslashreplace")
 
 
-def csv_line(cells: Sequence[Any]) -> str:
+def csv_line(cells: Sequence[Any], end: str = "\n") -> str:
     """Format a row of a CSV file."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
+    csv.writer(text, lineterminator=end).writerow(cells)
     return text.getvalue()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vecwrap.env.elsewhere import refuse_mode
 from vecwrap.env.picture import Labels, load_cv2, no_frames
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
@@ -110,8 +111,9 @@ class Viewer(VecEnvWrapper):
     def __del__(self) -> None:
         self._close_layer()
 
-    def render(self) -> Any:
+    def render(self, mode: None = None) -> Any:
         """Return None: every result is shown as it arrives."""
+        refuse_mode(mode)
         return None
 
     def picture(self) -> NDArray[np.uint8]:

@@ -1,0 +1,209 @@
+"""Policies that need to know which actions are legal: they are given the masks, or it is an error."""
+
+import functools
+import sys
+import types
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import vecwrap
+from vecwrap.errors import ArgumentError
+
+pytestmark = pytest.mark.usefixtures("quick_workers")
+MODES = ["same_step", "next_step", "disabled", "episodic"]
+PLACES = ["infos", "member", "method"]
+
+
+class Steps(gymnasium.Env):
+    """Only action ``(seed + time) % n`` is legal; it pays 1, all others -100. Episodes have 3 to 5 steps."""
+
+    def __init__(self, place="infos", n=4, shape="discrete"):
+        self.place, self.n, self.shape = place, n, shape
+        self.action_space = spaces.Discrete(n) if shape == "discrete" else spaces.MultiDiscrete([n, 2])
+        self.observation_space = spaces.Box(0, 99, (1,), np.float32)
+        if place == "member":
+            member = spaces.Box(0, 1, (n if shape == "discrete" else n + 2,), np.int8)
+            self.observation_space = spaces.Dict(at=self.observation_space, action_mask=member)
+        if place == "method":
+            self.action_masks = lambda: self.mask().astype(bool)
+
+    def mask(self):
+        first = (np.arange(self.n) == self.legal).astype(np.int8)
+        return first if self.shape == "discrete" else np.array([*first, 0, 1], np.int8)
+
+    def seen(self):
+        self.legal = (self.begin + self.time) % self.n
+        at = np.array([self.time], np.float32)
+        observation = {"at": at, "action_mask": self.mask()} if self.place == "member" else at
+        if self.place == "tuple":
+            return observation, {"action_mask": (self.mask()[: self.n], self.mask()[self.n :])}
+        return observation, {"action_mask": self.mask()} if self.place == "infos" else {}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.begin, self.time = int(self.np_random.integers(9)), 0
+        return self.seen()
+
+    def step(self, action):
+        legal = action == self.legal if self.shape == "discrete" else tuple(action) == (self.legal, 1)
+        self.time += 1
+        observation, info = self.seen()
+        return observation, 1.0 if legal else -100.0, self.time == 3 + self.begin % 3, False, info
+
+
+class Masked:
+    """As sb3-contrib's: the first legal action, and without masks the action 0."""
+
+    def __init__(self):
+        self.masks = []
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False, action_masks=None):
+        self.masks.append(action_masks)
+        if action_masks is None:
+            rows = observation["at"] if isinstance(observation, dict) else observation
+            return np.zeros(len(rows), int), None
+        return action_masks.argmax(axis=1), None
+
+
+def best(returns, lengths):
+    return (returns == lengths).all()
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", ["dummy", "shmem"])
+def test_a_model_that_takes_masks_gets_them_wherever_the_environment_has_them(place, mode, backend):
+    model = Masked()
+    with vecwrap.build([functools.partial(Steps, place)] * 3, backend=backend, autoreset=mode) as env:
+        reached = vecwrap.evaluate(env, model, 13, seed=1)
+    assert best(reached.returns, reached.lengths)
+    assert all(masks.shape == (3, 4) and masks.dtype == bool for masks in model.masks)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_callable_gets_what_it_declares_and_nothing_else(mode):
+    def by_masks(observations, *, action_masks):
+        return action_masks.argmax(axis=1)
+
+    def by_infos(observations, infos=None):
+        assert infos["_action_mask"].all() or mode == "episodic"  # where rows rest
+        return infos["action_mask"].argmax(axis=1), {"extras": 1}
+
+    def by_others(observations, **others):
+        assert not others
+        return np.zeros(len(observations), int)
+
+    with vecwrap.build([Steps] * 3, wrappers=["monitor"], backend="dummy", autoreset=mode) as env:
+        for policy in (by_masks, by_infos, Masked().predict):
+            reached = vecwrap.evaluate(env, policy, 13, seed=1)
+            assert best(reached.returns, reached.lengths)
+        assert not best(*(lambda found: (found.returns, found.lengths))(vecwrap.evaluate(env, by_others, 13, seed=1)))
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("mode", ["SameStep", "NextStep"])
+@pytest.mark.parametrize("kind", [gymnasium.vector.SyncVectorEnv, gymnasium.vector.AsyncVectorEnv])
+def test_around_gymnasiums_own_vectors_too(kind, mode, place):
+    with vecwrap.wrap(kind([functools.partial(Steps, place)] * 2, autoreset_mode=mode)) as env:
+        reached = vecwrap.evaluate(env, Masked(), 7, seed=1)
+    assert best(reached.returns, reached.lengths)
+
+
+@pytest.mark.parametrize("place", [*PLACES, "tuple"])
+def test_masks_of_a_multidiscrete_are_flattened(place):
+    seen = []
+
+    def policy(observations, action_masks):
+        seen.append(action_masks)
+        return np.stack([action_masks[:, :4].argmax(axis=1), action_masks[:, 4:].argmax(axis=1)], axis=1)
+
+    with vecwrap.build([functools.partial(Steps, place, shape="multi")] * 2, backend="dummy") as env:
+        reached = vecwrap.evaluate(env, policy, 6, seed=1)
+    assert best(reached.returns, reached.lengths)
+    assert seen[0].shape == (2, 6)
+
+
+def test_a_policy_that_takes_masks_is_refused_where_there_are_none():
+    def policy(observations, action_masks=None):
+        return [0, 0]
+
+    with vecwrap.build("CartPole-v1", 2, backend="dummy") as env:
+        for one in (Masked(), policy):
+            with pytest.raises(
+                ArgumentError, match=r'takes action_masks, but .* none, .*; expected infos\["action_mask"\]'
+            ):
+                vecwrap.evaluate(env, one, 2)
+
+
+class Forgetful(Steps):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0], {}
+
+
+def test_masks_that_are_missing_or_of_the_wrong_form_are_errors():
+    with (
+        vecwrap.build([Steps, Forgetful], backend="dummy") as env,
+        pytest.raises(ArgumentError, match=r"none of \[1\]"),
+    ):
+        vecwrap.evaluate(env, Masked(), 2)
+    with (
+        vecwrap.build(functools.partial(Steps, n=3), 2, backend="dummy", wrappers=[Wider]) as env,
+        pytest.raises(
+            ArgumentError, match=r"action_mask: expected 4 zeros and ones for Discrete\(4\), got 3 values of \[0, 1\]"
+        ),
+    ):
+        vecwrap.evaluate(env, Masked(), 2, seed=0)
+    box = vecwrap.build("Pendulum-v1", 2, wrappers=[Legal], backend="dummy")
+    with (
+        box as env,
+        pytest.raises(ArgumentError, match=r"expected Discrete, MultiDiscrete or MultiBinary actions, got B"),
+    ):
+        vecwrap.evaluate(env, Masked(), 2, seed=0)
+
+
+@pytest.mark.parametrize("backend", ["dummy", "shmem"])
+@pytest.mark.parametrize("layer", ["framestack:2", {"extract_obs": "at"}, {"normalize_obs": {"keys": ["at"]}}])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mask_among_the_observations_is_the_environments_own_whatever_layers_make_of_it(layer, mode, backend):
+    makers = [functools.partial(Steps, "member")] * 2
+    with vecwrap.build(makers, wrappers=[layer], backend=backend, autoreset=mode) as env:
+        reached = vecwrap.evaluate(env, lambda observations, action_masks: action_masks.argmax(axis=1), 7, seed=1)
+    assert best(reached.returns, reached.lengths)
+
+
+class Legal(gymnasium.Wrapper):
+    def action_masks(self):
+        return np.ones(1)
+
+
+class Wider(gymnasium.Wrapper):
+    def __init__(self, env):
+        super().__init__(env)
+        self.action_space = spaces.Discrete(4)
+
+
+@pytest.mark.parametrize("evaluation", [[], ["--eval"]])
+@pytest.mark.parametrize("policy", ["act", "model.predict"])
+def test_vecwrap_run_passes_masks_too(policy, evaluation, tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from vecwrap.cli.app import app
+
+    bots = types.ModuleType("masked_bots")
+    bots.act = lambda observations, *, action_masks: action_masks.argmax(axis=1)
+    bots.model, bots.Steps = Masked(), Steps
+    monkeypatch.setitem(sys.modules, "masked_bots", bots)
+    monkeypatch.chdir(tmp_path)
+    for mode in MODES:
+        spec = f"masked_bots:Steps n=2 autoreset={mode} backend=dummy seed=3"
+        said = CliRunner().invoke(
+            app, ["run", spec, "--episodes", "6", "--policy", f"masked_bots:{policy}", *evaluation]
+        )
+        assert said.exit_code == 0, said.output
+        score = next(line for line in said.output.splitlines() if line.startswith("score"))
+        assert " from 3 to 5" in score or " from 3 to 4" in score
+    said = CliRunner().invoke(app, ["time", "CartPole-v1 n=2", "--steps", "20", "--policy", f"masked_bots:{policy}"])
+    assert "takes action_masks, but" in str(said.exception or said.output)

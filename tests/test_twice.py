@@ -1,0 +1,206 @@
+"""A pipeline is played four times with one seed, and the first difference is named with its place and likely reason."""
+
+import functools
+import threading
+
+import gymnasium
+import numpy as np
+import pytest
+
+import vecwrap
+from tests import flawed
+from vecwrap.rows.compare import assert_same
+from vecwrap.rows.step_result import Autoreset
+from vecwrap.testing import play_twice, toy
+
+PROCESS = ("again", "anew", "worker")
+# What is found of each kind: id, runs, sub-environment, episode, step, what, and a part of the remedy.
+FOUND = {
+    "GlobalNumpy": ("stream_differs", PROCESS, 0, 1, 0, "observation['b']", "global generator of np.random"),
+    "GlobalNumpySeeded": ("stream_differs", ("worker",), 0, 1, 1, "observation['b']", "global generator of np.random"),
+    "GlobalRandom": ("stream_differs", PROCESS, 0, 1, 1, "reward", "global generator of random"),
+    "Clock": ("stream_differs", PROCESS, 0, 1, 1, "reward", "the clock"),
+    "ClassCounter": ("stream_differs", PROCESS, 0, 1, 0, "observation['b']", "an attribute of a class"),
+    "CountsInstances": ("stream_differs", ("anew", "worker"), 0, 1, 0, "observation['b']", "when it is made"),
+    "Identity": ("stream_differs", ("anew", "worker"), 0, 1, 1, "reward", "when it is made"),
+    "OwnGenerator": ("stream_differs", PROCESS, 0, 1, 1, "reward", "default_rng() without a seed"),
+    "NotReseeded": ("stream_differs", ("again",), 0, 1, 1, "reward", "survives the reset"),
+    "SeedNotPassedOn": ("stream_differs", PROCESS, 0, 1, 0, "observation['a'][0, 0]", "super().reset(seed=seed)"),
+    "InfoOnly": ("info_differs", PROCESS, 0, 1, 1, "info['took']", "the clock"),
+    "FinalInfoOnly": ("info_differs", PROCESS, 0, 1, 7, "info['took']", "the clock"),
+    "OneMember": ("stream_differs", PROCESS, 0, 1, 0, "observation['a'][1, 0]", "the clock"),
+    "FlagOnly": ("stream_differs", ("anew", "worker"), 0, 1, 3, "truncated", "when it is made"),
+    "SecondEpisode": ("stream_differs", PROCESS, 0, 2, 0, "observation['a'][0, 1]", "the clock"),
+    "FinalObsOnly": ("stream_differs", PROCESS, 0, 1, 7, "final_obs['a'][0, 0]", "the clock"),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_each_flaw_is_named_with_its_place_and_remedy(name):
+    flawed.ClassCounter.made = flawed.FlagOnly.made = 0
+    (found,) = play_twice(getattr(flawed, name), n=2, steps=40, seed=5)
+    finding, runs, index, episode, step, what, remedy = FOUND[name]
+    assert (found.id, found.runs, found.index, found.episode, found.step) == (finding, runs, index, episode, step)
+    assert found.what == what
+    assert remedy in found.fix
+    assert found.expected != found.got
+    assert found.place == "env"
+    assert found.severity == ("error" if finding == "stream_differs" else "warning")
+    assert f"with seed 5, {what} of sub-environment 0, episode {episode}" in found.reason
+    assert found.to_dict()["what"] == what
+
+
+def test_the_order_of_a_set_is_that_of_a_process(monkeypatch):
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    (found,) = play_twice(flawed.SetOrder, n=4, steps=8)
+    assert (found.id, found.runs, found.what) == ("stream_differs", ("worker",), "observation['b']")
+    assert "the order of a set" in found.fix
+
+
+@pytest.mark.parametrize("mode", list(Autoreset))
+def test_rows_are_numbered_alike_in_every_mode(mode):
+    (found,) = play_twice(flawed.SecondEpisode, n=3, steps=60, autoreset=mode)
+    assert (found.index, found.episode, found.step, found.what) == (0, 2, 0, "observation['a'][0, 1]")
+
+
+@pytest.mark.parametrize("mode", list(Autoreset))
+@pytest.mark.parametrize("kind", [flawed.Right, flawed.Uncomparable])
+def test_nothing_is_found_where_the_stream_is_its_seeds(kind, mode):
+    assert play_twice(kind, n=3, steps=60, autoreset=mode) == ()
+
+
+@pytest.mark.parametrize("space", ["nested", "mixed", "sequence", "graph", "custom"])
+def test_any_space_can_be_played(space):
+    assert play_twice(toy(observations=space, actions=space), n=2, steps=60) == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "CartPole-v1 n=2",
+        "FrozenLake-v1 n=3 | monitor",
+        "CartPole-v1 n=1 backend=ray",
+        "CartPole-v1 n=2 batch_size=1 backend=shmem copy=false",
+        "Pendulum-v1 n=2 | rescale_action | time_aware | normalize | framestack:2 | monitor",
+        "Pendulum-v1 n=2 seed=7 | sticky_actions:0.5 | normalize_reward",
+    ],
+)
+def test_pipelines_whose_stream_is_their_seeds(line):
+    assert play_twice(line, steps=300) == ()
+
+
+def test_pong_and_breakout_with_their_layers():
+    pytest.importorskip("ale_py")
+    assert play_twice("PongNoFrameskip-v4 n=2 | atari | framestack:4 | monitor", steps=60) == ()
+    assert play_twice("BreakoutNoFrameskip-v4 n=2 | atari | normalize_reward", steps=200) == ()
+
+
+def test_half_cheetah_with_its_preset():
+    pytest.importorskip("mujoco")
+    assert play_twice("HalfCheetah-v5 n=2 | mujoco", steps=100) == ()
+
+
+def test_layers_that_write_files_or_follow_a_schedule_leave_the_users_folders_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    layers = [
+        {"seed_each_episode": {"seeds": [1, 2, 3]}},
+        {"monitor": {"dir": "runs"}},
+        {"record_trajectories": {"dir": "played"}},
+    ]
+    assert play_twice("CartPole-v1", n=2, wrappers=layers, steps=200) == ()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_statistics_of_a_normaliser_outlive_a_reset_but_begin_each_run_alike():
+    assert play_twice("Pendulum-v1", n=2, wrappers=["normalize"], steps=100) == ()
+    assert play_twice("Pendulum-v1", n=2, wrappers=["normalize"], steps=100, mode="eval") == ()  # there are none yet
+
+
+def test_the_layer_without_which_all_runs_agree_is_named():
+    layers = ["time_limit:50", flawed.LayerOfTheClock, "framestack:2", "normalize_reward"]
+    (found,) = play_twice("CartPole-v1", n=2, wrappers=layers, steps=20)
+    assert (found.layer, found.place) == ("tests.flawed:LayerOfTheClock", 'wrappers[1] "tests.flawed:LayerOfTheClock"')
+    assert (found.what, found.step) == ("reward", 1)
+    assert "Without this layer all runs agree." in found.reason
+
+
+def test_the_environment_is_named_if_it_differs_without_layers():
+    (found,) = play_twice(flawed.Clock, n=2, wrappers=["monitor", "normalize_reward"], steps=20)
+    assert (found.place, found.layer) == ("env", "")
+    assert "The environment alone differs, without any layer." in found.reason
+
+
+def test_an_info_that_differs_before_the_stream_does_is_found_beside_it():
+    class Both(flawed.Clock):
+        def reset(self, *, seed=None, options=None):
+            observation, _ = super().reset(seed=seed)
+            return observation, {"identity": id(self)}
+
+    found = play_twice(Both, n=1, steps=5)
+    assert [(one.id, one.step, one.runs) for one in found] == [
+        ("info_differs", 0, ("anew", "worker")),
+        ("stream_differs", 1, PROCESS),
+    ]
+
+
+def test_a_run_that_fails_where_the_first_went_on_is_a_difference():
+    flawed.RaisesLater.resets = 0
+    (found,) = play_twice(flawed.RaisesLater, n=1, steps=20)
+    assert (found.id, found.what, found.index, found.runs) == ("stream_differs", "error", None, ("again", "anew"))
+    assert "it fails after a second reset of the same environment" in found.reason
+    assert "one is enough" in found.reason
+
+
+def test_what_cannot_be_sent_to_a_worker_is_said_in_the_words_of_build():
+    lock = threading.Lock()
+    (found,) = play_twice(lambda: lock and gymnasium.make("CartPole-v1"), n=1, backend="dummy", steps=20)
+    assert (found.runs, found.what, found.fix) == (("worker",), "error", "")
+    assert "cannot be sent to a worker" in found.reason
+
+
+def test_an_environment_that_fails_in_the_first_run_raises_its_error():
+    with pytest.raises(vecwrap.SubEnvError, match="one is enough"):
+        play_twice(flawed.RaisesLater, n=1, steps=20)
+
+
+def test_what_is_built_already_cannot_be_played_several_times():
+    with vecwrap.build("CartPole-v1", n=1) as env, pytest.raises(vecwrap.SpecError, match="expected a pipeline"):
+        play_twice(env)
+
+
+def test_the_users_own_generators_are_not_drawn_from():
+    before = np.random.get_state()  # noqa: NPY002
+    play_twice("CartPole-v1", n=2, steps=20)
+    assert_same(before, np.random.get_state())  # noqa: NPY002
+
+
+# -- the comparer -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "path"),
+    [
+        (np.zeros((2, 3)), np.array([[0, 0, 0], [0, -0.0, 0]]), "result[1, 1]"),
+        (np.float32(1), np.float32(2), "result"),
+        (np.array(1.0), np.array(np.nan), "result"),
+        ({"a": (1, [2])}, {"a": (1, [3])}, "result['a'][1][0]"),
+        (np.array(["x", "y"]), np.array(["x", "z"]), "result[1]"),
+    ],
+)
+def test_the_first_element_that_differs_is_named(one, other, path):
+    with pytest.raises(AssertionError) as caught:
+        assert_same(one, other)
+    assert caught.value.path == path
+    assert_same(one, one)
+
+
+def test_objects_without_an_equality_of_their_own_are_compared_by_their_repr():
+    assert_same(functools.partial, functools.partial)
+    assert_same([object()], [object()])
+    with pytest.raises(AssertionError):
+        assert_same(slice(1), slice(2))
+    torch = pytest.importorskip("torch")
+    assert_same({"t": torch.ones(2)}, {"t": torch.ones(2)})
+    with pytest.raises(AssertionError, match="tensor"):
+        assert_same({"t": torch.ones(2)}, {"t": torch.zeros(2)})
+    assert_same(gymnasium.vector.AutoresetMode.DISABLED, gymnasium.vector.AutoresetMode.DISABLED)

@@ -1,0 +1,183 @@
+"""Monitor files that others have edited, cut short, or write at the same time."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.streams import ToyEnv
+from tests.wrappers.test_monitor import play, read
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.wrappers.monitor import Monitor
+
+ROOT = Path(__file__).parents[2]
+WRITER = """
+import sys
+from tests.streams import ToyEnv
+from vecwrap.backends.dummy import DummyBackend
+from vecwrap.wrappers.monitor import Monitor
+env = Monitor(DummyBackend([lambda: ToyEnv((2,))] * 2), sys.argv[1], per_env=len(sys.argv) > 2)
+env.reset()
+print("ready", flush=True)
+for line in sys.stdin:
+    env.step([0, 0])
+    print("stepped", flush=True)
+"""
+
+
+def monitor(folder, length=2, **arguments):
+    return Monitor(DummyBackend([lambda: ToyEnv((length,))] * 2), str(folder), **arguments)
+
+
+# -- edited, or cut short ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("end", "kept"),
+    [
+        (b"", 4),
+        (b"7.5,2,12.5,1,0\r\n", 5),
+        (b"7.5,2,12.5,1,0\r", 5),  # the rest of its end is missing
+        (b"7.5,2,12.5,1,0", 5),  # as an editor leaves it
+        (b"7.5,2,12.5,1,", 4),  # torn
+        (b"7.5,2,12.5", 4),
+        (b"7", 4),
+    ],
+)
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
+def test_a_file_is_gone_on_with_whatever_ends_its_lines(newline, end, kept, tmp_path):
+    path = tmp_path / "monitor.csv"
+    with monitor(tmp_path, resume=True) as env:
+        play(env, 4)
+    before = path.read_bytes().replace(b"\n", newline)
+    path.write_bytes(before + end.replace(b"\r\n", newline))
+    for run in (1, 2):
+        with monitor(tmp_path, resume=True) as env:
+            play(env, 4)
+        content = path.read_bytes()
+        assert content.startswith(before)
+        _, rows = read(path)
+        assert len(rows) == kept + 4 * run
+        assert all(row["l"] == "2" and row["lost"] == "0" and None not in row for row in rows)
+        if not end.endswith(b"\r"):
+            assert content.count(b"\r\n") == (content.count(b"\n") if newline == b"\r\n" else 0)
+    sb3 = pytest.importorskip("stable_baselines3.common.monitor")
+    assert len(sb3.load_results(str(tmp_path))) == kept + 8
+
+
+def test_a_torn_info_is_dropped_with_its_row(tmp_path):
+    """Nothing says that it is whole."""
+    with monitor(tmp_path, resume=True, info_keys=("step",)) as env:
+        play(env, 2)
+    path = tmp_path / "monitor.csv"
+    path.write_bytes(path.read_bytes() + b"7.5,12,12.5,1,0,1")
+    with monitor(tmp_path, resume=True, info_keys=("step",)) as env:
+        play(env, 2)
+    assert [row["step"] for row in read(path)[1]] == ["2"] * 4
+
+
+# -- written by two processes -----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def another_process(*arguments):
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout.readline() == "ready\n"
+        yield process
+
+
+@pytest.mark.parametrize("per_env", [False, True])
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_second_process_in_the_folder_is_a_warning_and_no_row_is_lost(resume, per_env, tmp_path):
+    name = "0.monitor.csv" if per_env else "monitor.csv"
+    how = "" if resume else " under its new name"
+    writer = another_process(tmp_path, *["per_env"] * per_env)
+    with writer as process, monitor(tmp_path, resume=resume, per_env=per_env) as env:
+        said = rf"another process has .*{name} open, and goes on writing to it{how}; give each process a dir of its own"
+        with pytest.warns(RuntimeWarning, match=said) as told:
+            env.reset()
+        assert len(told) == 1
+        for _ in range(4):
+            env.step([0, 0])
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "stepped\n"
+    rows = {path.name: len(read(path)[1]) for path in tmp_path.iterdir()}
+    assert sum(rows.values()) == 8
+    assert len(rows) == (2 if per_env else 1) * (1 if resume else 2)
+
+
+def test_two_that_begin_at_once_are_told_though_neither_has_found_a_file(tmp_path):
+    with monitor(tmp_path, resume=True) as env:
+        env.reset()
+        process = subprocess.run(
+            [sys.executable, "-W", "error", "-c", WRITER.replace("per_env=", "resume=True, per_env="), str(tmp_path)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            input="",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert "RuntimeWarning: monitor: dir: another process has" in process.stderr
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_what_a_dead_process_wrote_is_taken_over_without_a_word(resume, tmp_path):
+    with another_process(tmp_path) as process:
+        process.send_signal(signal.SIGKILL)
+    with monitor(tmp_path, resume=resume) as env:
+        play(env, 2)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_copy_does_not_keep_the_folder(tmp_path):
+    reading, writing = os.pipe()
+    with monitor(tmp_path) as env:
+        env.reset()
+        copy = os.fork()
+        if not copy:
+            os.close(writing)
+            os.read(reading, 1)  # until the test is over
+            os._exit(0)
+    try:
+        with monitor(tmp_path) as env:
+            play(env, 2)
+    finally:
+        os.close(writing)
+        os.close(reading)
+        os.waitpid(copy, 0)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_copy_that_opens_the_folder_is_another_process(tmp_path):
+    with monitor(tmp_path) as env:
+        env.reset()
+        copy = os.fork()
+        if not copy:
+            try:
+                with pytest.warns(RuntimeWarning, match="another process has"):
+                    monitor(tmp_path).reset()
+            except BaseException:
+                os._exit(1)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1]) == 0
+
+
+def test_where_there_are_no_locks_there_is_no_warning(tmp_path, monkeypatch):
+    def refuses(file, operation):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", refuses)
+    with monitor(tmp_path) as env, monitor(tmp_path) as newer:
+        play(env, 2)
+        play(newer, 2)

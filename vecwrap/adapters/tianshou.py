@@ -1,0 +1,67 @@
+"""Conversion to tianshou, which is imported when the function is called."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gymnasium import spaces
+
+from vecwrap.env.vec_env import VecEnv, what_came
+from vecwrap.errors import ArgumentError, PlanError
+from vecwrap.rows.step_result import Autoreset
+
+if TYPE_CHECKING:
+    from tianshou.env import BaseVectorEnv
+
+__all__ = ["to_tianshou"]
+
+
+def to_tianshou(env: VecEnv) -> BaseVectorEnv:
+    """Convert an environment for tianshou 2: returns a ``BaseVectorEnv``; closing it closes ``env``.
+
+    ``step(action, id)`` and ``reset(env_id)`` take some of the sub-environments, as tianshou's collectors ask for
+    them, and return one info per row, with ``env_id``. ``seed`` gives sub-environment i ``seed + i`` and resets it;
+    ``reset(seed=...)`` gives the same seed to each, as in tianshou. ``action_space`` and ``observation_space`` are
+    lists, as there, of the spaces after all layers.
+
+    An environment that was built with a ``batch_size`` smaller than n is for tianshou's ``AsyncCollector``: ``step``
+    returns as soon as that many rows have arrived (tianshou's ``wait_num``). A reset then waits for the rows that are
+    still being stepped; the next ``step`` returns them. There is no ``timeout``.
+
+    The environment itself is available as ``vecwrap_env``.
+
+    Args:
+        env: a vecwrap environment in disabled mode.
+
+    Returns:
+        A ``tianshou.env.BaseVectorEnv``. All arrays that it returns are yours to keep.
+
+    Raises:
+        PlanError: another autoreset mode, observations of a Tuple space, or tianshou is not installed.
+        ArgumentError: not a vecwrap environment.
+
+    >>> import vecwrap
+    >>> venv = to_tianshou(vecwrap.build("CartPole-v1", n=3, backend="dummy", autoreset="disabled"))
+    >>> observations, infos = venv.reset()
+    >>> observations, rewards, terminations, truncations, infos = venv.step([0, 1], id=[0, 2])
+    >>> observations.shape, infos[1]
+    ((2, 4), {'env_id': 2})
+    >>> venv.close()
+    """
+    if not isinstance(env, VecEnv):
+        raise ArgumentError(f"to_tianshou: expected a vecwrap environment, got {what_came(env)}")
+    if env._root.autoreset is not Autoreset.DISABLED:
+        raise PlanError(
+            "to_tianshou: expected an environment in disabled mode, because tianshou resets what has ended, "
+            f'got {env._root.autoreset.value}; build it with autoreset="disabled"'
+        )
+    if isinstance(env.single_observation_space, spaces.Tuple):
+        raise PlanError(
+            f"to_tianshou: expected observations in an array or a Dict, as tianshou has no Tuple spaces, got "
+            f"{env.single_observation_space}; the layer flatten makes a Box of most spaces"
+        )
+    try:
+        from vecwrap.adapters.tianshou_vec_env import AdaptedVectorEnv
+    except ModuleNotFoundError as error:
+        raise PlanError(f'to_tianshou needs tianshou ({error}): pip install "vecwrap[tianshou]"') from error
+    return AdaptedVectorEnv(env)

@@ -1,0 +1,56 @@
+"""Packages whose environments are registered when they are imported: how their ids begin, and how to get them."""
+
+from __future__ import annotations
+
+import re
+
+from vecwrap.errors import is_installed
+
+# (how an id begins, the module that registers it, what pip installs)
+_PACKAGES = (
+    (r"MiniGrid-|BabyAI-", "minigrid", "minigrid"),
+    (r"MiniWorld-", "miniworld", "miniworld"),
+    (r"Fetch|Hand(Reach|Manipulate)|AntMaze|PointMaze|AdroitHand|FrankaKitchen", "gymnasium_robotics", ""),
+    (r"(highway|merge|roundabout|parking|intersection|racetrack|exit|two-way|u-turn)(-\w+)?-v", "highway_env", ""),
+    (r"Meta-World/", "metaworld", "metaworld"),
+    (r"dm_control/|bsuite/", "shimmy", '"shimmy[dm-control,bsuite]"'),
+    (r"mo-", "mo_gymnasium", ""),
+    (r"Safety(Point|Car|Ant|Doggo|Racecar)", "safety_gymnasium", ""),
+    (r"FlappyBird", "flappy_bird_gymnasium", ""),
+    (r"Vizdoom", "vizdoom.gymnasium_wrapper", "vizdoom"),
+    (r"NetHack", "nle", "nle"),
+    (r"MiniHack", "minihack", "minihack"),
+    (r"Panda", "panda_gym", ""),
+    (r"PyFlyt/", "PyFlyt.gym_envs", "PyFlyt"),
+    (r"\w+BulletEnv-v", "pybullet_envs_gymnasium", ""),
+    (r"gym_pusht/", "gym_pusht", ""),
+    (r"gym_aloha/", "gym_aloha", ""),
+)
+_OLD = {
+    "procgen": r"procgen-",
+    "gym_super_mario_bros": "SuperMarioBros",
+    "d4rl": r"(maze2d|antmaze|kitchen)-",
+    "gym": "",
+}
+
+
+def where_it_is(env_id: str) -> str:
+    """What to write instead of an unknown id that a well-known package registers, or ``""``."""
+    for module, old in _OLD.items():
+        if old and re.match(old, env_id):
+            return f" It is of {module}, for the package gym: wrap it as docs/migrating.md shows."
+    for begins, module, _ in _PACKAGES:
+        if re.match(begins, env_id):
+            stem, _, version = env_id.rpartition("-v")
+            newest = f', or "{module}:{stem}" for its newest version' if stem and version.isdigit() else ""
+            return f' {how_to_install(module)}Write "{module}:{env_id}"{newest}.'
+    return ""
+
+
+def how_to_install(module: str) -> str:
+    """``"It needs minigrid: pip install minigrid. "``, if a well-known module is not installed."""
+    names = {known: pip or known.replace("_", "-") for _, known, pip in _PACKAGES} | {old: old for old in _OLD}
+    top = module.partition(".")[0]
+    if module not in names or is_installed(top):
+        return ""
+    return f"It needs {top.replace('_', '-')}: pip install {names[module]}. "

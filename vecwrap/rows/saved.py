@@ -1,0 +1,72 @@
+"""Parts of saved states, whose form is checked before they are used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vecwrap.rows.batch import Batch, leaves
+
+
+def fitting(saved: Any, like: Any, what: str = "an entry") -> Any:
+    """Return a saved value if it is of the form of ``like``; TypeError otherwise.
+
+    Arrays must have its shape and a dtype of its kind, batches its members; integers must fit into 64 bits, and stand
+    for floats too.
+
+    >>> fitting(3, 0.0)
+    3
+    >>> fitting([3], np.zeros(1))
+    Traceback (most recent call last):
+        ...
+    TypeError: an entry: expected an array of shape (1,) and dtype float64, got list
+    """
+    if isinstance(like, (dict, tuple)) and like:
+        own, given = leaves(like), leaves(saved)
+        if [path for path, _ in own] != [path for path, _ in given]:
+            raise TypeError(f"{what}: expected the members {[path for path, _ in own]}, got {_in_short(saved)}")
+        for (_, mine), (_, theirs) in zip(own, given, strict=True):
+            fitting(theirs, mine, what)
+        return saved
+    if isinstance(like, np.ndarray):
+        fits = type(saved) is np.ndarray and saved.shape == like.shape and saved.dtype.kind == like.dtype.kind
+        form = f"an array of shape {like.shape} and dtype {like.dtype}"
+    elif type(like) is float:
+        fits, form = type(saved) in (int, float), "a number"
+    else:
+        fits, form = type(saved) is type(like), type(like).__name__
+    if fits and type(saved) is int:
+        fits, form = -(2**63) <= saved < 2**63, "an integer of at most 64 bits"
+    if not fits:
+        raise TypeError(f"{what}: expected {form}, got {_in_short(saved)}")
+    return saved
+
+
+def fitting_list(saved: Any, length: int, what: str) -> list[Any]:
+    """Return a saved list if it is one of this length; TypeError otherwise."""
+    if type(saved) is not list or len(saved) != length:
+        raise TypeError(f"{what}: expected a list of {length}, got {_in_short(saved)}")
+    return saved
+
+
+def put(target: Batch, saved: Any, what: str) -> None:
+    """Write a saved batch over one of the same form, in place."""
+    fitting(saved, target, what)
+    for (_, mine), (_, theirs) in zip(leaves(target), leaves(saved), strict=True):
+        mine[...] = theirs
+
+
+def _in_short(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"one of shape {value.shape} and dtype {value.dtype}"
+    return f"a list of {len(value)}" if type(value) is list else type(value).__name__
+
+
+def same_data(one: Any, other: Any) -> bool:
+    """Whether two plain values are equal; what is of different types never is."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same_data, one, other))
+    return not isinstance(one, np.ndarray) and bool(one == other)

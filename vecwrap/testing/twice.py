@@ -1,0 +1,315 @@
+"""Whether a pipeline's stream follows from its seed: it is played four times, and the first difference is reported."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.env.wrapper import VecEnvWrapper
+from vecwrap.errors import PlanError, SpecError, VecwrapError
+from vecwrap.pipeline.build import build_plan, read
+from vecwrap.pipeline.check import OF_STREAMS, Finding, finding_at
+from vecwrap.pipeline.evaluation import in_mode
+from vecwrap.pipeline.layers import PlannedLayer
+from vecwrap.pipeline.plan import into, plan
+from vecwrap.pipeline.rules import Fault
+from vecwrap.pipeline.spec import PipelineSpec
+from vecwrap.pipeline.values import shown
+from vecwrap.rows.compare import Different, assert_same, rows_of
+from vecwrap.rows.statistics import RunningStatistics
+from vecwrap.rows.step_result import Autoreset
+from vecwrap.testing.drive import ON_REQUEST, Policy, of_reset, play
+
+STEPS = 2000
+MOST_WORKERS = 4
+RUNS = {
+    "again": "after a second reset of the same environment",
+    "anew": "in a second environment in the same process",
+    "worker": "in worker processes",
+}
+# What the runs that differ from the first one say about the reason.
+_SIGNS = {
+    ("again",): "Something survives the reset: a counter, a cache, a generator that is not seeded again. Set in reset "
+    "all that the stream depends on, and draw from self.np_random.",
+    ("worker",): "Something depends on the process: the order of a set, hash() of text, an id(), a process id, a "
+    "variable of the system, or what the sub-environments of one process share. Sort sets; keep state in self.",
+    **dict.fromkeys(
+        [("anew",), ("anew", "worker")],
+        "Something is drawn or counted when it is made: in __init__, in a class or a module. Draw it in reset, from "
+        "self.np_random.",
+    ),
+}
+_NO_SEED = (
+    "Something comes from where no seed reaches: the clock, np.random.default_rng() without a seed, an id(), or what "
+    "all of a process share (an attribute of a class, a global of a module). Draw from self.np_random, after "
+    "super().reset(seed=seed); keep state in self, and set it in reset."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference(Finding):
+    """The first value in which another run with the same seed differs from the first run.
+
+    Attributes:
+        runs: the runs that differ, of ``"again"`` (a second reset of the same environment with the same seed),
+            ``"anew"`` (a second environment in the same process) and ``"worker"`` (one in worker processes). What
+            follows is of the first one named.
+        index: the sub-environment; None, like ``episode`` and ``step``, if the run failed.
+        episode: of that sub-environment, counted from 1.
+        step: in that episode, counted from 1; 0 is the reset.
+        what: ``"observation['camera'][3, 0]"``, ``"final_obs[2]"``, ``"reward"``, ``"terminated"``, ``"info['x']"``, or
+            ``"error"``.
+        expected: the value in the first run, as text.
+        got: the value in the other run, as text.
+
+    >>> class Counts(gymnasium.Wrapper):
+    ...     steps = 0  # which no reset sets back
+    ...
+    ...     def step(self, action):
+    ...         self.steps += 1
+    ...         observation, _, *rest = self.env.step(action)
+    ...         return observation, self.steps, *rest
+    >>> (found,) = play_twice("CartPole-v1", n=1, wrappers=[Counts], steps=2)
+    >>> found.runs, found.what, found.episode, found.step, found.expected, found.got
+    (('again',), 'reward', 1, 1, '1.0', '3.0')
+    """
+
+    runs: tuple[str, ...]
+    index: int | None
+    episode: int | None
+    step: int | None
+    what: str
+    expected: str
+    got: str
+
+
+def play_twice(
+    pipeline: Any, *, steps: int = STEPS, mode: Literal["train", "eval"] = "train", **settings: Any
+) -> tuple[Difference, ...]:
+    """Play a pipeline four times with one seed and the same actions, and report the first difference.
+
+    The first run is on ``dummy``, in this process. The others are the same environment after a second
+    ``reset(seed=...)``, a second environment in this process, and one in worker processes (fresh interpreters). Bits
+    are compared, so NaN equals NaN. The actions are drawn from a copy of the action space, with the same seed. Running
+    statistics begin each run alike, files go to a temporary folder, and a monitor's wall clock (``episode.t``) is not
+    compared.
+
+    If the pipeline has layers, fewer of them are played until the runs agree, so that the finding names the layer that
+    causes the difference, or the environment itself.
+
+    Args:
+        pipeline: whatever ``build`` takes.
+        steps: agent steps over all sub-environments, in each run.
+        mode: ``"eval"`` for the pipeline's evaluation, as ``load``.
+        settings: a pipeline's keys, as for ``load``. ``seed`` is 0 if the pipeline has none.
+
+    Returns:
+        At most one ``stream_differs``, an error, for observations, rewards and flags, and before it at most one
+        ``info_differs``, a warning, for an info that differs earlier, or alone. Empty if all is the same.
+
+    Raises:
+        SpecError: it is not a pipeline, which can be built several times.
+        VecwrapError: as ``build``; and an exception of an environment in the first run.
+
+    >>> play_twice("CartPole-v1 n=2 | framestack:4", steps=200)
+    ()
+    """
+    if isinstance(pipeline, gymnasium.vector.VectorEnv):
+        raise SpecError(f"expected a pipeline, which can be built several times, got {pipeline!r}, which is built.")
+    spec = in_mode(read(pipeline), mode, settings)
+    changes: dict[str, Any] = {"copy": True, "batch_size": None, "seed": spec.seed or 0}
+    if spec.stats is None:
+        changes["training"] = True  # an evaluation's statistics are usually given to build
+    if spec.render_mode == "human":
+        changes["render_mode"] = "rgb_array"
+    planned = plan(spec)
+    layers = [layer.spec for layer in planned.layers]
+    chains = [spec.override(**changes, n=planned.n, wrappers=layers[:k], eval=None) for k in range(len(layers) + 1)]
+    found = {name: (len(layers), one) for name, one in _compared(chains[-1], steps).items()}
+    unexplained = set(found)
+    for k, fewer in enumerate(chains[:-1]):
+        with contextlib.suppress(PlanError):  # a layer may need those around it
+            for name, one in (_compared(fewer, steps) if unexplained else {}).items():
+                if name in unexplained:
+                    found[name] = k, one
+                    unexplained.remove(name)
+    differences = []
+    for name in reversed(OF_STREAMS):
+        if name in found:
+            k, one = found[name]
+            fault = one.fault(planned.layers[k - 1] if k else "env", bool(layers))
+            finding = finding_at(name, OF_STREAMS[name][0], fault, planned)
+            differences.append(Difference(**vars(finding), **one.data()))
+    return tuple(differences)
+
+
+# -- four runs --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Row:
+    """What a sub-environment returned, or the part of it that is of one episode."""
+
+    index: int
+    episode: int
+    step: int
+    values: dict[str, Any]
+    info: dict[str, Any]
+
+
+@dataclass
+class _Found:
+    """A difference: where, in which runs, and what the first run gives away about its reason."""
+
+    row: _Row | None
+    difference: Different
+    seed: int
+    clues: Sequence[str]
+    runs: tuple[str, ...] = ()
+
+    def data(self) -> dict[str, Any]:
+        """The fields of a ``Difference`` that other findings lack."""
+        expected, got = _texts(self.difference.expected, self.difference.got)
+        place = {name: getattr(self.row, name, None) for name in ("index", "episode", "step")}
+        return {"runs": self.runs, **place, "what": self.difference.path, "expected": expected, "got": got}
+
+    def fault(self, place: PlannedLayer | str, has_layers: bool) -> Fault:
+        """What a person reads."""
+        expected, got = _texts(self.difference.expected, self.difference.got)
+        which, *others = [RUNS[run] for run in self.runs]
+        fix = " ".join(self.clues) or _SIGNS.get(self.runs, _NO_SEED)
+        if self.row is None:
+            text = f"with seed {self.seed}, it fails {which}, and not in the first run ({self.difference.got[:500]}); "
+            fix = " ".join(self.clues)  # the error says more
+        else:
+            where = f"sub-environment {self.row.index}, episode {self.row.episode}"
+            when = f"step {self.row.step}" if self.row.step else "at the reset"
+            text = f"with seed {self.seed}, {self.difference.path} of {where}, {when}, is {expected} in the first run "
+            text += f"and {got} {which}; "
+        text += f"it also differs {' and '.join(others)}." if others else "the other runs agree."
+        if not isinstance(place, str):
+            text += " Without this layer all runs agree."
+        elif has_layers:
+            text += " The environment alone differs, without any layer."
+        if self.difference.path.startswith("info"):
+            fix += " If it is a time and meant to be one, ignore info_differs."
+        return Fault(place, text, fix)
+
+
+def _texts(expected: Any, got: Any) -> tuple[str, str]:
+    """Two values, briefly; long texts from shortly before the place where they part."""
+    if isinstance(expected, str) and isinstance(got, str):
+        parting = (k for k, (one, other) in enumerate(zip(expected, got, strict=False)) if one != other)
+        start = max(0, next(parting, 0) - 20)
+        expected, got = expected[start:], got[start:]
+    first, second = (str(value) if isinstance(value, np.generic) else shown(value) for value in (expected, got))
+    return first, second
+
+
+def _compared(spec: PipelineSpec, steps: int) -> dict[str, _Found]:
+    """Play a pipeline four times; what differs from the first run, by the finding's id."""
+    dummy = spec.override(backend="dummy")
+    worker = spec.override(backend={"name": "subprocess", "workers": min(spec.n or 1, MOST_WORKERS)})
+    seed = spec.seed or 0
+    found: dict[str, _Found] = {}
+    with TemporaryDirectory(prefix="vecwrap-twice-") as folder, contextlib.ExitStack() as stack:
+
+        def built(run: str, spec: PipelineSpec) -> VecEnv:
+            return stack.enter_context(build_plan(plan(into(spec, Path(folder, run)))))
+
+        def rows(run: str, spec: PipelineSpec) -> Iterator[_Row]:
+            yield from _rows(built(run, spec), steps, seed)
+
+        before = _global_generators()
+        env = built("first", dummy)
+        statistics = [(each, each.state()) for each in _statistics(env)]
+        first = list(_rows(env, steps, seed))
+        clues = list(_clues(env, before))
+        for each, state in statistics:  # they outlive a reset, and are meant to
+            each.load(state, "twice")
+        others = {"again": _rows(env, steps, seed), "anew": rows("anew", dummy), "worker": rows("worker", worker)}
+        for run, played in others.items():
+            for name, (row, difference) in _first_differences(first, played).items():
+                one = found.setdefault(name, _Found(row, difference, seed, clues))
+                one.runs = (*one.runs, run)
+    return found
+
+
+def _statistics(env: VecEnv) -> list[RunningStatistics]:
+    layers = (layer for layer in env.layers if isinstance(layer, VecEnvWrapper))
+    return [each for layer in layers for each in layer.layer_statistics().values()]
+
+
+def _global_generators() -> dict[str, Any]:
+    return {"np.random": np.random.get_state(), "random": random.getstate()}  # noqa: NPY002
+
+
+def _clues(env: VecEnv, before: dict[str, Any]) -> Iterator[str]:
+    """What the first run shows of generators that no seed of a reset reaches."""
+    for name, state in _global_generators().items():
+        try:
+            assert_same(before[name], state)
+        except AssertionError:
+            yield f"It uses the global generator of {name}, which all of a process share: use self.np_random."
+    with contextlib.suppress(Exception):
+        if any(seed.bit_length() > 64 for seed in env.get_attr("np_random_seed")):  # from the system's entropy
+            yield "Its np_random was never seeded: call super().reset(seed=seed) in reset."
+
+
+def _first_differences(expected: Iterable[_Row], got: Iterator[_Row]) -> dict[str, tuple[_Row | None, Different]]:
+    """The first difference in a value, and one in an info if it comes before that."""
+    found: dict[str, tuple[_Row | None, Different]] = {}
+    try:
+        for row, other in zip(expected, got, strict=True):
+            try:
+                for name, value in row.values.items():
+                    assert_same(value, other.values[name], name)
+            except Different as difference:
+                return {**found, "stream_differs": (row, difference)}
+            if "info_differs" not in found:
+                try:
+                    assert_same(row.info, other.info, "info")
+                except Different as difference:
+                    found["info_differs"] = row, difference
+    except VecwrapError as error:
+        found["stream_differs"] = None, Different("error", None, str(error))
+    return found
+
+
+def _rows(env: VecEnv, steps: int, seed: int) -> Iterator[_Row]:
+    """Play, and yield each sub-environment's rows with the number of its episode and step."""
+    n, mode = env.num_envs, env._root.autoreset
+    episode, step = np.ones(n, np.int64), np.full(n, -1)
+    over = np.zeros(n, np.bool_)  # its next row opens an episode
+    monitors = [layer for layer in env.layers if hasattr(layer, "stats_key")]
+    clocks = [f"{prefix}{layer.stats_key}.t" for layer in monitors for prefix in ("", "final_info.")]
+    results = play(env, -(-steps // n), Policy(env, seed))
+    for result in chain([of_reset(*env.reset(seed=seed), n)], results):
+        on_request = over.any() and mode in ON_REQUEST  # a masked reset, which shows the others' rows again
+        for i, values in rows_of(env.single_observation_space, result, clocks):
+            if on_request and not over[i]:
+                continue
+            if over[i]:
+                episode[i], step[i] = episode[i] + 1, -1
+            step[i] += 1
+            info, observation = values["info"], values["observation"]
+            flags = {name: values[name] for name in ("terminated", "truncated")}
+            over[i] = any(flags.values())
+            if over[i] and mode is Autoreset.SAME_STEP:  # two episodes in one row
+                end = {**flags, "final_obs": info.pop("final_obs", None), "reward": values["reward"]}
+                yield _Row(i, int(episode[i]), int(step[i]), end, info.pop("final_info", {}))
+                episode[i], step[i], over[i] = episode[i] + 1, 0, False
+                yield _Row(i, int(episode[i]), 0, {"observation": observation}, info)
+            else:
+                seen = {**flags, "observation": observation, "reward": values["reward"]}
+                yield _Row(i, int(episode[i]), int(step[i]), seen, info)
