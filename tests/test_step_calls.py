@@ -29,7 +29,7 @@ PARENT = {
     ("shmem", "chain"): (189, 119),
 }
 # The same of a whole step in one call, which takes the straight line.
-WHOLE = {"none": (47, 24), "monitor": (47, 24), "chain": (97, 60)}
+WHOLE = {"none": (52, 24), "monitor": (52, 24), "chain": (102, 60)}
 # What each further worker adds in the parent.
 FURTHER_WORKER = (31, 10)
 # A worker with one row, and what each further row adds.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from vecwrap.interrupts import Interrupts, close_lost, is_interrupt
+from vecwrap.rows.batch import Batch
 from vecwrap.rows.infos import own_copy
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
@@ -48,6 +49,7 @@ class LocalRows:
 
     def __init__(self, env_ids: Sequence[int], factories: Sequence[Factory], interrupts: Interrupts) -> None:
         self._interrupts = interrupts
+        self._env_ids = env_ids
         self._factories = dict(zip(env_ids, factories, strict=True))
         self._sub_envs: dict[int, SubEnv] = {}
         self._slots: Slots
@@ -101,30 +103,16 @@ class LocalRows:
         if env_ids:
             self._jobs.append(_Job(env_ids, None, self._frames))
 
-    def step_all(self, actions: np.ndarray[Any, Any]) -> bool:
-        """Step all rows at once; False if one failed or an interrupt came: the rest is a request then, as by `step`."""
-        begun, came, interrupt = 0, self._interrupts.came, None
-        done: list[int] = []
-        failures: list[Failure] = []
-        for action, sub_env in zip(actions.copy(), list(self._sub_envs.values()), strict=True):
-            if came():
-                break
-            begun += 1
-            try:
-                sub_env.step(action)
-                done.append(sub_env.index)
-            except BaseException as error:
-                failures.append(sub_env.failure(error, "step", action))
-                if is_interrupt(error):
-                    interrupt = error
-                    break
-        if begun == len(self._sub_envs) and not failures:
-            return True
+    def step_all(self, actions: Batch) -> bool:
+        """Step all rows at once; False if one failed: `run` reports what was done."""
         self._slots.actions.fill(slice(None), actions)
-        self._jobs.append(_Job(list(self._sub_envs), None, self._frames, begun, done, failures))
-        if interrupt is not None:
-            raise interrupt
-        return False
+        job = _Job(self._env_ids, None, self._frames)
+        self._jobs.append(job)
+        self._run(job, one=False)
+        if job.failures:
+            return False
+        self._jobs.pop()
+        return True
 
     def reset(self, env_ids: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         """Request resets."""

@@ -261,6 +261,7 @@ class RowBooks(VecEnv):
     def _collect_line(self) -> StepResult:
         self._out = _NONE
         step = self.slots.collect(self.all_ids, copy=self.copy)
+        self._latest_infos = step.infos, step.final_infos
         if self._resets_are_asked_for:
             self._note_ends(step)
         self._latest = step.observations
