@@ -55,8 +55,12 @@ def test_what_is_taken_is_given_back_and_columns_are_those_of_the_dicts(steps):
                 assert_same(info, got or {}, "info")
             else:
                 assert got is None
+        keys = {key for info in infos for key in info}
         if all(taken):
             found = reader.columns(slice(None))
+            if any(f"_{key}" in keys for key in keys):  # a mask would take an info's place: `columns` renames
+                assert found is None
+                continue
             assert list(found) == list(columns(infos))
             assert_same(columns(infos), found, "columns")
 
