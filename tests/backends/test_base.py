@@ -722,12 +722,27 @@ def test_rows_that_did_not_go_out_amid_an_interrupt_are_asked_again(method, afte
     env, twin = DummyBackend([toy()] * 3), DummyBackend([toy()] * 3)
     for one in (env, twin):
         one.reset(seed=1)
-    arguments = ([0, 1, 2],) * (method != "reset")
+
+    def ask(one):
+        getattr(one, f"{method}_async")(*([0, 1, 2],) * (method != "reset"))
+        return getattr(one, f"{method}_wait")()
+
     interrupted(env.local, method, monkeypatch, after=after)
     with pytest.raises(KeyboardInterrupt):
-        getattr(env, method)(*arguments)
-    assert_same(getattr(twin, method)(*arguments), getattr(env, method)(*arguments))
+        ask(env)
+    assert_same(ask(twin), ask(env))
     assert_same(twin.step([0, 1, 2]), env.step([0, 1, 2]), "one row each")
+
+
+def test_rows_of_a_whole_step_that_did_not_go_out_amid_an_interrupt_are_asked_again(monkeypatch):
+    env, twin = DummyBackend([toy()] * 3), DummyBackend([toy()] * 3)
+    for one in (env, twin):
+        one.reset(seed=1)
+    interrupted(env.local, "step_all", monkeypatch, after=False)
+    with pytest.raises(KeyboardInterrupt):
+        env.step([0, 1, 2])
+    for _ in range(2):
+        assert_same(twin.step([0, 1, 2]), env.step([0, 1, 2]), "one row each")
 
 
 @pytest.mark.filterwarnings("ignore:Calling `close` while waiting for a pending call")

@@ -52,6 +52,11 @@ class DummyBackend(Backend):
     def _step_rows_in_line(self, actions: Batch) -> bool:
         return self.local.step_all(actions)
 
+    def _leave_line(self) -> None:
+        if not self.local:
+            self._mark_home(self.all_ids)
+            self._pending = None
+
     def _send_rows(self, actions: Batch, env_ids: IntArray) -> None:
         self.slots.actions.fill(self.rows(env_ids), actions)
         self.local.step(env_ids.tolist())

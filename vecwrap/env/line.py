@@ -56,16 +56,16 @@ class Line:
             actions = _changed(layer, actions)
         root._interrupts.hold()
         root._begin_line()
-        if not root._step_rows_in_line(actions):
-            return None
         try:
+            if not root._step_rows_in_line(actions):
+                return None
             step: StepResult = root._collect_line()
             for layer in self._upwards:
                 layer.on_step(step)
             if self._outermost[1]:
                 env.on_step(step)
         except BaseException:
-            root._pending = None  # all rows have arrived
+            root._leave_line()
             raise
         return step
 

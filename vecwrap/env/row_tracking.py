@@ -258,6 +258,10 @@ class RowBooks(VecEnv):
         """Step all rows; False if some are for the general path to go on with."""
         raise NotImplementedError
 
+    def _leave_line(self) -> None:
+        """After an exception: leave a pending call if rows are still to be stepped, otherwise none."""
+        raise NotImplementedError
+
     def _collect_line(self) -> StepResult:
         self._out = _NONE
         step = self.slots.collect(self.all_ids, copy=self.copy)
