@@ -37,11 +37,10 @@ def own_spaces(env: Env) -> None:
             else:
                 shared = any(id(part) in copies or _owners.get(id(part), base) is not base for part in _parts(space))
             if shared:
-                with contextlib.suppress(Exception):  # a property; a space that cannot be copied
+                with contextlib.suppress(Exception):  # a property; a space that cannot be copied or compared
                     own = _with_own_generators(space, tried := dict(copies))
-                    if own == space:  # not so without an == of its own
-                        setattr(layer, name, own)
-                        copies, space = tried, own
+                    setattr(layer, name, own)
+                    copies, space = tried, own
             for part in _parts(space):
                 with contextlib.suppress(TypeError):  # an environment without weak references
                     _owners[id(part)] = base
@@ -86,6 +85,10 @@ def _with_own_generators(space: Any, copies: dict[int, tuple[Space, Space]]) -> 
         own.spaces = tuple(_with_own_generators(part, copies) for part in space.spaces)
     else:
         own = deepcopy(space)
+        if own != space:
+            raise TypeError("a space without an == of its own would be another one than the others'")
+        for part in _parts(own):
+            part._np_random = None
     own._np_random = None
     copies[id(space)] = space, own
     return own
