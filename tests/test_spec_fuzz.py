@@ -75,7 +75,7 @@ def told(read: Any, place: str) -> None:
     if refused is not None:
         assert re.match(place, refused), refused
         assert all(line.isprintable() for line in refused.split("\n"))  # one for each mistake
-        assert len(refused) < 1500
+        assert max(map(len, refused.split("\n"))) < 1500
         return
     cannot_be_written, data = outcome(spec.to_dict)  # such as a number of thousands of digits, which no file can hold
     if cannot_be_written is None:

@@ -17,6 +17,7 @@ from vecwrap.sources.description import Env, chain_of
 
 Space = gymnasium.Space[Any]
 _NAMES = ("action_space", "observation_space")
+_DERIVED = ("batch_node_space", "batch_edge_space", "stacked_feature_space")  # of other parts; nobody draws there
 _owners: weakref.WeakValueDictionary[int, Env] = weakref.WeakValueDictionary()  # by the id of a space
 
 
@@ -97,7 +98,9 @@ def _with_own_generators(space: Any, copies: dict[int, tuple[Space, Space]]) -> 
 def _parts(space: Space) -> Iterator[Space]:
     """A space and all spaces in it; each has a generator of its own."""
     yield space
-    for value in vars(space).values():
+    for name, value in vars(space).items():
+        if name in _DERIVED:
+            continue
         for part in value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,):
             if isinstance(part, gymnasium.Space):
                 yield from _parts(part)
