@@ -89,7 +89,7 @@ def _with_own_generators(space: Any, copies: dict[int, tuple[Space, Space]]) -> 
         if own != space:
             raise TypeError("a space without an == of its own would be another one than the others'")
         for part in _parts(own):
-            part._np_random = None
+            part._np_random = None  # type: ignore[assignment]
     own._np_random = None
     copies[id(space)] = space, own
     return own
