@@ -215,9 +215,9 @@ def test_what_belongs_to_an_ended_episode_travels_once(backend):
         env.reset(seed=1)
         payloads = []
         real = env.unwrapped.slots.load
-        env.unwrapped.slots.load = lambda rows, payload, offset=0: (
+        env.unwrapped.slots.load = lambda rows, payload, *places: (
             payloads.append(payload),
-            real(rows, payload, offset),
+            real(rows, payload, *places),
         )
         play(env, 4)
         assert [payload[2] is not None for payload in payloads] == [False, False, True, False]

@@ -149,7 +149,11 @@ def test_so_do_those_of_an_id(value: Any, backend: str) -> None:
         del gymnasium.registry["Holds-v0"]
 
 
-@pytest.mark.parametrize("value", [Attributes(a=1), OrderedDict(a=1), {"a": Frozen(b=1)}, {"a": Point(1, 2)}], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [Attributes(a=1), OrderedDict(a=1), {"a": Frozen(b=1)}, {"a": Point(1, 2)}],
+    ids=["attributes", "ordered", "frozen", "point"],
+)
 def test_an_annotation_is_checked_without_changing_the_type(value: Any) -> None:
     layers = [{TAKES: {"value": 1, "checked": value}}]
     layers.append({VECTOR: {"value": 1, "checked": value}})

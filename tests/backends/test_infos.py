@@ -101,7 +101,7 @@ def test_the_monitors_column_takes_no_value_away(mode, names):
         env.reset(seed=1)
         env.step([0, 0])
         if "episode" in names:
-            with pytest.warns(UserWarning, match='of the environment renamed to "episode_"'):
+            with pytest.warns(UserWarning, match='renamed to "episode_"'):
                 infos = env.step([0, 0])[4]
         else:
             infos = env.step([0, 0])[4]

@@ -43,6 +43,7 @@ SOME = [("dead", "close"), ("hanging", "terminate"), ("resetting", "forgotten")]
 REST = [pytest.param(state, how, marks=soak) for state in STATES for how in HOWS if (state, how) not in SOME]
 
 
+@pytest.mark.filterwarnings("ignore:Calling `close` while waiting:UserWarning")
 @pytest.mark.parametrize(("state", "how"), [*SOME, *REST])
 def test_close_in_any_state(state, how, tmp_path):
     env = small(factories(tmp_path, 3), workers=2)

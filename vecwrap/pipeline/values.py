@@ -205,7 +205,7 @@ def own_arguments(value: Any, memo: dict[int, Any] | None = None) -> Any:
         made = type(value)([own_arguments(part, memo) for part in value])
     elif type(value) in (dict, MappingProxyType):
         made = type(value)({key: own_arguments(part, memo) for key, part in value.items()})
-    elif type(value) in (OrderedDict, defaultdict) or getattr(value, "__dict__", None) is value:
+    elif type(value) in (OrderedDict, defaultdict) or getattr(value, "__dict__", memo) is value:
         made = _with_parts(value, {key: own_arguments(part, memo) for key, part in value.items()})
     else:
         before = dict(memo)

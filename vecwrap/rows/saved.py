@@ -20,7 +20,7 @@ def fitting(saved: Any, like: Any, what: str = "an entry") -> Any:
     >>> fitting([3], np.zeros(1))
     Traceback (most recent call last):
         ...
-    TypeError: an entry: expected an array of shape (1,) and dtype float64, got list
+    TypeError: an entry: expected an array of shape (1,) and dtype float64, got a list of 1
     """
     if isinstance(like, (dict, tuple)) and like:
         own, given = leaves(like), leaves(saved)

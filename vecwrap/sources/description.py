@@ -205,7 +205,7 @@ def of_all(descriptions: Sequence[tuple[int, Description]]) -> Description:
         other.check(index)
         for what in ("observation_space", "action_space"):
             both = getattr(first, what), getattr(other, what)
-            if both[0] != both[1] and (what == "action_space" or joint_space(both) is None):
+            if not same_space(*both) and (what == "action_space" or joint_space(both) is None):
                 raise BackendError(
                     f"all sub-environments need the same {what}: sub-environment {first_index} has {both[0]}, "
                     f"sub-environment {index} has {both[1]}; wrap them so that they agree, or build a vector of each",
@@ -230,6 +230,15 @@ def refuse_outside(joint: Description, descriptions: Sequence[tuple[int, Descrip
             )
 
 
+def same_space(one: Any, other: Any) -> bool:
+    """Whether two spaces are equal; large bounds that they share are not compared number by number."""
+    if one is other:
+        return True
+    if type(one) is type(other) is spaces.Box and one.low is other.low and one.high is other.high:
+        return bool(one.dtype == other.dtype)
+    return bool(one == other)
+
+
 def joint_space(parts: Sequence[Any]) -> Any:
     """Return the smallest space that contains all of these, if they differ in bounds at most; else None.
 
@@ -237,7 +246,7 @@ def joint_space(parts: Sequence[Any]) -> Any:
     Box(-1.0, 3.0, (2,), float32)
     """
     first = parts[0]
-    if all(part == first for part in parts[1:]):
+    if all(same_space(part, first) for part in parts[1:]):
         return first
     if any(type(part) is not type(first) for part in parts):
         return None

@@ -40,7 +40,7 @@ _SIGNS = (
 
 def old_api(error: BaseException, message: str) -> str:
     """Return what to add to an exception's message if an environment of the old API caused it, else ``""``."""
-    if not isinstance(error, (TypeError, ValueError)):
+    if not issubclass(type(error), (TypeError, ValueError)):  # an error may raise when it is looked at
         return ""
     frames = traceback.extract_tb(error.__traceback__)
     line = (frames[-1].line or "") if frames else ""

@@ -17,6 +17,7 @@ from vecwrap.sources.description import Env, chain_of
 
 Space = gymnasium.Space[Any]
 _NAMES = ("action_space", "observation_space")
+_DERIVED = ("batch_node_space", "batch_edge_space", "stacked_feature_space")  # of other parts; nobody draws there
 _owners: weakref.WeakValueDictionary[int, Env] = weakref.WeakValueDictionary()  # by the id of a space
 
 
@@ -37,11 +38,10 @@ def own_spaces(env: Env) -> None:
             else:
                 shared = any(id(part) in copies or _owners.get(id(part), base) is not base for part in _parts(space))
             if shared:
-                with contextlib.suppress(Exception):  # a property; a space that cannot be copied
+                with contextlib.suppress(Exception):  # a property; a space that cannot be copied or compared
                     own = _with_own_generators(space, tried := dict(copies))
-                    if own == space:  # not so without an == of its own
-                        setattr(layer, name, own)
-                        copies, space = tried, own
+                    setattr(layer, name, own)
+                    copies, space = tried, own
             for part in _parts(space):
                 with contextlib.suppress(TypeError):  # an environment without weak references
                     _owners[id(part)] = base
@@ -86,6 +86,10 @@ def _with_own_generators(space: Any, copies: dict[int, tuple[Space, Space]]) -> 
         own.spaces = tuple(_with_own_generators(part, copies) for part in space.spaces)
     else:
         own = deepcopy(space)
+        if own != space:
+            raise TypeError("a space without an == of its own would be another one than the others'")
+        for part in _parts(own):
+            part._np_random = None  # type: ignore[assignment]
     own._np_random = None
     copies[id(space)] = space, own
     return own
@@ -94,7 +98,9 @@ def _with_own_generators(space: Any, copies: dict[int, tuple[Space, Space]]) -> 
 def _parts(space: Space) -> Iterator[Space]:
     """A space and all spaces in it; each has a generator of its own."""
     yield space
-    for value in vars(space).values():
+    for name, value in vars(space).items():
+        if name in _DERIVED:
+            continue
         for part in value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,):
             if isinstance(part, gymnasium.Space):
                 yield from _parts(part)

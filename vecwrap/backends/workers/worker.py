@@ -26,7 +26,7 @@ from vecwrap.backends.workers.shared import Bell, LaneOfWorker, SharedBlock, all
 from vecwrap.errors import ArgumentError, CastWarning
 from vecwrap.rows.columns import Arena
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description
+from vecwrap.sources.description import Description, same_space
 from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.sub_env import SubEnv, Takeover, refuse_one_for_several
 
@@ -152,8 +152,11 @@ class Worker:
         told += [
             (i, other)
             for i, other in zip(init.env_ids, descriptions, strict=True)
-            if (other.observation_space, other.action_space, other.registration)
-            != (first.observation_space, first.action_space, first.registration)
+            if not (
+                same_space(other.observation_space, first.observation_space)
+                and same_space(other.action_space, first.action_space)
+                and other.registration == first.registration
+            )
         ]
         self._send(("made", [(i, _sendable(description)) for i, description in told]))
         self._spaces = first.observation_space, first.action_space
