@@ -190,10 +190,14 @@ class LastRows:
 
     def __init__(self, space: spaces.Space[Any], num_envs: int) -> None:
         self._batch = make_column(space, num_envs, np.zeros).batch()
+        self._is_plain = isinstance(self._batch, np.ndarray) and not self._batch.dtype.hasobject
 
     def put(self, rows: slice | IntArray, values: Batch) -> None:
         """Write the values of some rows."""
-        scatter(self._batch, rows, values)
+        if self._is_plain:
+            self._batch[rows] = values
+        else:
+            scatter(self._batch, rows, values)
 
     def of(self, rows: Any) -> Batch:
         """Return some rows; not to be written into."""
