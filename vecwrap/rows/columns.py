@@ -23,6 +23,7 @@ __all__ = ["ARRAY_SPACES", "Arena", "Column", "make_column"]
 ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
 """Spaces whose values are arrays or numbers; also those that derive from them, as Gymnasium batches them."""
 
+_INT64 = np.dtype(np.int64)
 _ALIGNMENT = 64  # a cache line: two columns never share one
 
 
@@ -101,6 +102,8 @@ class ArrayColumn(Column):
         self._array[i] = self.conform(value)
 
     def putter(self, i: int) -> Callable[[Any], None]:
+        if not self._shape and self._dtype is _INT64:
+            return self._integer_putter(i)
         if len(self._shape) != 1 or not self._dtype.isnative or self._dtype.kind not in "iuf":
             return super().putter(i)
         if self._dtype == np.uint8:  # a memoryview takes bytes for such an array
@@ -115,6 +118,17 @@ class ArrayColumn(Column):
             except (TypeError, ValueError):
                 pass
             row[:] = conform(value)
+
+        return put
+
+    def _integer_putter(self, i: int) -> Callable[[Any], None]:
+        cells, conform = self._array.data, self.conform
+
+        def put(value: Any) -> None:
+            try:
+                cells[i] = value  # refuses what is no integer, or does not fit
+            except (TypeError, ValueError):
+                cells[i] = int(conform(value))  # which says what is wrong
 
         return put
 

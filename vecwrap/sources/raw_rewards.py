@@ -86,8 +86,8 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 def float_reward(reward: Any) -> float:
     """Return a reward as a float: from Python and NumPy numbers, integers of any size, and arrays of one element."""
-    if type(reward) is float:
-        return reward
+    if isinstance(reward, (float, int)):
+        return float(reward)
     array = np.asarray(reward)
     if array.size != 1:
         raise ValueError(f"reward: expected one number, got shape {array.shape}")
