@@ -233,10 +233,10 @@ def plan(spec: PipelineSpec) -> Plan:
     >>> print(plan(PipelineSpec.parse("CartPole-v1 n=2 | time_limit:100")))  # doctest: +ELLIPSIS
     CartPole-v1, n=2, same_step, pipeline ...
                                          runs in
-    CartPole-v1                          worker
-      time_limit  max_episode_steps=100  worker
+    CartPole-v1                          parent
+      time_limit  max_episode_steps=100  parent
           at an episode's end: truncates the episode after max_episode_steps steps, and counts anew.
-    backend shmem: ...
+    backend dummy: ...
     """
     environment = find_environment(spec.env, spec.env_kwargs, spec.render_mode, spec.source.at("env"))
     n = _how_many(spec, environment)

@@ -1,0 +1,71 @@
+"""Which backend a pipeline gets that names none: by a table of what steps cost, and by what its settings ask for."""
+
+import gymnasium
+import pytest
+
+import vecwrap
+from vecwrap.pipeline import auto
+from vecwrap.testing import ToyEnv, assert_same
+
+
+@pytest.mark.parametrize(
+    ("n", "cores", "cost", "name"),
+    [
+        (1, 16, None, "dummy"),
+        (8, 2, None, "shmem"),  # nothing is known of it
+        (8, 2, 8.0, "dummy"),
+        (25, 2, 8.0, "dummy"),
+        (26, 2, 8.0, "shmem"),
+        (8, 16, 8.0, "dummy"),
+        (32, 16, 8.0, "shmem"),
+        (8, 2, 35.0, "shmem"),
+        (2, 2, 35.0, "dummy"),
+        (64, 1, 8.0, "dummy"),  # there is no other core to hand anything to
+    ],
+)
+def test_a_step_that_costs_less_than_handing_it_over_stays_here(n, cores, cost, name, monkeypatch):
+    monkeypatch.setattr(auto, "usable_cores", lambda: cores)
+    assert auto.choose({}, n, cost=cost, in_part=False)[0] == name
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"workers": 2}, {"step_timeout": 9.0}, {"on_failure": "restart"}, {"batch_size": 2}, {"backend": "shmem"}],
+)
+def test_what_asks_for_workers_gets_them(settings):
+    with vecwrap.build("CartPole-v1", n=4, **settings) as env:
+        assert env.backend == "shmem"
+
+
+def test_the_stream_and_the_hash_are_those_of_any_backend():
+    with vecwrap.build("FrozenLake-v1", n=3) as env, vecwrap.build("FrozenLake-v1", n=3, backend="shmem") as other:
+        assert (env.backend, other.backend) == ("dummy", "shmem")
+        assert env.pipeline.hash == other.pipeline.hash
+        assert_same(other.reset(seed=1), env.reset(seed=1))
+        for _ in range(20):
+            assert_same(other.step([1, 2, 1]), env.step([1, 2, 1]))
+
+
+@pytest.mark.parametrize(
+    ("name", "cost"),
+    [
+        ("CartPole-v1", 8.0),
+        ("Acrobot-v1", 35.0),
+        ("FrozenLake8x8-v1", 8.0),
+        ("HalfCheetah-v5", None),
+        ("phys2d/CartPole-v1", None),
+    ],
+)
+def test_the_table_goes_by_the_module_of_the_environment(name, cost):
+    assert auto.step_cost(gymnasium.spec(name).entry_point, 0) == cost
+    if cost is not None:
+        assert auto.step_cost(gymnasium.spec(name).entry_point, 2) == cost + 2 * auto.LAYER_COST
+
+
+def test_of_several_the_dearest_counts_and_one_that_is_not_known_is_dear():
+    specs = [gymnasium.spec(name) for name in ("CartPole-v1", "Acrobot-v1", "HalfCheetah-v5")]
+    assert auto.most_cost(specs[:2], 0) == 35.0
+    assert auto.most_cost(specs, 0) is None
+    assert auto.most_cost([None], 0) is None
+    with vecwrap.build(ToyEnv, n=2) as env:
+        assert env.backend == "shmem"
