@@ -274,7 +274,7 @@ def test_no_registered_layer_or_backend_is_left_out():
     } <= checked
     ours = {entry for entry in registry.backends.names() if registry.backends.entry(entry).owner == "vecwrap"}
     assert ours <= {*BACKENDS, "ray"}  # tests/backends/test_ray.py runs the laws over actors
-    assert {"dummy", *PROCESSES} == set(BACKENDS)
+    assert {"dummy", "threads", *PROCESSES} == set(BACKENDS)
 
 
 def test_check_wrapper_runs_the_laws_it_is_given():

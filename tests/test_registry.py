@@ -68,8 +68,8 @@ def test_an_unknown_name_suggests_a_near_one_or_lists_all() -> None:
     assert str(error.value) == 'pong.yaml:7: wrappers[1] "framestak": unknown layer. Did you mean "framestack"?'
     with pytest.raises(
         SpecError,
-        match=r"unknown backend\. Known names: dummy, ray, shmem, subprocess, threads; an import path is written module:attr, "
-        r"or module:attr: if the module has no dot\.$",
+        match=r"unknown backend\. Known names: dummy, ray, shmem, subprocess, threads; an import path is written "
+        r"module:attr, or module:attr: if the module has no dot\.$",
     ):
         registry.backends.load("quantum")
 

@@ -299,7 +299,7 @@ def test_make_gives_one_environment_with_all_layers():
 
 @pytest.mark.parametrize(
     "line",
-    ["MountainCar-v0 | framestack:2", "Pendulum-v1 | rescale_action", "Blackjack-v1", "Taxi-v4 | monitor"],
+    ["MountainCar-v0 | framestack:2", "Pendulum-v1 | rescale_action", "Blackjack-v1", "FrozenLake-v1 | monitor"],
 )
 @pytest.mark.filterwarnings("ignore:.*CUDA.*")
 def test_gymnasiums_own_checker_finds_nothing(line):

@@ -655,10 +655,15 @@ def test_with_noop_max_0_a_game_needs_no_no_op_as_in_gymnasium(id):
     with pytest.raises(PlanError, match=r"begin with NOOP, FIRE and one more, got FIRE,.*, or give atari fire_reset=F"):
         Atari(game(), **settings)
     Atari(game(), fire_reset=False, **settings).close()
-    rows, peer = play(Atari(game(), "machado", **settings), 100), play(AtariPreprocessing(game(), noop_max=0), 100)
+    try:
+        preprocessed = AtariPreprocessing(game(), noop_max=0)
+    except AssertionError:
+        pytest.skip("this Gymnasium wants NOOP even where none is taken")
+    rows, peer = play(Atari(game(), "machado", **settings), 100), play(preprocessed, 100)
     assert [(row, row.info) for row in rows] == [(row, row.info) for row in peer]
 
 
+@pytest.mark.filterwarnings("ignore:.continuous. is set to:UserWarning")  # ale-py 0.10
 def test_with_noop_max_0_actions_may_be_continuous_and_a_lost_life_is_followed_by_zeros():
     def game():
         return gymnasium.make("ALE/Breakout-v5", frameskip=1, repeat_action_probability=0, continuous=True)

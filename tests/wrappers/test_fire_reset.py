@@ -80,7 +80,7 @@ def test_equals_sb3_on_a_real_game():
         (Game(("NOOP", "RIGHT", "FIRE")), "fire_reset: expected at least three discrete actions, the second"),
         (Game(("NOOP", "FIRE")), "fire_reset: expected at least three discrete actions, the second of them FIRE"),
         (
-            gymnasium.make("ALE/Breakout-v5", continuous=True),
+            gymnasium.make("ALE/Breakout-v5", continuous=True, full_action_space=True),
             "fire_reset: expected at least three discrete actions, the second of them FIRE, got Box",
         ),
     ],

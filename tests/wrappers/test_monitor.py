@@ -413,6 +413,8 @@ def test_infos_have_info_keys_as_sb3_has_its_info_keywords():
 @pytest.mark.skipif(not hasattr(gymnasium.vector, "AutoresetMode"), reason="needs autoreset modes")
 @pytest.mark.parametrize("mode", ["NEXT_STEP", "SAME_STEP"])
 def test_counts_and_queues_equal_those_of_gymnasium(mode):
+    if mode == "SAME_STEP" and gymnasium.__version__ < "1.4":
+        pytest.skip("its episodes were one step short")
     make = [lambda i=i: ToyEnv((2 + i, 5), i) for i in range(3)]
     vector = gymnasium.vector.SyncVectorEnv(make, autoreset_mode=gymnasium.vector.AutoresetMode[mode])
     peer = gymnasium.wrappers.vector.RecordEpisodeStatistics(vector)

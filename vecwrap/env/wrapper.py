@@ -178,9 +178,9 @@ class VecEnvWrapper(VecEnv):
         within: list[Any] = [layer for layer in self.layers[:-1] if layer is not self]
         if not all(_has_hooks_only(layer) for layer in (self, *within)):
             return Line(0, None, (), (), (False, False))
-        downwards = [layer for layer in within if _overrides(layer, "on_actions")]
+        downwards = [layer for layer in within if _changes_actions(layer)]
         upwards = [layer for layer in reversed(within) if _overrides(layer, "on_step")]
-        outermost = _overrides(self, "on_actions"), _overrides(self, "on_step")
+        outermost = _changes_actions(self), _overrides(self, "on_step")
         return Line(self.num_envs, self.single_action_space, downwards, upwards, outermost)
 
     def _send(self, actions: Batch, env_ids: IntArray) -> None:
@@ -270,6 +270,11 @@ class VecEnvWrapper(VecEnv):
 
 def _overrides(layer: VecEnvWrapper, hook: str) -> bool:
     return getattr(type(layer), hook) is not getattr(VecEnvWrapper, hook)
+
+
+def _changes_actions(layer: VecEnvWrapper) -> bool:
+    """Whether a layer changes actions, or takes those of another space, which must be checked."""
+    return _overrides(layer, "on_actions") or layer.single_action_space is not layer.env.single_action_space
 
 
 def _has_hooks_only(layer: VecEnvWrapper) -> bool:

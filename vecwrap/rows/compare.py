@@ -33,10 +33,10 @@ def assert_same(expected: Any, got: Any, path: str = "result") -> None:
         AssertionError: they differ.
 
     >>> assert_same({"a": np.zeros(2)}, {"a": np.zeros(2)})
-    >>> assert_same({"a": np.zeros(2)}, {"a": np.array([0.0, 1.0])})
+    >>> assert_same({"a": ["x", "y"]}, {"a": ["x", "z"]})
     Traceback (most recent call last):
         ...
-    vecwrap.rows.compare.Different: result['a'][1]: expected np.float64(0.0), got np.float64(1.0)
+    vecwrap.rows.compare.Different: result['a'][1]: expected 'y', got 'z'
     """
     if type(expected) is not type(got) and _name(type(expected)) != _name(type(got)):
         raise Different(path, expected, got, f" ({type(expected).__name__} and {type(got).__name__})")

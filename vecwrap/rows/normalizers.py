@@ -322,7 +322,8 @@ class RewardNormalizer(_Half):
         self._begun, self._has_shown = fitting(state["begun"], False, "begun"), False
 
     def _normalised(self, rewards: Array) -> Array:
-        return _clipped(np.asarray(rewards / self.statistics.scale(self._epsilon)), self._clip)
+        scaled = np.divide(rewards, self.statistics.scale(self._epsilon), dtype=np.float64)
+        return _clipped(np.asarray(scaled), self._clip)
 
 
 def _clipped(values: Array, most: float) -> Array:
