@@ -196,7 +196,7 @@ def chosen(line, **changes):
 
 def test_it_is_chosen_where_nothing_asks_for_isolation_and_the_code_is_known(monkeypatch):
     monkeypatch.setattr("vecwrap.pipeline.plan.usable_cores", lambda: 2)
-    assert chosen("CartPole-v1 n=4")
+    assert chosen("Acrobot-v1 n=8")
     assert chosen("CartPole-v1 n=4 backend=shmem | time_limit:9 | monitor")
     assert chosen("PongNoFrameskip-v4 n=4 | atari")
     assert not chosen("CartPole-v1 n=4 backend=subprocess")

@@ -240,7 +240,8 @@ def test_each_backend_has_its_options():
     forms = SCHEMA["$defs"]["backend"]["anyOf"]
     for name in backends.names():
         (form,) = [form for form in forms if form.get("properties", {}).get("name", {}).get("const") == name]
-        assert set(form["properties"]) >= ({"name"} if name == "dummy" else {"name", "workers", "envs_per_worker"})
+        least = {"dummy": {"name"}, "threads": {"name", "workers"}}.get(name, {"name", "workers", "envs_per_worker"})
+        assert set(form["properties"]) >= least
         assert all(option["description"] for option in form["properties"].values())
 
 

@@ -266,7 +266,7 @@ class RowBooks(VecEnv):
         self._out = _NONE
         step = self.slots.collect(self.all_ids, copy=self.copy)
         self._latest_infos = step.infos, step.final_infos
-        if self._resets_are_asked_for:
+        if self.autoreset is Autoreset.DISABLED:
             self._note_ends(step)
         self._latest = step.observations
         return step

@@ -267,8 +267,9 @@ class RewardNormalizer(_Half):
 
     def on_step(self, step: StepResult) -> None:
         """Count what was summed up, normalise, and restart returns where an episode ended."""
-        if self._summed is not None:
-            (self.returns[step.rows], batch), self._summed = self._summed, None
+        summed, self._summed = self._summed, None
+        if summed is not None:
+            self.returns[step.rows], batch = summed
             self.statistics.merge(batch)
         if not step.in_stride:
             self.returns[step.env_ids[step.first | step.dones]] = 0.0

@@ -413,7 +413,8 @@ class Search:
 
 def _situation(planned: Plan, spec: PipelineSpec) -> Situation:
     backend = planned.pipeline.backend
-    by_itself = plan(spec.override(backend="auto"))
+    # Where there are several, `auto` only estimates what is measured here: workers are tried as if it had chosen them.
+    by_itself = plan(spec.override(backend="auto" if planned.n == 1 else "shmem"))
     favourite, shares = by_itself.pipeline.backend.name, bool(by_itself.backend_options.get("parent_share"))
     return Situation(planned.n, usable_cores(), backend.name, dict(backend.options), spec.batch_size, favourite, shares)
 
