@@ -174,7 +174,8 @@ def test_asynchronous_rows_are_those_that_each_environment_gives(backend, copy):
     own.reset()
     own.collect(n_step=100)
     own.collect(n_step=101)
-    own.reset(reset_buffer=False)
+    if backend == "dummy":  # with workers it is up to chance which rows are out, and may be reset once more unseen
+        own.reset(reset_buffer=False)
     own.collect(n_episode=8)
     for i, buffer in enumerate(own.buffer.buffers):
         env = gymnasium.make("CartPole-v1")
