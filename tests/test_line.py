@@ -1,10 +1,12 @@
 """The straight line of a whole step gives what its two halves give, and is taken where nothing is special."""
 
 import signal
+import warnings
 
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.error import ClosedEnvironmentError
 
 import vecwrap
 from vecwrap.backends.dummy import DummyBackend
@@ -182,3 +184,25 @@ def test_an_interrupt_among_the_rows_leaves_a_call_that_can_be_waited_for(row):
         assert_same(twin.step(actions), env.step_wait())
         assert env.get_attr("steps") == (2, 2, 2)
         assert_same(twin.step(actions)[0], env.step(actions)[0])
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("row", [0, 1, 2])
+def test_what_a_signal_handler_closes_during_a_step_says_that_it_was_closed(whole, row):
+    env = build(["monitor"], backend="dummy")
+    env.reset(seed=1)
+    env.step(np.zeros((3, 2), np.float32))
+    env.set_attr("presses", [i == row for i in range(3)])
+    before = signal.signal(signal.SIGINT, lambda *_: env.close())
+    try:
+        with pytest.raises(ClosedEnvironmentError, match="closed meanwhile"), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Calling `close` while waiting")
+            if whole:
+                env.step(np.zeros((3, 2), np.float32))
+            else:
+                env.step_async(np.zeros((3, 2), np.float32))
+                env.step_wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with pytest.raises(ClosedEnvironmentError, match=r"after a call to `close\(\)`"):
+        env.step(np.zeros((3, 2), np.float32))

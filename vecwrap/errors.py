@@ -309,7 +309,7 @@ def traceback_of(error: BaseException) -> str:
         return "".join(["Traceback (most recent call last):\n", *frames, f"{kind_of(error)}: {text_of(error)}\n"])
 
 
-_NAME = 200  # characters; comparing longer texts takes minutes
+_MOST_COMPARED = 200  # characters; comparing longer texts takes minutes
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
@@ -320,7 +320,7 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     >>> did_you_mean("xyz", ["framestack", "monitor"])
     ''
     """
-    short = [name for name in candidates if len(name) <= _NAME] if len(name) <= _NAME else []
+    short = [near for near in candidates if len(near) <= _MOST_COMPARED] if len(name) <= _MOST_COMPARED else []
     near = difflib.get_close_matches(name, short, n=1, cutoff=0.6)
     return f' Did you mean "{near[0]}"?' if near else ""
 

@@ -14,7 +14,7 @@ import vecwrap
 from tests.waiting import until
 from vecwrap.backends.dummy import DummyBackend
 from vecwrap.backends.threads import ThreadsBackend
-from vecwrap.errors import BackendError, PlanError, SubEnvError
+from vecwrap.errors import BackendError, PlanError, SubEnvError, WaitTimeoutError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.testing import Lockstep, assert_same
@@ -91,7 +91,7 @@ def test_rows_come_as_they_are_ready():
         env.set_attr("wait", [late, None, late, None])
         env.send([0, 0, 0, 0])
         assert env.recv()[4]["env_id"].tolist() == [1, 3]
-        with pytest.raises(TimeoutError, match="2 sub-environments have not answered yet"):
+        with pytest.raises(WaitTimeoutError, match="2 sub-environments have not answered yet"):
             env.recv(timeout=0.01)
         late.set()
         assert env.recv()[4]["env_id"].tolist() == [0, 2]

@@ -6,6 +6,7 @@ import signal
 import threading
 import warnings
 from functools import partial
+from itertools import product
 
 import gymnasium
 import numpy as np
@@ -46,10 +47,15 @@ class Gated(gymnasium.Env):
     def step(self, action):
         if action == 2:
             raise RuntimeError("as told")
-        while action == 1 and self.gate is not None and not self.gate.exists():
-            threading.Event().wait(0.002)
+        if action == 1:
+            self.pass_the_gate()
         self.taken += 1
         return np.full(1, self.taken, np.float32), 1.0, False, False, {"taken": self.taken}
+
+    def pass_the_gate(self):
+        while self.gate is not None and not self.gate.exists():
+            threading.Event().wait(0.002)
+        return "passed"
 
 
 @pytest.fixture
@@ -78,7 +84,7 @@ def _chain(backend, gate):
 LAYERS = ("monitor", "framestack:2", "normalize")
 WORKERS = pytest.mark.parametrize(
     "gated",
-    [(name, size, layers) for name in ("subprocess", "shmem") for size in (None, 3) for layers in ((), LAYERS)],
+    list(product(("subprocess", "shmem", "threads"), (None, 3), ((), LAYERS))),
     indirect=True,
     ids=str,
 )
@@ -199,6 +205,15 @@ def test_a_timeout_is_caught_by_either_name(gated, gate, kind):
         gated.step_wait(timeout=0.01)
     gate.touch()
     assert gated.step_wait()[4]["taken"].tolist() == [1, 1, 1]
+
+
+@WORKERS
+def test_a_call_that_times_out_can_be_waited_for_again(gated, gate):
+    gated.call_async("pass_the_gate")
+    with pytest.raises(WaitTimeoutError, match="not all sub-environments have answered yet; wait again"):
+        gated.call_wait(timeout=0.01)
+    gate.touch()
+    assert gated.call_wait() == ("passed",) * 3
 
 
 def test_so_is_one_in_this_process():

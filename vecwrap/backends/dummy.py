@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from vecwrap.backends.local import LocalRows
 from vecwrap.env.backend import Backend, Factory
-from vecwrap.errors import WaitTimeoutError
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
@@ -82,7 +81,7 @@ class DummyBackend(Backend):
         lost = bool(self._due)
         due = self._make_due_anew()
         if self._progress and deadline is not None and time.monotonic() > deadline:
-            raise WaitTimeoutError(f"{self._num_out} sub-environments have not been stepped yet; wait again")
+            raise self._too_early()
         if self.local:
             self.local.run(self._arrived, one=deadline is not None or self.batch_size is not None)
         elif due is not None:

@@ -23,13 +23,12 @@ from vecwrap.errors import ArgumentError, PlanError, VecwrapError
 from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import Batch, object_array
 from vecwrap.rows.gymnasium_form import from_gymnasium, to_gymnasium
-from vecwrap.rows.infos import columns, own_copy
+from vecwrap.rows.infos import OF_ENDS, columns, own_copy
 from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, Infos, IntArray, StepResult
 from vecwrap.sources.description import Description
 from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.sub_env import near_attribute
 
-_FINAL = ("final_obs", "_final_obs", "final_info", "_final_info")
 ENDS = ("terminal_observation", "TimeLimit.truncated")  # in the infos of SB3 and SuperSuit
 
 
@@ -227,7 +226,7 @@ class NativeBackend(Backend):
             raw_rewards=rewards,
             raw_dones=dones & acted,
             raw_first=first,
-            infos=_take_infos({key: value for key, value in infos.items() if key not in _FINAL}, slice(None)),
+            infos=_take_infos({key: value for key, value in infos.items() if key not in OF_ENDS}, slice(None)),
             final_obs=final_obs,
             final_infos=final_infos,
         )

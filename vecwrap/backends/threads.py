@@ -21,7 +21,7 @@ from vecwrap.backends.local import LocalRows
 from vecwrap.backends.workers.asking import share_out
 from vecwrap.env.backend import Backend, Factory
 from vecwrap.env.row_tracking import LOOK
-from vecwrap.errors import BackendError, WaitTimeoutError
+from vecwrap.errors import BackendError
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import Autoreset, Frames, IntArray
 from vecwrap.rows.table import Slots
@@ -143,7 +143,7 @@ class ThreadsBackend(Backend):
         if not came:
             self._refuse_closed_meanwhile()
             if deadline is not None and time.monotonic() >= deadline:
-                raise WaitTimeoutError(f"{self._num_out} sub-environments have not answered yet; wait again")
+                raise self._too_early()
             return
         self._interrupts.hold()  # until what has come is recorded
         while (rows := self._home.take()) is not None:
@@ -169,7 +169,10 @@ class ThreadsBackend(Backend):
         values: dict[int, Any] = {}
         failures: list[Failure] = []
         for call in self._calls:
-            answered, failed = call.result(_seconds(deadline))
+            try:
+                answered, failed = call.result(_seconds(deadline))
+            except TimeoutError:
+                raise self._too_early() from None
             values |= answered
             failures += failed
         return values, failures

@@ -56,9 +56,7 @@ class ActionMasks:
             ArgumentError: a mask of the wrong form, or some of the rows have none.
         """
         root = self._env._root
-        seen = (
-            observations if root.is_engine else root.slots.observations.batch()
-        )  # those before any layer of the vector
+        seen = observations if root.is_engine else root.slots.observations.batch()  # before any layer of the vector
         if not len(rows):
             return np.ones((self._env.num_envs, self._size()), np.bool_)
         if MEMBER in infos:
@@ -83,9 +81,8 @@ class ActionMasks:
         return masks
 
     def _flat(self, given: Any) -> Any:
-        flat = (
-            np.concatenate([np.ravel(part) for part in given]) if isinstance(given, (tuple, list)) else np.ravel(given)
-        )
+        parts = given if isinstance(given, (tuple, list)) else (given,)
+        flat = np.concatenate([np.ravel(part) for part in parts])
         if flat.shape != (self._size(),) or not np.isin(flat, (0, 1)).all():
             raise ArgumentError(
                 f"{MEMBER}: expected {self._size()} zeros and ones for {self._env.single_action_space}, got "

@@ -18,7 +18,7 @@ from gymnasium.error import ClosedEnvironmentError
 
 from vecwrap.env.restarts import Recovery, Reset
 from vecwrap.env.vec_env import FiveTuple, VecEnv
-from vecwrap.errors import BackendError, ResetNeededError, SubEnvError
+from vecwrap.errors import BackendError, ResetNeededError, SubEnvError, WaitTimeoutError
 from vecwrap.interrupts import Interrupts
 from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import Batch
@@ -266,10 +266,16 @@ class RowBooks(VecEnv):
         self._out = _NONE
         step = self.slots.collect(self.all_ids, copy=self.copy)
         self._latest_infos = step.infos, step.final_infos
-        if self.autoreset is Autoreset.DISABLED:
+        if self._resets_are_asked_for:
             self._note_ends(step)
         self._latest = step.observations
         return step
+
+    def _too_early(self) -> WaitTimeoutError:
+        """The error of a wait whose time has passed."""
+        called = self._pending == "call"
+        who = "not all sub-environments have" if called else f"{self._num_out} sub-environments have not"
+        return WaitTimeoutError(f"{who} answered yet; wait again")
 
     # -- rows that are lost --------------------------------------------------------------------------------------------
 
@@ -378,9 +384,10 @@ class RowBooks(VecEnv):
         time.sleep(max(0.0, min(due - self._recovery.restarts.clock(), LOOK)))
         self._refuse_closed_meanwhile()
 
-    def _refuse_closed_meanwhile(self) -> None:
+    def _refuse_closed_meanwhile(self, error: Exception | None = None) -> None:
+        """Raise ClosedEnvironmentError, instead of what followed from the closing, if there has been one."""
         if self.closed:  # by another thread, or a signal's handler
-            raise ClosedEnvironmentError("the environment was closed meanwhile")
+            raise ClosedEnvironmentError("the environment was closed meanwhile") from error
 
     def _wait_until_made(self, env_ids: Sequence[int]) -> None:
         """Sleep until these sub-environments exist again; raise ResetNeededError if one will not be recreated."""

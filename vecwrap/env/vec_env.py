@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
+from gymnasium.error import NoAsyncCallError
 from gymnasium.vector import AutoresetMode, VectorWrapper
 from numpy.typing import NDArray
 
@@ -30,7 +30,7 @@ from vecwrap.rows import batch as batches
 from vecwrap.rows import gymnasium_form
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.gymnasium_form import conform_actions, refuse_outside
-from vecwrap.rows.infos import make_room, scatter_columns
+from vecwrap.rows.infos import OF_ENDS, make_room, scatter_columns
 from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 
@@ -44,7 +44,6 @@ __all__ = ["FiveTuple", "VecEnv", "what_came"]
 
 FiveTuple = tuple[Any, FloatArray, BoolArray, BoolArray, dict[str, Any]]
 Layer = TypeVar("Layer")
-_OF_ENDS = frozenset({"final_obs", "_final_obs", "final_info", "_final_info"})
 
 
 class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
@@ -245,9 +244,13 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         if not (type(actions) is np.ndarray and actions.dtype is line.dtype and actions.shape == line.shape):
             actions = conform_actions(self.single_action_space, actions, self.num_envs)
         with root._interrupts:
-            step = line.step(self, root, actions)
-            if step is not None:
-                root._through = step, self._five_tuple(step)
+            try:
+                step = line.step(self, root, actions)
+                if step is not None:
+                    root._through = step, self._five_tuple(step)
+            except Exception as error:
+                root._refuse_closed_meanwhile(error)
+                raise
         if step is None:
             return self._wait("step", "step_wait", None)
         if root._through is None:
@@ -379,8 +382,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                         step = self._receive(root._num_arrived, timeout)  # they are here
                     root._through = step, self._five_tuple(step)
                 except BaseException as error:
-                    if root.closed and isinstance(error, Exception):  # by another thread or a signal handler
-                        raise ClosedEnvironmentError(f"{name}: the environment was closed meanwhile") from error
+                    if isinstance(error, Exception):
+                        root._refuse_closed_meanwhile(error)
                     if not root._num_out:  # a layer raised; all rows have arrived
                         root._pending = None
                     raise
@@ -389,7 +392,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def _hand_out(self, kind: str) -> tuple[StepResult, FiveTuple]:
         """Return the result that passed through the layers, or raise the first failure along with it."""
         root = self._root
-        if root._through is None:  # the program's SIGINT handler took it during this wait
+        if root._through is None:  # the program's SIGINT handler took it during this wait, or has closed us
+            root._refuse_closed_meanwhile()
             raise NoAsyncCallError("Another wait has already taken the result that this call waits for.", kind)
         pending = "send" if root._num_out and (kind == "send" or root._through[0].failures) else None
         (step, result), root._through, root._pending = root._through, None, pending  # one line: an interrupt may come
@@ -407,7 +411,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Gymnasium's five-tuple of m rows; built only here."""
         self._remember(step)
         infos = step.infos
-        if infos and not _OF_ENDS.isdisjoint(infos):
+        if infos and not OF_ENDS.isdisjoint(infos):
             infos = make_room(infos, "final_obs", "final_info")
         if step.final_obs is not None:
             ended = step.first & step.dones

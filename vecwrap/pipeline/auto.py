@@ -8,14 +8,15 @@ from typing import Any
 from gymnasium.envs.registration import EnvSpec
 
 from vecwrap.backends.workers.cores import usable_cores
+from vecwrap.pipeline.environments import of_module
 from vecwrap.pipeline.words import PROCESS_OPTIONS
 
 # Microseconds of a step on a core of about 3 GHz, by the module of the environment; the first that fits counts. Of
 # others we know nothing: `vecwrap tune` measures.
 STEP_COSTS = {
-    "gymnasium.envs.classic_control.acrobot": 35.0,
-    "gymnasium.envs.classic_control": 8.0,
-    "gymnasium.envs.toy_text": 8.0,
+    "gymnasium.envs.classic_control.acrobot.": 35.0,
+    "gymnasium.envs.classic_control.": 8.0,
+    "gymnasium.envs.toy_text.": 8.0,
 }
 LAYER_COST = 5.0  # of a layer around a sub-environment
 HAND_OVER = 100.0  # what it costs to hand a vector step to other processes and to be woken by them
@@ -23,9 +24,7 @@ HAND_OVER = 100.0  # what it costs to hand a vector step to other processes and 
 
 def step_cost(entry_point: Any, num_layers: int) -> float | None:
     """Return what a step of an environment costs with its layers, in microseconds; None if that is not known."""
-    path = f"{entry_point}.".replace(":", ".")
-    costs = (cost for module, cost in STEP_COSTS.items() if path.startswith(f"{module}."))
-    known = next(costs, None)
+    known = of_module(STEP_COSTS, entry_point)
     return None if known is None else known + num_layers * LAYER_COST
 
 

@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, find_highest_version, load_env_creator, parse_env_id, registry
@@ -29,6 +29,7 @@ from vecwrap.sources.description import of_several_agents
 from vecwrap.sources.import_paths import imported
 
 Env = gymnasium.Env[Any, Any]
+Known = TypeVar("Known")
 _ABSENT = object()
 
 # Modules that need a package that their distribution does not install by default, and the command that does.
@@ -188,7 +189,7 @@ class Environment:
     def refuse_undrawable(self, where: str) -> None:
         """Refuse to draw if the package that a registered environment draws with is missing."""
         for part in self.each:
-            needed = _needed(_NEEDS_TO_DRAW, part.env_spec.entry_point) if part.env_spec is not None else None
+            needed = of_module(_NEEDS_TO_DRAW, part.env_spec.entry_point) if part.env_spec is not None else None
             if needed and not is_installed(needed[0]):
                 raise SpecError(f"{where}: {part.name} needs {needed[0]} to draw: {needed[1]}")
 
@@ -257,13 +258,14 @@ def creator_of(entry_point: Any) -> Any:
 
 def engine_of(entry_point: Any) -> str | None:
     """Return the package that an environment's module needs, if its distribution does not install it by default."""
-    needed = _needed(_NEEDS, entry_point)
+    needed = of_module(_NEEDS, entry_point)
     return None if needed is None else needed[0]
 
 
-def _needed(by_module: Mapping[str, tuple[str, str]], entry_point: Any) -> tuple[str, str] | None:
+def of_module(table: Mapping[str, Known], entry_point: Any) -> Known | None:
+    """Return what a table says of an entry point's module (each key ends with a dot; the first that fits counts)."""
     path = f"{entry_point}.".replace(":", ".")
-    return next((needed for prefix, needed in by_module.items() if path.startswith(prefix)), None)
+    return next((known for prefix, known in table.items() if path.startswith(prefix)), None)
 
 
 # -- ids --------------------------------------------------------------------------------------------------------------
@@ -362,7 +364,7 @@ def _registered(target: str | EnvSpec, make: MakeEnvironment, source: Source) ->
         )
     entry_point = found.entry_point
     if isinstance(entry_point, str):
-        needed = _needed(_NEEDS, entry_point)
+        needed = of_module(_NEEDS, entry_point)
         if needed and not is_installed(needed[0]):
             raise SpecError(f"{source.prefix()}{name} needs {needed[0].replace('_', '-')}: {needed[1]}")
         module_name, _, attr = entry_point.partition(":")

@@ -15,6 +15,7 @@ _ATOMS = frozenset(
 )
 _DTYPES = {int: np.dtype(np.int64), float: np.dtype(np.float64), bool: np.dtype(np.bool_)}
 _EMPTY: dict[str, Any] = {}
+OF_ENDS = frozenset({"final_obs", "_final_obs", "final_info", "_final_info"})  # columns that the outermost one writes
 _DEEPEST = 100  # nested dicts in an info: each becomes columns of its own, and Python's stack is limited
 
 

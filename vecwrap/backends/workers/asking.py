@@ -28,7 +28,6 @@ from vecwrap.errors import (
     BackendError,
     PlanError,
     VecwrapError,
-    WaitTimeoutError,
     kind_of,
     text_of,
 )
@@ -383,7 +382,7 @@ class WorkerBackend(Backend, Generic[_Worker]):
                 raise self._never_home()
             raise NoAsyncCallError("Another thread has taken the result this thread waits for.", str(self._pending))
         if deadline is not None and now >= deadline:
-            raise WaitTimeoutError(f"{self._num_out} sub-environments have not answered yet; wait again")
+            raise self._too_early()
         return False
 
     def _excuse(self, longer: float) -> None:

@@ -23,7 +23,7 @@ from vecwrap.backends.workers.messages import decode, encode
 from vecwrap.backends.workers.shared import ORDERED, Lane, SharedBlock, Spinner, allocate_shared
 from vecwrap.env.backend import Factory
 from vecwrap.env.row_tracking import LOOK
-from vecwrap.errors import BackendError, PlanError, VecwrapError, WaitTimeoutError
+from vecwrap.errors import BackendError, PlanError, VecwrapError
 from vecwrap.rows.columns import Arena
 from vecwrap.rows.step_result import Autoreset, Frames, IntArray
 from vecwrap.rows.table import Slots
@@ -271,7 +271,7 @@ class ProcessBackend(WorkerBackend[Link]):
             self._make_due_anew()
         if self.own:
             if self._progress and deadline is not None and time.monotonic() > deadline:
-                raise WaitTimeoutError(f"{self._num_out} sub-environments have not been stepped yet; wait again")
+                raise self._too_early()
             self.own.run(self._arrived, one=deadline is not None)
             with self._lock:
                 self._hear_lanes()  # workers have stepped meanwhile
