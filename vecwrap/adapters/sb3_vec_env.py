@@ -114,12 +114,14 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         others = {key: value for key, value in step.infos.items() if key not in added}
         before, finals_before = self.vecwrap_env._root._latest_infos
         slots = getattr(self.vecwrap_env._root, "slots", None)  # an engine has none, only columns
+        finals_before = finals_before or {}
+        changes, of_ends = _Changes(before, others), _Changes(finals_before, step.final_infos or {})
         infos = []
         for i, done in enumerate(dones.tolist()):
-            own, own_final = slots.own_infos(i) if slots else (row_of(before, i), row_of(finals_before or {}, i))
-            info, of_step = _changed(own, before, others, i), row_of(added, i)
+            own, own_final = slots.own_infos(i) if slots else (row_of(before, i), row_of(finals_before, i))
+            info, of_step = changes.made_to(own, i), row_of(added, i)
             if done:
-                self.reset_infos[i], info = info, _changed(own_final, finals_before or {}, step.final_infos or {}, i)
+                self.reset_infos[i], info = info, of_ends.made_to(own_final, i)
                 if "restarted" in of_step:  # in both: why one episode ended and the next began
                     self.reset_infos[i]["restarted"] = of_step["restarted"]
                 assert step.final_obs is not None
@@ -221,18 +223,24 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         return f"<to_sb3 of {self.vecwrap_env!r}>"
 
 
-def _changed(own: dict[str, Any], before: Infos, now: Infos, i: int) -> dict[str, Any]:
-    """An environment's own info with what layers made of the columns; those that they only renamed stay its own."""
-    had, has = ({id(column) for column in infos.values()} for infos in (before, now))
-    if had == has:
-        return own
-    masks = {f"_{key}": key for key in now}
-    new = {masks.get(key, key) for key, column in now.items() if id(column) not in had}
-    for key, column in before.items():
-        if not {id(column), id(before.get(f"_{key}", column))} <= has:
+class _Changes:
+    """What layers made of the columns of a step's infos; those that they only renamed stay the environment's own."""
+
+    def __init__(self, before: Infos, now: Infos) -> None:
+        had, has = ({id(column) for column in infos.values()} for infos in (before, now))
+        masks = {f"_{key}": key for key in now}
+        changed = {masks.get(key, key) for key, column in now.items() if id(column) not in had}
+        self._new = {name: now[name] for key in changed for name in (key, f"_{key}") if name in now}
+        self._gone = [
+            key for key, column in before.items() if not {id(column), id(before.get(f"_{key}", column))} <= has
+        ]
+
+    def made_to(self, own: dict[str, Any], i: int) -> dict[str, Any]:
+        """Return a row's own info with them."""
+        for key in self._gone:
             own.pop(key, None)
-    own.update(row_of({name: now[name] for key in new for name in (key, f"_{key}") if name in now}, i))
-    return own
+        own.update(row_of(self._new, i))
+        return own
 
 
 def _raise_as_sb3_does(error: SubEnvError) -> NoReturn:
