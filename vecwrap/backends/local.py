@@ -104,15 +104,40 @@ class LocalRows:
             self._jobs.append(_Job(env_ids, None, self._frames))
 
     def step_all(self, actions: Batch) -> bool:
-        """Step all rows at once; False if one failed: `run` reports what was done."""
-        self._slots.actions.fill(slice(None), actions)
-        job = _Job(self._env_ids, None, self._frames)
-        self._jobs.append(job)
+        """Step all rows at once; False if one failed: `run` reports what was done.
+
+        An ordinary step needs no job; one is left from where a row fails or an interrupt comes.
+        """
+        if self._frames is not self._frames_set:
+            self._set_frames(self._frames)
+        own, came, k = self._slots.own_actions(actions), self._interrupts.came, 0
+        try:
+            for k, sub_env in enumerate(self._sub_envs.values()):  # how far it got
+                if came():
+                    break
+                sub_env.step(own[k])
+            else:
+                return True
+        except BaseException as error:
+            job = self._leave(k, actions)
+            job.begun += 1
+            job.failures.append(self._sub_envs[self._env_ids[k]].failure(error, "step", own[k]))
+            if is_interrupt(error):  # how far it got is unknown
+                raise
+        else:
+            job = self._leave(k, actions)
         self._run(job, one=False)
         if job.failures:
             return False
         self._jobs.pop()
         return True
+
+    def _leave(self, number: int, actions: Batch) -> _Job:
+        """Leave the job of a step of all rows, the first ``number`` of which are done."""
+        self._slots.actions.fill(slice(None), actions)
+        job = _Job(self._env_ids, None, self._frames, number, list(self._env_ids[:number]))
+        self._jobs.append(job)
+        return job
 
     def reset(self, env_ids: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         """Request resets."""
@@ -145,9 +170,7 @@ class LocalRows:
 
     def _run(self, job: _Job, one: bool) -> None:
         if job.frames is not self._frames_set:
-            for i, sub_env in self._sub_envs.items():
-                sub_env.frames = job.frames[i]
-            self._frames_set = job.frames
+            self._set_frames(job.frames)
         sub_envs, resets, first, interrupts = self._sub_envs, job.resets, job.begun, self._interrupts
         env_ids = job.env_ids[first : first + 1] if one else job.env_ids[first:]
         actions = self._slots.actions.get_all(env_ids) if resets is None else ()
@@ -168,6 +191,11 @@ class LocalRows:
                     raise
             else:
                 job.done.append(i)
+
+    def _set_frames(self, frames: Mapping[int, Frames]) -> None:
+        for i, sub_env in self._sub_envs.items():
+            sub_env.frames = frames[i]
+        self._frames_set = frames
 
     def make_anew(self, takeovers: dict[int, Takeover]) -> list[Failure]:
         """Recreate lost sub-environments; return the failures."""

@@ -34,6 +34,7 @@ from vecwrap.sources.saving import env_state, is_plain, load_env_state
 from vecwrap.sources.schedule import Schedule
 
 Factory = Callable[[], Env]
+_NUMBERS = frozenset({float, np.float64, int})  # rewards that the slots take as they are
 _NOT_CALLABLE = ("reset", "step", "close")
 
 
@@ -140,17 +141,20 @@ class SubEnv:
             return
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._steps += 1
-        if type(reward) is not float:
+        if type(reward) not in _NUMBERS:
             reward = float_reward(reward)
         done = bool(terminated or truncated)
-        paid, over, anew = (reward, done, False) if self._tap is None else self._raw_of_step(done)
+        if self._tap is None:
+            paid, over, anew = reward, done, False
+        else:
+            paid, over, anew = self._raw_of_step(done)
+        slots, row = self._slots, self._row
         if self._in_stride and not (done or over or anew):
-            self._rewards[self._row], self._raw_rewards[self._row] = reward, paid
-            if info or self._slots.informed:
-                self._slots.put_info(self._row, info)
+            self._rewards[row], self._raw_rewards[row] = reward, paid
+            if info or slots.informed:
+                slots.put_info(row, info)
             self._put(observation)  # last: a masked reset returns what is there, and an info may be refused
             return
-        slots, row = self._slots, self._row
         slots.rewards[row], slots.raw_rewards[row], slots.raw_dones[row] = reward, paid, over
         slots.terminations[row], slots.truncations[row] = terminated, truncated
         slots.acted[row] = slots.live[row] = True
