@@ -39,6 +39,7 @@ class _Plan(NamedTuple):
     """How rows of given layouts become columns."""
 
     members: list[_Member]
+    width: int  # how many cells their rows fill
     uniform: bool  # whether all of them are one layout, that of different writers
 
 
@@ -62,10 +63,11 @@ class InfoCells:
         self._integers = allocate((num_rows, WIDTH), np.int64)  # a row's cells are contiguous, for one writer
         self._floats = self._integers.view(np.float64)
         self._base = base
-        # The number of a layout, and what writes all values of such an info into cells at once.
+        # By keys and types: the number of a layout, and what writes all values of such an info into cells at once.
         self._packers: dict[tuple[Any, ...], tuple[int, Callable[..., None]]] = {}
         self.known: dict[int, Layout] = {}
         self._plans: dict[tuple[int, ...], _Plan | None] = {}
+        self._latest: tuple[bytes, _Plan | None] = b"", None  # the layouts that `columns` read last, and their plan
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -74,17 +76,18 @@ class InfoCells:
         if not info:
             self.layouts[row] = 0
             return True
-        layout = tuple(info), tuple(map(type, info.values()))
-        packer = self._packers.get(layout)
+        values = info.values()
+        packer = self._packers.get((*info, *map(type, values)))
         if packer is None:
-            self._learn(*layout)
+            self._learn(tuple(info), tuple(map(type, values)))
         else:
+            number, pack = packer
             try:
-                packer[1](self._integers, row * WIDTH * 8, *info.values())
+                pack(self._integers, row * (WIDTH * 8), *values)
             except struct.error:  # an integer of more than 64 bits
                 pass
             else:
-                self.layouts[row] = packer[0]
+                self.layouts[row] = number
                 return True
         self.layouts[row] = 0
         return False
@@ -95,7 +98,7 @@ class InfoCells:
         if fits and all(type(key) is str for key in keys) and len(self._packers) < MOST_LAYOUTS:
             number = self._base + len(self._packers) + 1
             self.known[number] = keys, types
-            self._packers[keys, types] = number, struct.Struct("".join(map(_format, types))).pack_into
+            self._packers[(*keys, *types)] = number, struct.Struct("".join(map(_format, types))).pack_into
 
     @property
     def num_learnt(self) -> int:
@@ -121,6 +124,7 @@ class InfoCells:
                 raise ValueError("expected keys and types of numbers")
             self.known[number] = keys, types
         self._plans.clear()
+        self._latest = b"", None
 
     def export(self, rows: Sequence[int]) -> Any:
         """Return the cells of rows, for memory that is not shared; None if all are empty."""
@@ -154,36 +158,41 @@ class InfoCells:
         """
         numbers = self.layouts[rows]
         if among is not None:
-            numbers = np.where(among, numbers, 0)
-        listed = numbers.tolist()
-        present = tuple(dict.fromkeys(listed))
-        if present == (0,):
-            return {}
+            numbers = numbers * among
+        layouts = numbers.tobytes()
+        if layouts != self._latest[0]:
+            self._latest = layouts, self._plan_of(tuple(dict.fromkeys(numbers.tolist())))
+        plan = self._latest[1]
+        if plan is None:
+            return None
+        if plan.uniform:
+            return self._at_once(rows, plan.members)
+        return self._one_by_one(rows, numbers.tolist(), plan) if plan.members else {}
+
+    def _plan_of(self, present: tuple[int, ...]) -> _Plan | None:
         if present not in self._plans:
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
             self._plans[present] = self._plan(present)
-        plan = self._plans[present]
-        if plan is None:
-            return None
-        return self._at_once(rows, plan.members) if plan.uniform else self._one_by_one(rows, listed, plan.members)
+        return self._plans[present]
 
     def _at_once(self, rows: slice | IntArray, members: list[_Member]) -> dict[str, Any]:
         """All rows have the same keys: the columns are rows of one copy."""
         integers = self._integers[rows, : len(members)].T.copy()
         floats = integers.view(np.float64)
-        masks = np.ones(integers.shape, np.bool_)
+        masks = np.empty(integers.shape, np.bool_)
+        masks.fill(True)
         out: dict[str, Any] = {}
-        for cell, member in enumerate(members):
-            column = floats[cell] if member.dtype.kind == "f" else integers[cell]
-            out[member.key] = column if column.dtype is member.dtype else column.astype(member.dtype)
-            out[member.mask] = masks[cell]
+        for cell, (key, mask, dtype, _) in enumerate(members):
+            column = floats[cell] if dtype.kind == "f" else integers[cell]
+            out[key] = column if column.dtype is dtype else column.astype(dtype)
+            out[mask] = masks[cell]
         return out
 
-    def _one_by_one(self, rows: slice | IntArray, layouts: list[int], members: list[_Member]) -> dict[str, Any]:
-        integers, floats = self._integers[rows].tolist(), self._floats[rows].tolist()
+    def _one_by_one(self, rows: slice | IntArray, layouts: list[int], plan: _Plan) -> dict[str, Any]:
+        integers, floats = self._integers[rows, : plan.width].tolist(), self._floats[rows, : plan.width].tolist()
         out: dict[str, Any] = {}
-        for key, mask, dtype, cell_of in members:
+        for key, mask, dtype, cell_of in plan.members:
             column, present = [0] * len(layouts), [False] * len(layouts)
             for i, layout in enumerate(layouts):
                 if layout in cell_of:
@@ -212,5 +221,6 @@ class InfoCells:
                 )
                 for key, cells in members.items()
             ],
+            width=max((len(keys) for keys, _ in layouts.values()), default=0),
             uniform=0 not in numbers and len(set(layouts.values())) == 1,
         )

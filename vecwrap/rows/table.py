@@ -274,8 +274,10 @@ class Slots:
             ended_ids = ended if whole else env_ids[ended]
             final_obs = copy_batch(observations)
             put_rows(final_obs, ended, self.final_observations.batch(), ended_ids)
-            ended_set = frozenset(ended_ids.tolist())
-            final_infos = self._final_infos(rows, indices, over)
+            final_infos = {}
+            if self.final_infos or self._final_cells.known:
+                final_infos = self._final_infos(rows, indices, over)
+            ended_set = ended_ids.tolist()
             if self.final_frames and any(i in self.final_frames for i in ended_set):
                 final_frames = tuple(self.final_frames.get(i) if i in ended_set else None for i in indices)
             if self.raw_of_step and any(i in self.raw_of_step for i in ended_set):
