@@ -101,12 +101,13 @@ def scatter(target: Batch, index: Any, source: Batch) -> None:
         tree_map(put, target, source)
 
 
-def put_rows(target: Batch, at: np.ndarray[Any, Any], source: Batch, rows: np.ndarray[Any, Any]) -> None:
-    """Write ``rows`` of ``source`` into ``target`` at other places, in place; objects as copies."""
-    if isinstance(target, np.ndarray) and len(at) <= _FEW and not target.dtype.hasobject:
-        for to, row_of_source in zip(at.tolist(), rows.tolist(), strict=True):
+def put_rows(target: Batch, moves: Sequence[tuple[int, int]], source: Batch) -> None:
+    """Write rows of ``source`` into ``target``, each at its place (place, row), in place; objects as copies."""
+    if isinstance(target, np.ndarray) and len(moves) <= _FEW and not target.dtype.hasobject:
+        for to, row_of_source in moves:
             target[to] = source[row_of_source]
     else:
+        at, rows = np.array(moves).T
         scatter(target, at, take(source, rows))
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from vecwrap.rows.batch import Allocate
-from vecwrap.rows.step_result import BoolArray, IntArray
+from vecwrap.rows.step_result import IntArray
 
 WIDTH = 16  # numbers in an info
 MOST_LAYOUTS = 32  # that one writer learns; infos of further ones stay dicts
@@ -62,6 +62,7 @@ class InfoCells:
         self.layouts: IntArray = allocate((num_rows,), np.int64)
         self._integers = allocate((num_rows, WIDTH), np.int64)  # a row's cells are contiguous, for one writer
         self._floats = self._integers.view(np.float64)
+        self._present = np.ones(num_rows, np.bool_)
         self._base = base
         # By keys and types: the number of a layout, and what writes all values of such an info into cells at once.
         self._packers: dict[tuple[Any, ...], tuple[int, Callable[..., None]]] = {}
@@ -151,14 +152,9 @@ class InfoCells:
             out[key] = kind(cells[row, cell])
         return out
 
-    def columns(self, rows: slice | IntArray, among: BoolArray | None = None) -> dict[str, Any] | None:
-        """Return the infos of rows as ``columns`` of their dicts would be; None if the cells do not suffice.
-
-        Rows that are not ``among`` count as empty.
-        """
+    def columns(self, rows: slice | IntArray) -> dict[str, Any] | None:
+        """Return the infos of rows as ``columns`` of their dicts would be; None if the cells do not suffice."""
         numbers = self.layouts[rows]
-        if among is not None:
-            numbers = numbers * among
         layouts = numbers.tobytes()
         if layouts != self._latest[0]:
             self._latest = layouts, self._plan_of(tuple(dict.fromkeys(numbers.tolist())))
@@ -169,6 +165,23 @@ class InfoCells:
             return self._at_once(rows, plan.members)
         return self._one_by_one(rows, numbers.tolist(), plan) if plan.members else {}
 
+    def columns_of_few(self, size: int, places: Sequence[tuple[int, int]]) -> dict[str, Any] | None:
+        """Return ``size`` rows of columns of the infos of a few, by place and row; None if they are not of one layout.
+
+        What the rows of ``columns`` are read with at once would take longer for these.
+        """
+        number, *others = {int(self.layouts[row]) for _, row in places}
+        plan = None if others else self._plan_of((number,))
+        if plan is None:
+            return None
+        out: dict[str, Any] = {}
+        for cell, (key, mask, dtype, _) in enumerate(plan.members):
+            cells = self._floats if dtype.kind == "f" else self._integers
+            out[key], out[mask] = column, present = np.zeros(size, dtype), np.zeros(size, np.bool_)
+            for place, row in places:
+                column[place], present[place] = cells[row, cell], True
+        return out
+
     def _plan_of(self, present: tuple[int, ...]) -> _Plan | None:
         if present not in self._plans:
             if len(self._plans) >= _MOST_PLANS:
@@ -177,16 +190,13 @@ class InfoCells:
         return self._plans[present]
 
     def _at_once(self, rows: slice | IntArray, members: list[_Member]) -> dict[str, Any]:
-        """All rows have the same keys: the columns are rows of one copy."""
-        integers = self._integers[rows, : len(members)].T.copy()
-        floats = integers.view(np.float64)
-        masks = np.empty(integers.shape, np.bool_)
-        masks.fill(True)
+        """All rows have the same keys: each column is a copy of one of cells."""
+        present = self._present[rows]
         out: dict[str, Any] = {}
         for cell, (key, mask, dtype, _) in enumerate(members):
-            column = floats[cell] if dtype.kind == "f" else integers[cell]
-            out[key] = column if column.dtype is dtype else column.astype(dtype)
-            out[mask] = masks[cell]
+            column = (self._floats if dtype.kind == "f" else self._integers)[rows, cell]
+            out[key] = column.copy() if column.dtype is dtype else column.astype(dtype)
+            out[mask] = present.copy()
         return out
 
     def _one_by_one(self, rows: slice | IntArray, layouts: list[int], plan: _Plan) -> dict[str, Any]:

@@ -13,7 +13,12 @@ from vecwrap.rows.batch import object_array, row
 _ATOMS = frozenset(
     {int, float, bool, str, bytes, complex, type(None), np.float64, np.float32, np.int64, np.int32, np.bool_}
 )
-_DTYPES = {int: np.dtype(np.int64), float: np.dtype(np.float64), bool: np.dtype(np.bool_)}
+_DTYPES = {
+    float: np.dtype(np.float64),
+    bool: np.dtype(np.bool_),
+    **{kind: np.dtype(kind) for kind in (np.float64, np.float32, np.int64, np.int32, np.bool_)},
+}
+_INT64 = np.dtype(np.int64)
 _EMPTY: dict[str, Any] = {}
 OF_ENDS = frozenset({"final_obs", "_final_obs", "final_info", "_final_info"})  # columns that the outermost one writes
 _DEEPEST = 100  # nested dicts in an info: each becomes columns of its own, and Python's stack is limited
@@ -101,16 +106,14 @@ def columns(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
             taken |= {name, f"_{name}"}
     for key in keys:
         present = [i for i, row in enumerate(rows) if key in row]
-        mask = np.zeros(len(rows), dtype=np.bool_)
-        mask[present] = True
         name = names.get(key, key)
         out[name] = _column([rows[i][key] for i in present], present, len(rows))
-        out[f"_{name}"] = mask
+        out[f"_{name}"] = np.array([key in row for row in rows], np.bool_)
     return out
 
 
 def _column(values: list[Any], present: list[int], num_rows: int) -> Any:
-    if all(isinstance(value, dict) for value in values):
+    if isinstance(values[0], dict) and all(isinstance(value, dict) for value in values):
         rows: list[dict[str, Any]] = [_EMPTY] * num_rows
         for i, value in zip(present, values, strict=True):
             rows[i] = value
@@ -129,8 +132,12 @@ def _column(values: list[Any], present: list[int], num_rows: int) -> Any:
 def _common_form(values: list[Any]) -> tuple[np.dtype[Any] | None, tuple[int, ...]]:
     """The dtype and row shape that hold all values as numbers, or (None, ()) if only objects do."""
     kinds = {type(value) for value in values}
-    if len(kinds) == 1 and (kind := kinds.pop()) in _DTYPES and kind is not int:
-        return _DTYPES[kind], ()
+    if len(kinds) == 1:
+        (kind,) = kinds
+        if kind in _DTYPES:
+            return _DTYPES[kind], ()
+        if kind is int and -(2**63) <= min(values) and max(values) < 2**63:
+            return _INT64, ()
     dtypes = []
     shapes = set()
     for value in values:

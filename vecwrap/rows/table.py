@@ -7,7 +7,6 @@ processes with the values sent through a pipe (subprocess), or in memory that bo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -267,46 +266,43 @@ class Slots:
             observations = copy_batch(observations)
         acted, live, terminations, truncations, first, raw_dones, raw_first, lost = flags
         indices: Sequence[int] = range(self.num_rows) if whole else env_ids.tolist()
-        final_obs = final_infos = frames = final_frames = raw_of_step = None
-        over = first & (terminations | truncations)
-        ended = over.nonzero()[0]
-        if len(ended):
-            ended_ids = ended if whole else env_ids[ended]
-            final_obs = copy_batch(observations)
-            put_rows(final_obs, ended, self.final_observations.batch(), ended_ids)
-            final_infos = {}
-            if self.final_infos or self._final_cells.known:
-                final_infos = self._final_infos(rows, indices, over)
-            ended_set = ended_ids.tolist()
-            if self.final_frames and any(i in self.final_frames for i in ended_set):
-                final_frames = tuple(self.final_frames.get(i) if i in ended_set else None for i in indices)
-            if self.raw_of_step and any(i in self.raw_of_step for i in ended_set):
-                raw_of_step = numbers[1].copy(), raw_dones.copy()
-                for k, i in zip(ended.tolist(), ended_ids.tolist(), strict=True):
-                    raw_of_step[0][k], raw_of_step[1][k] = self.raw_of_step.get(i, (numbers[1][k], raw_dones[k]))
-        if self.frames and any(i in self.frames for i in indices):
-            frames = tuple(self.frames.get(i) for i in indices)
-        return StepResult(
-            env_ids=env_ids,
-            rows=rows,
-            observations=observations,
-            rewards=numbers[0],
-            terminations=terminations,
-            truncations=truncations,
-            first=first,
-            acted=acted,
-            live=live,
-            lost=lost,
-            raw_rewards=numbers[1],
-            raw_dones=raw_dones,
-            raw_first=raw_first,
-            infos=self._infos(rows, indices) if self.infos or self._cells.known else {},
-            final_obs=final_obs,
-            final_infos=final_infos,
-            frames=frames,
-            final_frames=final_frames,
-            raw_of_step=raw_of_step,
+        step = StepResult(
+            env_ids,
+            rows,
+            observations,
+            numbers[0],  # rewards
+            terminations,
+            truncations,
+            first,
+            acted,
+            live,
+            lost,
+            numbers[1],  # raw_rewards
+            raw_dones,
+            raw_first,
+            self._infos(rows, indices) if self.infos or self._cells.known else {},
         )
+        ended = [(k, indices[k]) for k in (first & (terminations | truncations)).nonzero()[0].tolist()]
+        if ended:
+            self._add_ends(step, ended, indices)
+        if self.frames and any(i in self.frames for i in indices):
+            step.frames = tuple(self.frames.get(i) for i in indices)
+        return step
+
+    def _add_ends(self, step: StepResult, ended: Sequence[tuple[int, int]], indices: Sequence[int]) -> None:
+        """Add what belongs to the episodes that ended, by place and row of each."""
+        step.final_obs = copy_batch(step.observations)
+        put_rows(step.final_obs, ended, self.final_observations.batch())
+        step.final_infos = {}
+        if self.final_infos or self._final_cells.known:
+            step.final_infos = self._final_infos(len(indices), ended)
+        if self.final_frames and any(i in self.final_frames for _, i in ended):
+            of_rows = {i for _, i in ended}
+            step.final_frames = tuple(self.final_frames.get(i) if i in of_rows else None for i in indices)
+        if self.raw_of_step and any(i in self.raw_of_step for _, i in ended):
+            paid, over = step.raw_of_step = step.raw_rewards.copy(), step.raw_dones.copy()
+            for k, i in ended:
+                paid[k], over[k] = self.raw_of_step.get(i, (paid[k], over[k]))
 
     def _infos(self, rows: Any, indices: Sequence[int]) -> dict[str, Any]:
         """The infos of rows, as columns."""
@@ -316,18 +312,16 @@ class Slots:
                 return found
         return columns([self._info(i, self.infos, self._cells) for i in indices])
 
-    def _final_infos(self, rows: Any, indices: Sequence[int], ended: BoolArray) -> dict[str, Any]:
-        """The last infos of the episodes that ended in these rows, as columns."""
-        if not (self.final_infos and any(self.final_infos.get(i) for i in compress(indices, ended))):
-            found = self._final_cells.columns(rows, ended)
+    def _final_infos(self, size: int, ended: Sequence[tuple[int, int]]) -> dict[str, Any]:
+        """The last infos of the episodes that ended, as ``size`` rows of columns; by place and row of each."""
+        if not (self.final_infos and any(i in self.final_infos for _, i in ended)):
+            found = self._final_cells.columns_of_few(size, ended)
             if found is not None:
                 return found
-        return columns(
-            [
-                self._info(i, self.final_infos, self._final_cells) if yes else {}
-                for i, yes in zip(indices, ended.tolist(), strict=True)
-            ]
-        )
+        infos: list[dict[str, Any]] = [{}] * size
+        for k, i in ended:
+            infos[k] = self._info(i, self.final_infos, self._final_cells)
+        return columns(infos)
 
 
 def _refuse_malformed(rows: Sequence[int], final: Any, *of_rows: Any) -> None:
