@@ -39,8 +39,10 @@ class _Plan(NamedTuple):
     """How rows of given layouts become columns."""
 
     members: list[_Member]
-    width: int  # how many cells their rows fill
     uniform: bool  # whether all of them are one layout, that of different writers
+
+
+_NOTHING: tuple[bytes, None, int, list[tuple[int, int]]] = (b"", None, 0, [])
 
 
 def _format(kind: type) -> str:
@@ -62,13 +64,14 @@ class InfoCells:
         self.layouts: IntArray = allocate((num_rows,), np.int64)
         self._integers = allocate((num_rows, WIDTH), np.int64)  # a row's cells are contiguous, for one writer
         self._floats = self._integers.view(np.float64)
-        self._present = np.ones(num_rows, np.bool_)
+        self._all = np.ones(num_rows, np.bool_)
         self._base = base
         # By keys and types: the number of a layout, and what writes all values of such an info into cells at once.
         self._packers: dict[tuple[Any, ...], tuple[int, Callable[..., None]]] = {}
         self.known: dict[int, Layout] = {}
         self._plans: dict[tuple[int, ...], _Plan | None] = {}
-        self._latest: tuple[bytes, _Plan | None] = b"", None  # the layouts that `columns` read last, and their plan
+        # What `columns` did last: the rows' layouts, and what `_survey` says of them.
+        self._latest: tuple[bytes, _Plan | None, int, list[tuple[int, int]]] = _NOTHING
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -125,7 +128,7 @@ class InfoCells:
                 raise ValueError("expected keys and types of numbers")
             self.known[number] = keys, types
         self._plans.clear()
-        self._latest = b"", None
+        self._latest = _NOTHING
 
     def export(self, rows: Sequence[int]) -> Any:
         """Return the cells of rows, for memory that is not shared; None if all are empty."""
@@ -152,34 +155,51 @@ class InfoCells:
             out[key] = kind(cells[row, cell])
         return out
 
-    def columns(self, rows: slice | IntArray) -> dict[str, Any] | None:
-        """Return the infos of rows as ``columns`` of their dicts would be; None if the cells do not suffice."""
-        numbers = self.layouts[rows]
-        layouts = numbers.tobytes()
-        if layouts != self._latest[0]:
-            self._latest = layouts, self._plan_of(tuple(dict.fromkeys(numbers.tolist())))
-        plan = self._latest[1]
-        if plan is None:
-            return None
-        if plan.uniform:
-            return self._at_once(rows, plan.members)
-        return self._one_by_one(rows, numbers.tolist(), plan) if plan.members else {}
+    def columns(self, rows: slice | IntArray, among: Sequence[int] | None = None) -> dict[str, Any] | None:
+        """Return the infos of rows as ``columns`` of their dicts would be; None if the cells do not suffice.
 
-    def columns_of_few(self, size: int, places: Sequence[tuple[int, int]]) -> dict[str, Any] | None:
-        """Return ``size`` rows of columns of the infos of a few, by place and row; None if they are not of one layout.
-
-        What the rows of ``columns`` are read with at once would take longer for these.
+        Rows whose places are not ``among`` count as empty.
         """
-        number, *others = {int(self.layouts[row]) for _, row in places}
-        plan = None if others else self._plan_of((number,))
-        if plan is None:
-            return None
+        numbers = self.layouts[rows]
+        if among is not None:
+            others = [(k, int(numbers[k])) for k in among]
+            plan, most = self._plan_of((0, *dict.fromkeys(number for _, number in others))), 0
+        else:
+            layouts = numbers.tobytes()
+            if layouts != self._latest[0]:
+                self._latest = layouts, *self._survey(numbers.tolist())
+            _, plan, most, others = self._latest
+        return None if plan is None else self._read(rows, plan, most, others)
+
+    def _survey(self, numbers: list[int]) -> tuple[_Plan | None, int, list[tuple[int, int]]]:
+        """Return the plan for rows of these layouts, the layout of most of them, and place and layout of the others."""
+        present = tuple(dict.fromkeys(numbers))
+        plan = self._plan_of(present)
+        if plan is None or plan.uniform:
+            return plan, numbers[0], []
+        most = max(present, key=numbers.count)
+        return plan, most, [(k, number) for k, number in enumerate(numbers) if number != most]
+
+    def _read(
+        self, rows: slice | IntArray, plan: _Plan, most: int, others: Sequence[tuple[int, int]]
+    ) -> dict[str, Any]:
+        """Copy a column of cells for each member, as if all rows had one layout, then put the others right."""
+        integers, floats, all_rows = self._integers[rows], self._floats[rows], self._all[rows]
         out: dict[str, Any] = {}
-        for cell, (key, mask, dtype, _) in enumerate(plan.members):
-            cells = self._floats if dtype.kind == "f" else self._integers
-            out[key], out[mask] = column, present = np.zeros(size, dtype), np.zeros(size, np.bool_)
-            for place, row in places:
-                column[place], present[place] = cells[row, cell], True
+        for key, mask, dtype, cell_of in plan.members:
+            if most in cell_of:
+                cell, is_float = cell_of[most]
+                column, present = (floats if is_float else integers)[:, cell].astype(dtype), all_rows.copy()
+            else:
+                column, present = np.zeros(len(all_rows), dtype), np.zeros(len(all_rows), np.bool_)
+            for k, number in others:
+                present[k] = number in cell_of
+                if number in cell_of:
+                    cell, is_float = cell_of[number]
+                    column[k] = (floats if is_float else integers)[k, cell]
+                else:
+                    column[k] = 0
+            out[key], out[mask] = column, present
         return out
 
     def _plan_of(self, present: tuple[int, ...]) -> _Plan | None:
@@ -188,28 +208,6 @@ class InfoCells:
                 self._plans.clear()
             self._plans[present] = self._plan(present)
         return self._plans[present]
-
-    def _at_once(self, rows: slice | IntArray, members: list[_Member]) -> dict[str, Any]:
-        """All rows have the same keys: each column is a copy of one of cells."""
-        present = self._present[rows]
-        out: dict[str, Any] = {}
-        for cell, (key, mask, dtype, _) in enumerate(members):
-            column = (self._floats if dtype.kind == "f" else self._integers)[rows, cell]
-            out[key] = column.copy() if column.dtype is dtype else column.astype(dtype)
-            out[mask] = present.copy()
-        return out
-
-    def _one_by_one(self, rows: slice | IntArray, layouts: list[int], plan: _Plan) -> dict[str, Any]:
-        integers, floats = self._integers[rows, : plan.width].tolist(), self._floats[rows, : plan.width].tolist()
-        out: dict[str, Any] = {}
-        for key, mask, dtype, cell_of in plan.members:
-            column, present = [0] * len(layouts), [False] * len(layouts)
-            for i, layout in enumerate(layouts):
-                if layout in cell_of:
-                    cell, is_float = cell_of[layout]
-                    column[i], present[i] = (floats if is_float else integers)[i][cell], True
-            out[key], out[mask] = np.array(column, dtype), np.array(present, np.bool_)
-        return out
 
     def _plan(self, numbers: tuple[int, ...]) -> _Plan | None:
         layouts = {number: self.known.get(number) for number in numbers if number}
@@ -231,6 +229,5 @@ class InfoCells:
                 )
                 for key, cells in members.items()
             ],
-            width=max((len(keys) for keys, _ in layouts.values()), default=0),
             uniform=0 not in numbers and len(set(layouts.values())) == 1,
         )

@@ -136,7 +136,7 @@ def _common_form(values: list[Any]) -> tuple[np.dtype[Any] | None, tuple[int, ..
         (kind,) = kinds
         if kind in _DTYPES:
             return _DTYPES[kind], ()
-        if kind is int and -(2**63) <= min(values) and max(values) < 2**63:
+        if kind is int and min(values) >= -(2**63) and max(values) < 2**63:
             return _INT64, ()
     dtypes = []
     shapes = set()

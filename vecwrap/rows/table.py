@@ -17,7 +17,7 @@ from vecwrap.rows.batch import copy as copy_batch
 from vecwrap.rows.columns import make_column
 from vecwrap.rows.info_cells import MOST_LAYOUTS, InfoCells
 from vecwrap.rows.infos import columns, snapshot
-from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
+from vecwrap.rows.step_result import IntArray, StepResult
 
 _WHOLE = slice(None)
 
@@ -295,7 +295,7 @@ class Slots:
         put_rows(step.final_obs, ended, self.final_observations.batch())
         step.final_infos = {}
         if self.final_infos or self._final_cells.known:
-            step.final_infos = self._final_infos(len(indices), ended)
+            step.final_infos = self._final_infos(step.rows, len(indices), ended)
         if self.final_frames and any(i in self.final_frames for _, i in ended):
             of_rows = {i for _, i in ended}
             step.final_frames = tuple(self.final_frames.get(i) if i in of_rows else None for i in indices)
@@ -312,13 +312,13 @@ class Slots:
                 return found
         return columns([self._info(i, self.infos, self._cells) for i in indices])
 
-    def _final_infos(self, size: int, ended: Sequence[tuple[int, int]]) -> dict[str, Any]:
-        """The last infos of the episodes that ended, as ``size`` rows of columns; by place and row of each."""
+    def _final_infos(self, rows: Any, num_rows: int, ended: Sequence[tuple[int, int]]) -> dict[str, Any]:
+        """The last infos of the episodes that ended in these rows, by place and row of each, as columns."""
         if not (self.final_infos and any(i in self.final_infos for _, i in ended)):
-            found = self._final_cells.columns_of_few(size, ended)
+            found = self._final_cells.columns(rows, [k for k, _ in ended])
             if found is not None:
                 return found
-        infos: list[dict[str, Any]] = [{}] * size
+        infos: list[dict[str, Any]] = [{}] * num_rows
         for k, i in ended:
             infos[k] = self._info(i, self.final_infos, self._final_cells)
         return columns(infos)
