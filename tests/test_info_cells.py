@@ -63,6 +63,11 @@ def test_what_is_taken_is_given_back_and_columns_are_those_of_the_dicts(steps):
                 continue
             assert list(found) == list(columns(infos))
             assert_same(columns(infos), found, "columns")
+            of_few = columns([{}, infos[1], {}, infos[3]])
+            found = reader.columns(slice(None), [1, 3])
+            assert sorted(found) == sorted(of_few)
+            assert_same(of_few, found, "columns of few")
+            assert_same(columns([infos[2], infos[0]]), reader.columns(np.array([2, 0])), "columns of some")
 
 
 def test_rows_of_one_form_are_columns_at_once_also_where_two_writers_learnt_it():

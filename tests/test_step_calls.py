@@ -23,13 +23,13 @@ CHAINS = {"none": [], "monitor": ["monitor"], "chain": ["framestack:4", "normali
 PARENT = {
     ("dummy", "none"): (77, 36),
     ("dummy", "monitor"): (77, 37),
-    ("dummy", "chain"): (133, 75),
+    ("dummy", "chain"): (129, 73),
     ("shmem", "none"): (119, 63),
     ("shmem", "monitor"): (122, 66),
     ("shmem", "chain"): (189, 119),
 }
 # The same of a whole step in one call, which takes the straight line.
-WHOLE = {"none": (52, 24), "monitor": (52, 24), "chain": (102, 60)}
+WHOLE = {"none": (48, 16), "monitor": (48, 16), "chain": (94, 50)}
 # What each further worker adds in the parent.
 FURTHER_WORKER = (31, 10)
 # A worker with one row, and what each further row adds.

@@ -326,3 +326,32 @@ def test_a_state_of_other_spaces_is_refused():
     env.action_space, other.action_space = spaces.Discrete(2), spaces.Tuple([spaces.Discrete(2)])
     with pytest.raises(ValueError, match="expected the generators of 3 spaces, got 2"):
         load_space_states(other, space_states(env))
+
+
+class Watched(gymnasium.Env):
+    """Notes looks at its own dict."""
+
+    looks = 0
+
+    def __init__(self):
+        self.observation_space, self.action_space = spaces.Box(-1, 1, (1,), np.float32), spaces.Discrete(2)
+
+    def __getattribute__(self, name):
+        if name == "__dict__":
+            Watched.looks += 1
+        return super().__getattribute__(name)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 0.0, True, False, {}
+
+
+def test_nobody_looks_at_the_dict_of_an_environment_whose_spaces_are_its_own():
+    """CPython 3.11 and 3.12 keep attributes in a dict, more slowly, from the first look at it on."""
+    Watched.looks = 0
+    with vecwrap.build(Watched, n=2, backend="dummy", wrappers=["monitor"]) as env:
+        env.reset(seed=1)
+        env.step([0, 1])
+    assert Watched.looks == 0

@@ -13,7 +13,7 @@ from vecwrap.rows.batch import object_array, row
 _ATOMS = frozenset(
     {int, float, bool, str, bytes, complex, type(None), np.float64, np.float32, np.int64, np.int32, np.bool_}
 )
-_DTYPES = {
+_DTYPES: dict[type, np.dtype[Any]] = {
     float: np.dtype(np.float64),
     bool: np.dtype(np.bool_),
     **{kind: np.dtype(kind) for kind in (np.float64, np.float32, np.int64, np.int32, np.bool_)},

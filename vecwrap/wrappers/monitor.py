@@ -255,17 +255,19 @@ class Monitor(VecEnvWrapper):
         """Report the games that ended, in infos and in the files."""
         seconds = (time.perf_counter() - self._started[step.rows]).round(6)
         reported = closed & ~lost
-        ends = [_info_of_end(step, self.info_keys, i) if closed[i] else {} for i in range(len(closed))]
-        if reported.any():
+        places = closed.nonzero()[0].tolist()
+        ends = {i: _info_of_end(step, self.info_keys, i) for i in places}
+        if np.count_nonzero(reported):
             self._warn_of_another(step)
-            values = {
+            values: dict[str, Any] = {
                 "r": np.where(reported, returns, 0.0),
                 "l": np.where(reported, lengths, 0),
                 "t": np.where(reported, seconds, 0.0),
-                **columns([info if told else {} for info, told in zip(ends, reported, strict=True)]),
             }
+            if self.info_keys:
+                values |= columns([ends[i] if told else {} for i, told in enumerate(reported.tolist())])
             step.add_info(self.stats_key, values, reported)
-        for i in np.flatnonzero(closed).tolist():
+        for i in places:
             episode = Episode(float(returns[i]), int(lengths[i]), float(seconds[i]), int(step.env_ids[i]))
             if reported[i]:
                 self.num_episodes += 1
