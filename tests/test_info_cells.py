@@ -81,6 +81,7 @@ def test_rows_of_one_form_are_columns_at_once_also_where_two_writers_learnt_it()
     found = reader.columns(slice(None))
     assert_same(columns(infos), found, "columns")
     assert found["lives"].dtype == np.int64
+    assert not reader.columns(np.array([], np.int64))
     found["lives"][0] = 99
     assert reader.get(0) == infos[0]  # the columns are the caller's own
 

@@ -173,6 +173,8 @@ class InfoCells:
 
     def _survey(self, numbers: list[int]) -> tuple[_Plan | None, int, list[tuple[int, int]]]:
         """Return the plan for rows of these layouts, the layout of most of them, and place and layout of the others."""
+        if not numbers:  # no rows: all of them raised
+            return _NOTHING[1:]
         present = tuple(dict.fromkeys(numbers))
         plan = self._plan_of(present)
         if plan is None or plan.uniform:
